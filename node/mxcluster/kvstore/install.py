@@ -1,0 +1,75 @@
+"""Puts the kv-stores where scripts look for them: ``mx.kv.create``."""
+
+import difflib
+import importlib
+import os
+
+from mxnet import kvstore as stock
+
+DISTRIBUTED = ("dist", "dist_sync", "dist_device_sync", "dist_sync_device", "dist_async", "dist_device_async",
+               "dist_async_device")
+LOCAL = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
+OURS = ("dist_gsync", "dist_ssync")
+
+
+def install(created):
+    """Replaces MXNet's ``create`` by one that knows our stores and refuses names that nobody knows.
+
+    `created` is called with every distributed store.  A second store of the same name in one process is the first
+    one again; ps-lite allows no other.
+    """
+    original = stock.create
+    existing = {}
+
+    def create(name="local"):
+        if not isinstance(name, str):
+            raise TypeError("the name of a kv-store must be a string, not %r" % (name,))
+        kind = name.lower()
+        if kind in existing:
+            return existing[kind]
+        if kind in OURS:
+            store = _ours(kind)
+        elif kind in DISTRIBUTED or kind in LOCAL or kind in _registered():
+            store = original(name)
+        else:
+            raise ValueError(unknown(name, _registered()))
+        if kind in OURS + DISTRIBUTED:
+            existing[kind] = store
+            created(store)
+        return store
+
+    create.__doc__ = original.__doc__
+    for module in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
+        try:
+            module = importlib.import_module(module)
+        except ImportError:  # a single module before MXNet 1.7
+            continue
+        if getattr(module, "create", None) is original:
+            module.create = create
+    return original
+
+
+def unknown(name, registered=()):
+    """The message for a name that no kv-store has."""
+    names = sorted(set(OURS + DISTRIBUTED[1:] + LOCAL[:2]) | set(registered))
+    close = difflib.get_close_matches(str(name).lower(), names, n=1)
+    hint = "; did you mean %s?" % close[0] if close else ""
+    return "unknown kv-store %r%s (known: %s)" % (name, hint, ", ".join(names))
+
+
+def _registered():
+    """Names of kv-stores that were registered in MXNet 1.7 and later (horovod, byteps, a user's own)."""
+    return getattr(getattr(stock, "KVStoreBase", None), "kv_registry", {})
+
+
+def _ours(kind):
+    if "MXCLUSTER_GROUPS" not in os.environ:
+        raise RuntimeError("%s needs a job with servers and groups: start the script with "
+                           "`ansible-playbook train.yml -e kv=%s -e script=...`" % (kind, kind))
+    groups = [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]
+    index = int(os.environ["MXCLUSTER_INDEX"])
+    if kind == "dist_gsync":
+        from mxcluster.kvstore.gsync import GroupedStore as Store
+    else:
+        from mxcluster.kvstore.ssync import StaleStore as Store
+    return Store(groups, index)

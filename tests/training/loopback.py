@@ -1,0 +1,88 @@
+"""Starts the processes of a job on loopback without Ansible and agents, for tests and benchmarks of the kv-stores."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+NODE_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "node"
+SCHEDULER = "127.0.0.11"
+
+
+class Job:
+    """Scheduler, servers and workers on 127.0.0.11 .., ended together.
+
+    `groups` holds the group of each worker; `script` is run by every worker; `environment` goes to every process and
+    `worker_environment[i]` to worker i.
+    """
+
+    def __init__(self, python, folder, script, kv, groups=(0, 0), servers=1, port=19091, arguments=(),
+                 environment=None, worker_environment=None, staleness=0, wrap=(), heartbeat=5):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.processes = {}
+        self._common = dict(
+            PATH=os.environ["PATH"], PYTHONPATH=str(NODE_PACKAGE), PYTHONDONTWRITEBYTECODE="1", HOME=str(self.folder),
+            DMLC_PS_ROOT_URI=SCHEDULER, DMLC_PS_ROOT_PORT=str(port), DMLC_NUM_SERVER=str(servers),
+            DMLC_NUM_WORKER=str(len(groups)), DMLC_INTERFACE="lo", PS_HEARTBEAT_INTERVAL="1",
+            PS_HEARTBEAT_TIMEOUT=str(heartbeat), OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="1",
+            MXCLUSTER_JOB="test", MXCLUSTER_JOB_DIR=str(self.folder), MXCLUSTER_KV=kv, MXCLUSTER_STALENESS=str(staleness),
+            MXCLUSTER_GROUPS=",".join(map(str, groups)), **(environment or {}))
+        run = [*wrap, str(python), "-u", "-m", "mxcluster.run"]
+        self._start("scheduler", 0, SCHEDULER, port, [*run, "serve"])
+        for index in range(servers):
+            self._start("server", index, "127.0.0.%d" % (21 + index), port, [*run, "serve"])
+        for index in range(len(groups)):
+            own = dict(MXCLUSTER_GROUP=str(groups[index]), **(worker_environment or {}).get(index, {}))
+            self._start("worker", index, "127.0.0.%d" % (31 + index), port,
+                        [*run, "script", str(script), "--", *map(str, arguments)], own)
+
+    def _start(self, role, index, address, port, command, own=None):
+        name = "%s-%d" % (role, index)
+        environment = dict(self._common, DMLC_ROLE=role, DMLC_NODE_HOST=address, PORT=str(port),
+                           MXCLUSTER_ROLE=role, MXCLUSTER_INDEX=str(index), MXCLUSTER_HOST=address, **(own or {}))
+        log = open(self.folder / (name + ".log"), "wb")
+        self.processes[name] = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                                                stderr=subprocess.STDOUT, cwd=str(self.folder), start_new_session=True)
+
+    def wait(self, seconds=120):
+        """Exit status of every process by name; whatever still runs after `seconds` is killed and shows as a string."""
+        deadline = time.time() + seconds
+        while time.time() < deadline and any(process.poll() is None for process in self.processes.values()):
+            if any(process.poll() for process in self.processes.values()):
+                deadline = min(deadline, time.time() + 20)
+            time.sleep(0.05)
+        codes = {}
+        for name, process in self.processes.items():
+            codes[name] = process.poll() if process.poll() is not None else "still running"
+        self.end()
+        return codes
+
+    def end(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def succeed(self, seconds=120):
+        """Waits, and fails with every log unless all processes exit 0."""
+        codes = self.wait(seconds)
+        assert set(codes.values()) == {0}, "%s\n%s" % (codes, self.evidence())
+        return self
+
+    def evidence(self, lines=25):
+        """The last lines of every log."""
+        parts = []
+        for name in self.processes:
+            text = (self.folder / (name + ".log")).read_text(errors="replace").splitlines()[-lines:]
+            parts.append("--- %s\n%s" % (name, "\n".join(text)))
+        return "\n".join(parts)
+
+    def events(self, kind):
+        """Events of one kind, in the order in which they were written."""
+        path = self.folder / "events.jsonl"
+        if not path.exists():
+            return []
+        return [event for event in map(json.loads, path.read_text().splitlines()) if event["event"] == kind]
