@@ -43,7 +43,7 @@ class AsyncStore(KVStore):
         self._gradients = []  # what was pushed in this step
         self._backoff = Backoff()
         self._began = self._reported = time.time()
-        self._counts = {"steps": 0, "waited_s": 0.0, "polling_s": 0.0, "polls": 0}
+        self._counts = {"steps": 1, "waited_s": 0.0, "polling_s": 0.0, "polls": 0}
 
     # -- to be said by a subclass
 
@@ -109,6 +109,7 @@ class AsyncStore(KVStore):
             if self._pattern.push(raw):
                 self._flush()
                 self._check_scale()
+                self._counts["steps"] += 1
             self._gradients.append(arrays)
             self._pushed(raw, _first(arrays).size)
             super(AsyncStore, self).push(raw, arrays, priority=priority)
@@ -203,7 +204,6 @@ class AsyncStore(KVStore):
                 array.wait_to_read()
         self._gradients = []
         self._serve(pulls)
-        self._counts["steps"] += 1
         if time.time() - self._reported > _REPORT_SECONDS:
             self._report()
 

@@ -14,7 +14,8 @@ class StaleStore(AsyncStore):
     """Weights are shared as under dist_async; iteration t starts when ``t - min(clock) <= staleness``.
 
     Source: Ho et al., NIPS 2013.  (MXNet-G writes s + 1 for the same bound, and gives up after nine seconds.)
-    A worker's clock is the number of iterations whose updates are on the servers.
+    A worker's clock is the number of iterations whose updates are on the servers.  In the first iteration, whose length is
+    still being learnt, every parameter counts as one; all workers do so alike, and no bound is exceeded by it.
     """
 
     name = "dist_ssync"
@@ -26,6 +27,7 @@ class StaleStore(AsyncStore):
         self._clock_key = self.layout.clock(0, 0)
         self._clock = nd.zeros((len(groups),))
         self._iteration = 0
+        self._counted = None  # the step that the clock has counted
         self._slowest = 0  # min(clock) at the last look
         self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
 
@@ -55,6 +57,9 @@ class StaleStore(AsyncStore):
         for _, arrays, _ in pulls:
             for array in arrays if isinstance(arrays, (list, tuple)) else [arrays]:
                 array.wait_to_read()
+        if self._counted == self._counts["steps"] and not self._pattern.learning:
+            return  # a pull outside the pattern of this step
+        self._counted = self._counts["steps"]
         self._iteration += 1
         self._advance(1.0)
         if not self._may_start():

@@ -15,6 +15,11 @@ class StepPattern(object):
         self._pushed = set()
         self._pulled = set()
 
+    @property
+    def learning(self):
+        """True during the first step, of which every pull is served by itself."""
+        return self._expected is None
+
     def push(self, key):
         """Notes a push; True when it begins a new step, before which everything collected must be served."""
         begins = key in self._pushed

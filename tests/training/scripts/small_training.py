@@ -27,6 +27,7 @@ batches = [(data.randn(BATCH, WIDTH).astype("float32"), data.randint(0, CLASSES,
 params = json.loads(settings["params"])
 if settings["schedule"]:
     params["lr_scheduler"] = mx.lr_scheduler.FactorScheduler(int(settings["schedule"]), 0.5)
+settings["pause"] = os.environ.get("PAUSE", settings["pause"])
 hidden = int(settings["hidden"])
 gradients, history, started = [], [], []
 delays = np.random.RandomState(index)
@@ -42,7 +43,6 @@ def note(values):
 
 if frontend == "module":
     net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=hidden, name="fc1")
-    attributes = {"weight_wd_mult": "0.5", "weight_lr_mult": "2"} if settings["mult"] else {}
     weight = mx.sym.Variable("fc2_weight", wd_mult=0.5, lr_mult=2.0) if settings["mult"] else None
     net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="relu"), num_hidden=CLASSES, name="fc2",
                                 **({"weight": weight} if weight is not None else {}))
@@ -69,8 +69,8 @@ else:
     net.initialize(mx.init.Xavier())
     if settings["mult"]:
         net[1].weight.wd_mult, net[1].weight.lr_mult = 0.5, 2.0
-    ordered = list(net.collect_params().values())
     trainer = mx.gluon.Trainer(net.collect_params(), settings["optimizer"], params, kvstore=kv)
+    ordered = trainer._params  # a parameter's key is its place here; from MXNet 1.7 they are sorted by name
     loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     for x, y in batches:
         started.append(time.time())

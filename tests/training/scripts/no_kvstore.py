@@ -1,0 +1,2 @@
+"""A user's script that forgot its kv-store."""
+print("trained alone")

@@ -1,0 +1,34 @@
+"""Asks a kv-store for what it must refuse, and checks what it says."""
+import sys
+
+import mxnet as mx
+
+kv = mx.kv.create(sys.argv[1])
+
+
+def refused(error, words, function, *arguments):
+    try:
+        function(*arguments)
+    except error as problem:
+        assert all(word in str(problem) for word in words), "%r lacks %s" % (str(problem), words)
+    else:
+        raise AssertionError("%s %s was accepted" % (function, arguments))
+
+
+ones = mx.nd.ones((2, 2))
+assert kv is mx.kv.create(sys.argv[1].upper()), "the same store again"
+assert kv.type.endswith(sys.argv[1][-5:]), kv.type
+refused(ValueError, ["dist_gsynch", "did you mean dist_gsync"], mx.kv.create, "dist_gsynch")
+refused(ValueError, ["dist_foo", "known"], mx.kvstore.create, "dist_foo")
+refused(TypeError, ["float16", "float32"], kv.init, 0, ones.astype("float16"))
+refused(TypeError, ["int32", "float32"], kv.init, "fc_weight", ones.astype("int32"))
+refused(TypeError, ["row_sparse", "dist_sync"], kv.init, 0, ones.tostype("row_sparse"))
+refused(ValueError, ["215330"], kv.init, 215330, ones)
+refused(ValueError, ["set_optimizer"], kv.push, 7, ones)
+refused(ValueError, ["compress"], kv.set_gradient_compression, {"type": "2bit"})
+refused(TypeError, ["dense"], kv.row_sparse_pull, 0, ones)
+kv.init(0, ones)
+refused(ValueError, ["cannot be mixed"], kv.init, "fc_weight", ones)
+kv.set_optimizer(mx.optimizer.SGD())
+refused(KeyError, ["never given"], kv.push, 7, ones)
+print("all refused")
