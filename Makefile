@@ -1,0 +1,46 @@
+# Everything runs in .venv, which the first command that needs it makes (tools/venv.sh).
+#   make train ARGS="-e network=resnet20 -e num_epochs=5"    more knobs: group_vars/all.yml
+#   make train PYTHON=/path/to/python3.11                    when none is found by itself
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help train venv venv-dev lint unit test soak bench clean
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
+export LC_ALL := C.UTF-8
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+train: venv ## make this machine a cluster of four nodes and train on it with dist_gsync
+	ansible-playbook provision.yml
+	ansible-playbook train.yml -e kv=dist_gsync $(ARGS)
+
+venv: ## the controller's environment in .venv
+	@PYTHON='$(PYTHON)' tools/venv.sh controller
+
+venv-dev:
+	@PYTHON='$(PYTHON)' tools/venv.sh dev
+
+lint: venv-dev ## ansible-lint, yamllint, ruff
+	ruff check .
+	yamllint --strict .
+	ansible-lint --strict
+
+unit: venv-dev ## the fast tests
+	pytest -q tests/unit tests/contract tests/inventories tests/docs
+
+test: lint ## everything: lint, fast tests, then playbooks and real trainings (20 minutes)
+	pytest -q tests/unit tests/contract tests/inventories tests/docs
+	pytest -q --durations=10 tests/playbooks tests/training
+
+soak: venv-dev ## 50 healthy jobs in a row
+	MXCLUSTER_SOAK_JOBS=50 pytest -q -s tests/training/test_soak.py
+
+bench: venv-dev ## the figures of the README
+	python -m bench $(ARGS)
+
+clean: ## remove .venv, .state and every cache, but no run
+	rm -rf .venv .state .ansible .hypothesis .pytest_cache .ruff_cache node/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,163 @@
+"""The commands of the agent: each takes a job folder and returns a dict fit for JSON."""
+import os
+import signal
+import tarfile
+import time
+from typing import Any, Dict, List, Optional
+
+from mxcluster import processes
+from mxcluster.agent import daemon
+from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.supervisor import failure
+from mxcluster.errors import BadInput, MxclusterError
+
+Json = Dict[str, Any]
+
+POLL = 0.2  # seconds
+STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
+PACKED = ("plan.json", "status.json", "events.jsonl")
+
+
+def start(folder: JobFolder) -> Json:
+    """Start the agent: {"job", "pid", "status"}."""
+    daemon.start(folder)
+    status = look(folder)
+    return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
+
+
+def wait(folder: JobFolder, seconds: float, renew: bool) -> Json:
+    """Wait until the job has ended, at most `seconds`: {"status", "progress"}. With `renew`, renew its lease first.
+
+    A renewed lease is not slept through: the wait is then at most half of it long.
+    """
+    look(folder)
+    if renew:
+        folder.renew_lease()
+        lease = float(folder.plan().get("lease") or 0)
+        seconds = min(seconds, lease / 2) if lease else seconds
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = look(folder, tidy=True)
+        rest = deadline - time.monotonic()
+        if answer["state"] == "ended" or rest <= 0:
+            return _with_progress(folder, answer)
+        time.sleep(min(POLL, rest))
+
+
+def status(folder: JobFolder) -> Json:
+    """{"status", "progress"} as they are now; nothing is changed."""
+    return _with_progress(folder, look(folder))
+
+
+def stop(folder: JobFolder) -> Json:
+    """End the job if it runs: {"ran": whether it did, "status": its last status, None if there was never a job}."""
+    known = folder.status()
+    if known is None or known["state"] == "ended":
+        return {"ran": False, "status": known}
+    agent = processes.Identity(**known["agent"])
+    try:
+        processes.send(agent, signal.SIGTERM)
+        if not _until_ended(folder, STOP_TIMEOUT):
+            processes.send(agent, signal.SIGKILL)  # it hangs or is held by SIGSTOP; its processes die with it
+            _until_gone(agent, STOP_TIMEOUT)
+            return {"ran": True, "status": look(folder, tidy=True, reason="stopped")}
+    except PermissionError as error:
+        raise MxclusterError("the agent in %s (pid %d) is another user's: stop it as that user"
+                             % (folder.path, agent.pid)) from error
+    return {"ran": True, "status": look(folder, tidy=True)}
+
+
+def collect(folder: JobFolder, output: str) -> Json:
+    """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "skipped"}.
+
+    Packed are plan.json, status.json, events.jsonl, *.env, *.log and checkpoints/, names relative to the folder and in
+    alphabetical order. `skipped` names everything else that lies in the folder.
+    """
+    names = _to_pack(folder)
+    draft = output + ".part"
+    with tarfile.open(draft, "w") as archive:
+        for name in names:
+            _pack(archive, folder.file(name), name)
+    os.replace(draft, output)
+    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock", os.path.basename(output)}
+    skipped = sorted(set(os.listdir(folder.path)) - own)
+    return {"files": len(names), "bytes": os.path.getsize(output), "skipped": skipped}
+
+
+def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
+    """The status of the job, also when its agent can no longer write it: then it has ended, with `reason`.
+
+    `tidy`: end what such an agent has left behind, and write its last status in its place.
+    """
+    known = folder.status()
+    if known is None:
+        raise BadInput("no job in %s: status.json is not there" % folder.path)
+    if known["state"] == "ended" or processes.alive(processes.Identity(**known["agent"])):
+        return known
+    known = folder.status()  # it may have written its last word between the two looks
+    if known["state"] == "ended":
+        return known
+    roots = [processes.Identity(part["pid"], part["start_time"]) for part in known["processes"] if part["pid"]]
+    left = processes.end_groups(roots) if tidy else processes.family(roots)
+    names = [part["name"] for part in known["processes"]]
+    last = without_agent(known, left, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))
+    if tidy:
+        folder.write_status(last)
+    return last
+
+
+def without_agent(known: Json, left: List[processes.Identity], reason: str, when: float, log: List[str]) -> Json:
+    """The last status of a job whose agent was killed at about `when` (unix seconds), given the processes still `left`.
+
+    How its processes ended nobody has seen: their exit codes are null, like who ended them.
+    """
+    parts = [part if part["state"] == "ended" or processes.Identity(part["pid"] or 0, part["start_time"] or 0) in left
+             else dict(part, state="ended", ended_at=when) for part in known["processes"]]
+    cause = known["first_failure"]
+    if cause is None and reason == "failed":
+        agent = {"role": "agent", "index": None, "name": "agent"}
+        cause = failure(known["host"], agent, "the agent itself was killed", None, when, log)
+    return dict(known, state="ended", reason=reason, ended=when, processes=parts, first_failure=cause,
+                left=[who._asdict() for who in left])
+
+
+def _with_progress(folder: JobFolder, answer: Json) -> Json:
+    names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
+    return {"status": answer, "progress": folder.progress(names)}
+
+
+def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:
+    """Wait until the job has ended, also by the death of its agent; None if it has not after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = look(folder)
+        if answer["state"] == "ended":
+            return answer
+        time.sleep(0.05)
+    return None
+
+
+def _until_gone(who: processes.Identity, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while processes.alive(who) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _to_pack(folder: JobFolder) -> List[str]:
+    """The names to collect, relative to the folder, in alphabetical order."""
+    names = [name for name in os.listdir(folder.path) if name in PACKED or name.endswith((".env", ".log"))]
+    for root, folders, files in os.walk(folder.file("checkpoints")):
+        linked = [name for name in folders if os.path.islink(os.path.join(root, name))]  # os.walk does not enter them
+        names += [os.path.relpath(os.path.join(root, name), folder.path) for name in files + linked]
+    return sorted(names)
+
+
+def _pack(archive: tarfile.TarFile, path: str, name: str) -> None:
+    """Add one file as it is now: a log that grows meanwhile is cut where it ended when it was opened."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        raise MxclusterError("%s is not a regular file and cannot be collected: remove it and collect again" % path)
+    with open(path, "rb") as stream:
+        info = archive.gettarinfo(arcname=name, fileobj=stream)
+        info.uid = info.gid = 0  # users of this node mean nothing elsewhere
+        info.uname = info.gname = ""
+        archive.addfile(info, stream)

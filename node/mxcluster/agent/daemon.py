@@ -1,0 +1,112 @@
+"""How an agent comes to life: away from the terminal and from the connection that started it, and never twice."""
+import fcntl
+import os
+import select
+import signal
+import time
+import traceback
+from typing import Callable
+
+from mxcluster.agent.folder import JobFolder, Json
+from mxcluster.agent.supervisor import Supervisor
+from mxcluster.errors import BadInput, MxclusterError
+
+TIMEOUT = 30.0  # seconds until an agent must have started its processes
+READY = b"ready\n"
+
+
+def start(folder: JobFolder) -> None:
+    """Start the agent of a job folder; returns once it has written its first status.json.
+
+    Raises BadInput if the folder holds a job already, and MxclusterError with the end of agent.log if the agent
+    does not get that far.
+    """
+    plan = folder.plan()
+    lock = _lock(folder)
+    try:
+        status = folder.status()
+        if status is not None:
+            raise BadInput("%s holds a job that has ended already (%s): choose another job_id"
+                           % (folder.path, status.get("reason") or "its agent was killed"))
+        hear, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _become_agent(folder, plan, tell, lock)
+        os.close(tell)
+        os.waitpid(child, 0)
+        try:
+            heard = _hear(hear, time.monotonic() + TIMEOUT)
+        finally:
+            os.close(hear)
+    finally:
+        os.close(lock)  # the agent keeps its copy of it, and with it the lock, as long as it lives
+    if heard != READY:
+        raise MxclusterError("\n".join(["the agent in %s did not start; the end of its agent.log:" % folder.path]
+                                       + (folder.log_lines("agent") or ["(nothing)"])))
+
+
+def _lock(folder: JobFolder) -> int:
+    """A descriptor that holds the folder's lock. The kernel lets go of it when the last process that has it ends."""
+    lock = os.open(folder.file("agent.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        status = folder.status()
+        os.close(lock)
+        raise BadInput("%s: an agent is already running, pid %s: stop it first, or choose another job_id"
+                       % (folder.path, status["agent"]["pid"] if status else "not known yet")) from error
+    return lock
+
+
+def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
+    """In the forked child: fork once more, so as to lead no session and be init's child, then run the supervisor.
+
+    Never returns: what is on the stack belongs to the parent.
+    """
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            os.chdir(folder.path)
+            _detach_files(folder, keep=(tell, lock))
+            for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(signum, signal.SIG_DFL)  # whoever started us may have ignored them: that is inherited
+            Supervisor(folder, plan).run(ready=_teller(tell))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _detach_files(folder: JobFolder, keep: tuple) -> None:
+    """stdin from /dev/null, stdout and stderr to agent.log, everything else but `keep` closed: whoever started the
+    agent (ssh, ansible) waits for the other ends of the pipes that it gave us."""
+    null, log = os.open(os.devnull, os.O_RDONLY), folder.open_log("agent")
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2 and descriptor not in keep:
+            try:
+                os.close(descriptor)
+            except OSError:  # the one that listed the directory
+                pass
+
+
+def _teller(tell: int) -> Callable[[], None]:
+    def ready():
+        try:
+            os.write(tell, READY)
+        except OSError:  # whoever started us has not waited; the lease decides what becomes of the job
+            pass
+        os.close(tell)
+    return ready
+
+
+def _hear(descriptor: int, deadline: float) -> bytes:
+    """What comes until the other end is closed, or until `deadline` (monotonic seconds)."""
+    heard = b""
+    while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        piece = os.read(descriptor, 64)
+        if not piece:
+            break
+        heard += piece
+    return heard

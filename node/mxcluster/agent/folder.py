@@ -1,0 +1,147 @@
+"""A job's folder on a node: what lies in it and how it is read and written."""
+import json
+import os
+import shlex
+import time
+from typing import Any, Dict, List, Optional
+
+from mxcluster.errors import BadInput
+
+Json = Dict[str, Any]
+
+LOG_LINES, LOG_WIDTH = 20, 500
+LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
+KINDS = ("start", "batch", "epoch", "end")
+
+
+class JobFolder:
+    """The files of one job on one node. Paths are absolute; OSErrors of the file system pass through."""
+
+    def __init__(self, path: str):
+        self.path = os.path.abspath(path)
+
+    def file(self, name: str) -> str:
+        """The path of a file of the folder."""
+        return os.path.join(self.path, name)
+
+    def plan(self) -> Json:
+        """This node's slice of the plan, checked as far as the agent needs it."""
+        try:
+            with open(self.file("plan.json"), encoding="utf-8") as stream:
+                plan = json.load(stream)
+        except FileNotFoundError as error:
+            raise BadInput("%s is not there: train.yml writes it before it starts the agent"
+                           % self.file("plan.json")) from error
+        except ValueError as error:
+            raise BadInput("%s is not JSON (%s): let train.yml write it again"
+                           % (self.file("plan.json"), error)) from error
+        missing = [key for key in ("job", "host", "processes") if not plan.get(key)]
+        missing += ["processes[%d].%s" % (number, key) for number, process in enumerate(plan.get("processes") or [])
+                    for key in ("name", "role", "index", "command", "env") if key not in process]
+        if missing:
+            raise BadInput("%s has no %s: let train.yml write it again" % (self.file("plan.json"), ", ".join(missing)))
+        return plan
+
+    def status(self) -> Optional[Json]:
+        """The content of status.json, None if no agent has written one."""
+        try:
+            with open(self.file("status.json"), encoding="utf-8") as stream:
+                return json.load(stream)
+        except FileNotFoundError:
+            return None
+
+    def write_status(self, status: Json) -> None:
+        """Replace status.json: a reader sees the old one or the new one, never a part. No fsync: only a crash of the
+        machine could lose it, and then the job is lost as well."""
+        draft = self.file(".status.json.%d" % os.getpid())
+        with open(draft, "w", encoding="utf-8") as stream:
+            json.dump(status, stream, indent=1)
+            stream.write("\n")
+        os.replace(draft, self.file("status.json"))
+
+    def renew_lease(self) -> None:
+        """Set the lease's mtime to this machine's now, making the file if need be."""
+        with open(self.file("lease"), "a"):
+            pass
+        now = time.time()  # given, since a network file system would take its server's clock
+        os.utime(self.file("lease"), (now, now))
+
+    def lease_mtime(self) -> Optional[float]:
+        """When the lease was renewed last (unix seconds), None if the file is not there."""
+        try:
+            return os.stat(self.file("lease")).st_mtime
+        except OSError:
+            return None
+
+    def write_env(self, process: Json, environment: Dict[str, str]) -> None:
+        """<name>.env, for people: the command and the environment of a process, to be read by a shell. Mode 0600."""
+        command = " ".join(shlex.quote(word) for word in process["command"])
+        lines = ["# The environment of %s. To run it by hand: `env -i sh`, cd here, read this file, give its command:"
+                 % process["name"], "# " + command.replace("\n", "\n# ")]
+        lines += ["export %s=%s" % (name, shlex.quote(value)) for name, value in sorted(environment.items())]
+        descriptor = os.open(self.file(process["name"] + ".env"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            stream.write("\n".join(lines) + "\n")
+
+    def open_log(self, name: str) -> int:
+        """A descriptor that appends to <name>.log."""
+        return os.open(self.file(name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def log_lines(self, name: str) -> List[str]:
+        """The last lines of <name>.log, fit for a message (see `readable`); none if there is no log."""
+        return readable(_part(self.file(name + ".log"), LOG_TAIL))
+
+    def progress(self, names: Dict[tuple, str]) -> Dict[str, Json]:
+        """{process name: {"start": event, "batch": event, "epoch": event, "end": event}}: the last of each kind.
+
+        Read from the last 256 KB of events.jsonl; `start` events from its first 64 KB as well, since they come once.
+        `names` is {(role, index): process name}; kinds that are not there are left out.
+        """
+        path = self.file("events.jsonl")
+        head = [event for event in _events(_part(path, EVENTS_HEAD, tail=False)) if event["event"] == "start"]
+        latest = {}  # type: Dict[str, Json]
+        for event in head + _events(_part(path, EVENTS_TAIL)):
+            name = names.get((event.get("role"), event.get("index")))
+            if name is not None and event["event"] in KINDS:
+                latest.setdefault(name, {})[event["event"]] = event
+        return latest
+
+    def last_sign_of_life(self, names: List[str]) -> float:
+        """When the agent or a process last wrote something (unix seconds); 0 if none ever did."""
+        files = ["status.json", "events.jsonl", "agent.log"] + [name + ".log" for name in names]
+        return max([os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))] or [0.0])
+
+
+def readable(data: bytes) -> List[str]:
+    """The last 20 lines of a log, for people and JSON: what is not text is dropped, lines are cut at 500 characters.
+
+    A carriage return begins a new line, as progress bars have it; lines with nothing readable in them are left out.
+    """
+    text = data.decode("utf-8", errors="replace").replace("\ufffd", "")
+    lines = ("".join(sign for sign in line if sign.isprintable() or sign == "\t").rstrip()
+             for line in text.splitlines())
+    return [line if len(line) <= LOG_WIDTH else line[:LOG_WIDTH - 3] + "..." for line in lines if line][-LOG_LINES:]
+
+
+def _part(path: str, size: int, tail: bool = True) -> bytes:
+    """The last (or first) `size` bytes of a file, nothing if it is not there."""
+    try:
+        with open(path, "rb") as stream:
+            if tail:
+                stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
+            return stream.read(size)
+    except FileNotFoundError:
+        return b""
+
+
+def _events(data: bytes) -> List[Json]:
+    """The events of a piece of events.jsonl; a line that the cut has torn is left out."""
+    events = []
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line.decode("utf-8"))
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "event" in event:
+            events.append(event)
+    return events

@@ -1,0 +1,195 @@
+"""The supervisor: parent of a node's processes. It starts them, watches them, and ends them all when one fails."""
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from typing import Any, Callable, Dict, List, Optional
+
+from mxcluster import exitcodes, processes
+from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.lease import Lease
+
+Json = Dict[str, Any]
+
+SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+PERIOD = 0.5  # seconds between looks at the lease; an ended process wakes the loop at once
+GRACE = 2.0  # seconds from SIGTERM to SIGKILL
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")  # what processes inherit beside the plan's environment
+NOT_STARTED = 127  # as in shells
+
+
+class Supervisor:
+    """Runs the processes of `plan` (this node's slice) to their end; status.json in `folder` tells how it goes.
+
+    One thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, and so the processes live exactly as long
+    as this one. Orphans among their descendants become the supervisor's own children, so that none gets lost.
+    """
+
+    def __init__(self, folder: JobFolder, plan: Json):
+        self.folder = folder
+        self.plan = plan
+        self.me = processes.identity(os.getpid())
+        self.lease = Lease(float(plan.get("lease") or 0))
+        self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
+        self.ending = False
+        self.saved = None  # type: Optional[Json]
+        self.status = {
+            "job": plan["job"], "host": plan["host"], "kv": plan.get("kv"),
+            "agent": self.me._asdict(), "state": "running", "reason": None, "started": time.time(), "ended": None,
+            "processes": [dict({key: process[key] for key in ("name", "role", "index")}, pid=None, start_time=None,
+                               state="running", exit_code=None, ended_at=None, ended_by=None)
+                          for process in plan["processes"]],
+            "first_failure": None, "left": []}
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Start all and return when all have ended. `ready` is called once the first status.json is written."""
+        # Blocked and then waited for: a signal between two looks is not lost, and there are no handlers to race with.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        processes.set_subreaper()
+        self.folder.renew_lease()
+        try:
+            for process, part in zip(self.plan["processes"], self.status["processes"]):
+                if not self.status["first_failure"]:
+                    self.start(process, part)
+            self.folder.write_status(self.status)
+            ready()
+            reason = self.watch()
+        except Exception as error:  # whatever goes wrong in here, nothing is left behind
+            note(traceback.format_exc())
+            self.blame({"role": "agent", "index": None, "name": "agent"}, "the agent failed: %s" % error, None)
+            reason = "failed"
+        self.end(reason)
+
+    def start(self, process: Json, part: Json) -> None:
+        """Start one process; one that cannot be started is one that has failed."""
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        environment.update(process["env"])
+        log = self.folder.open_log(process["name"])
+        try:
+            self.folder.write_env(process, environment)
+            child = subprocess.Popen(process["command"], env=environment, cwd=self.folder.path, start_new_session=True,
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.in_child)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            reason = "could not be started: %s" % error
+            os.write(log, (reason + "\n").encode("utf-8", "replace"))
+            self.ended(part, NOT_STARTED, reason)
+        else:
+            part["pid"], part["start_time"] = processes.identity(child.pid)
+            self.children[child.pid] = part
+            child.returncode = 0  # reaped by `reap`, not by Popen
+            note("%s is pid %d" % (part["name"], child.pid))
+        finally:
+            os.close(log)
+
+    def in_child(self) -> None:
+        """Between fork and exec."""
+        processes.set_pdeathsig(self.me.pid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def watch(self) -> str:
+        """Wait until there is a reason to end, and return it: done, failed, stopped or lease."""
+        stopped = False
+        while True:
+            self.reap()
+            expired = self.lease.expired(self.folder.lease_mtime(), time.time(), time.monotonic())
+            reason = why_end(self.status, stopped, expired)
+            if reason:
+                return reason
+            self.save()
+            got = signal.sigtimedwait(SIGNALS, PERIOD)
+            stopped = got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT)
+
+    def end(self, reason: str) -> None:
+        """End whatever still runs, wait for it, and write the last status."""
+        note("ending: %s" % reason)
+        self.save()  # whoever waits shall know the cause at once, not only when all have ended
+        self.ending = True
+        left = processes.end_groups([self.me], GRACE, spare=[self.me], each_pass=self.reap)
+        self.reap()
+        for part in self.status["processes"]:
+            if part["pid"] is None and part["state"] == "running":  # its turn to start never came
+                part.update(state="ended", ended_at=time.time(), ended_by="agent")
+        self.status.update(state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left])
+        for _ in range(20):  # a full disk may have room again once the processes are gone
+            if self.save():
+                break
+            time.sleep(0.5)
+        note("ended: %s%s" % (reason, ", left: %s" % left if left else ""))
+
+    def reap(self) -> None:
+        """Take note of every process that has ended. Adopted orphans are reaped too."""
+        while True:
+            try:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.children:
+                self.ended(self.children.pop(pid), exit_code(wait_status))
+
+    def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
+        """Record the end of a process, and whether it is the first cause of the job's.
+
+        `reason` is for one that never was: its code is ours, not its own.
+        """
+        part.update(state="ended", exit_code=code, ended_at=time.time(), ended_by="agent" if self.ending else "self")
+        note("%s %s" % (part["name"], reason or exitcodes.describe(code)))
+        if code != 0 and not self.ending:
+            self.blame(part, reason or exitcodes.describe(code), None if reason else code)
+
+    def blame(self, part: Json, reason: str, code: Optional[int]) -> None:
+        """Make this the node's first failure, unless there is one; an echo of another's end gives way to a cause."""
+        known, echo = self.status["first_failure"], code in exitcodes.reserved()
+        if known is None or known["echo"] and not echo:
+            self.status["first_failure"] = failure(self.plan["host"], part, reason, code, time.time(),
+                                                   self.folder.log_lines(part["name"]), echo)
+
+    def save(self) -> bool:
+        """Write status.json if it has changed. A disk that is full must not end the supervision: False then."""
+        if self.status == self.saved:
+            return True
+        try:
+            self.folder.write_status(self.status)
+        except OSError as error:
+            note("status.json cannot be written: %s" % error)
+            return False
+        self.saved = snapshot(self.status)
+        return True
+
+
+def why_end(status: Json, stopped: bool, expired: bool) -> Optional[str]:
+    """Why a job has to end on this node now, None if it goes on. What the processes did counts first."""
+    parts = status["processes"]
+    if status["first_failure"]:
+        return "failed"
+    if all(part["state"] == "ended" for part in parts):
+        return "done"
+    return "stopped" if stopped else "lease" if expired else None
+
+
+def failure(host: str, part: Json, reason: str, code: Optional[int], when: float, log: List[str],
+            echo: bool = False) -> Json:
+    """A `first_failure`. `echo`: it ended because another process had, and so gives way to any cause."""
+    return {"host": host, "role": part["role"], "index": part["index"], "name": part["name"], "reason": reason,
+            "exit_code": code, "time": when, "log": log, "echo": echo}
+
+
+def exit_code(wait_status: int) -> int:
+    """The exit status of a wait status of wait(2), or minus the signal."""
+    return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
+
+
+def snapshot(status: Json) -> Json:
+    """A copy of a status that later changes do not touch."""
+    return dict(status, processes=[dict(part) for part in status["processes"]])
+
+
+def note(text: str) -> None:
+    """A line in agent.log (the agent's stderr), if the disk takes it."""
+    try:
+        print("%s %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), file=sys.stderr, flush=True)
+    except OSError:
+        pass

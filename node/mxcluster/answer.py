@@ -1,0 +1,30 @@
+"""How the programs on a node answer: one JSON object on stdout and exit status 0, or {"error": "..."} and 1."""
+import argparse
+import json
+import traceback
+from typing import Callable, List
+
+from mxcluster.errors import BadInput, MxclusterError
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses a wrong command line with BadInput, so that it is answered like any other error."""
+
+    def error(self, message: str) -> None:
+        raise BadInput("%s: %s; %s" % (self.prog, message, " ".join(self.format_usage().split())))
+
+
+def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
+    """Print what run(argv) returns and return the exit status."""
+    try:
+        result, code = run(argv), 0
+    except MxclusterError as error:
+        result, code = {"error": str(error)}, 1
+    except OSError as error:
+        where = "%s: " % error.filename if error.filename else ""
+        result, code = {"error": where + (error.strerror or str(error))}, 1
+    except Exception as error:
+        traceback.print_exc()  # ours to mend: the whole story to stderr
+        result, code = {"error": "%s: %s (an error in mxcluster itself)" % (type(error).__name__, error)}, 1
+    print(json.dumps(result), flush=True)
+    return code

@@ -1,0 +1,138 @@
+"""Declared settings: what a value may be, and how a string becomes it.
+
+Values given with `-e name=value` arrive as strings, those of an inventory as whatever YAML or INI made of them.
+An Option declares one setting; `cast_value` turns a given value into its type or refuses it.
+"""
+import json
+import math
+import re
+from collections import namedtuple
+from typing import Any, List, Union
+
+from .errors import BadInput, did_you_mean
+
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+# check: a tuple of the allowed values, or a function value -> bool, or None;
+# message: what the value must be, completing the words "it must be".
+Option = namedtuple("Option", "name default cast check message")
+
+
+def cast_value(option: Option, value: Any, where: str = "") -> Any:
+    """`value` as `option` wants it; None (nothing written) gives the default.
+
+    `where` goes in front of the message (a host name). BadInput names the value and what it must be.
+    """
+    if value is None:
+        return option.default
+    try:
+        result = option.cast(value)
+        good = result in option.check if isinstance(option.check, tuple) else not option.check or option.check(result)
+    except ValueError:
+        good = False
+    if good:
+        return result
+    close = did_you_mean(value, map(str, option.check)) if isinstance(option.check, tuple) else ""
+    raise BadInput("%s%s=%s is refused: it must be %s%s"
+                   % (where + ": " if where else "", option.name, shown(value), option.message, close))
+
+
+def shown(value: Any) -> str:
+    """`value` for a message: strings in quotes, so that blanks can be seen; long ones cut."""
+    text = repr(str(value)) if isinstance(value, str) else repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def to_text(value: Any) -> str:
+    """A string without surrounding blanks; numbers become their digits, anything else is a ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("not a text")
+    return str(value).strip()
+
+
+def to_int(value: Any) -> int:
+    """An int or a string of decimal digits; 5.5, '5.5', True and 'five' are ValueErrors."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+        return int(value)
+    raise ValueError("not a whole number")
+
+
+def to_float(value: Any) -> float:
+    """A finite number; nan, inf, True and anything that is no decimal number are ValueErrors."""
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number
+
+
+def to_bool(value: Any) -> bool:
+    """True or False; 'true', 'yes', 'on', '1' and their opposites in any case."""
+    if isinstance(value, (bool, int, str)) and str(value).strip().lower() in WORDS:
+        return WORDS[str(value).strip().lower()]
+    raise ValueError("not true or false")
+
+
+def to_list(value: Any) -> List[str]:
+    """A list of strings, or one written as JSON; strings stay exactly as they are.
+
+    Numbers are refused: YAML and JSON lose how they were written (0.10, 1e-3, 007).
+    """
+    value = _from_json(value, [])
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and "\0" not in item for item in value):
+        raise ValueError("not a list of strings")
+    return [str(item) for item in value]
+
+
+def to_environment(value: Any) -> dict:
+    """A dict of environment variables, or one written as JSON; numbers become strings."""
+    value = _from_json(value, {})
+    if not isinstance(value, dict):
+        raise ValueError("not a dict")
+    for name, content in value.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError("not a variable name")
+        if isinstance(content, bool) or not isinstance(content, (str, int, float)) \
+                or re.search("[\0\r\n]", str(content)):
+            raise ValueError("not a string of one line")
+    return {str(name): str(content) for name, content in value.items()}
+
+
+def to_gpus(value: Any) -> Union[str, List[int]]:
+    """'auto', or a list of GPU numbers from a list or from '0,1'; '' is no GPU."""
+    if isinstance(value, str):
+        value = value.strip()
+        if value.lower() == "auto":
+            return "auto"
+        value = _from_json(value, []) if value.startswith("[") else [part for part in value.split(",") if value]
+    elif not isinstance(value, (list, tuple)):
+        value = [value]
+    numbers = [to_int(number) for number in value]
+    if len(set(numbers)) != len(numbers) or any(number < 0 for number in numbers):
+        raise ValueError("not a list of GPU numbers")
+    return numbers
+
+
+def at_least(low: float):
+    """Check: value >= low."""
+    return lambda value: value >= low
+
+
+def between(low: float, high: float):
+    """Check: low <= value <= high."""
+    return lambda value: low <= value <= high
+
+
+def _from_json(value: Any, empty: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.strip() else empty

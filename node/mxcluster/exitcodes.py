@@ -1,0 +1,29 @@
+"""Exit codes with a meaning of their own, and how an exit code is told to people."""
+import signal
+from typing import FrozenSet
+
+PEER_DIED = 91  # the watch thread saw that another process of the job is gone
+KILLED_BY_AGENT = 92  # a label for reports: what the agent ends dies of a signal
+NO_KVSTORE = 93  # the user's script ended without having made the distributed kv-store
+UPDATER_FAILED = 94  # an exception in the server's updater
+
+MEANINGS = {PEER_DIED: "another process of the job was gone",
+            KILLED_BY_AGENT: "ended by the agent",
+            NO_KVSTORE: "the script ended without making the distributed kv-store",
+            UPDATER_FAILED: "an exception in the server's updater"}
+
+
+def reserved() -> FrozenSet[int]:
+    """The codes of processes that ended because another one did: never a first cause."""
+    return frozenset((PEER_DIED, KILLED_BY_AGENT))
+
+
+def describe(exit_code: int) -> str:
+    """An exit code in words, negative ones being signals: -9 is "killed by signal 9 (SIGKILL)"."""
+    if exit_code < 0:
+        try:
+            return "killed by signal %d (%s)" % (-exit_code, signal.Signals(-exit_code).name)
+        except ValueError:  # real-time signals have no name
+            return "killed by signal %d" % -exit_code
+    meaning = MEANINGS.get(exit_code)
+    return "exited with status %d%s" % (exit_code, " (%s)" % meaning if meaning else "")

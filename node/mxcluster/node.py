@@ -1,0 +1,181 @@
+"""A look at one node, from the node itself.
+
+`python -m mxcluster.node look --request JSON`: can this node do what a job wants of it? Nothing is changed.
+`python -m mxcluster.node record --request JSON`: what provisioning wants to remember of it; imports MXNet.
+"""
+import glob
+import ipaddress
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from typing import Any, Dict, List, Optional
+
+from mxcluster import answer, compat, network
+from mxcluster.errors import BadInput
+
+Json = Dict[str, Any]
+Interfaces = Dict[str, List[str]]
+
+NVIDIA_PROC = "/proc/driver/nvidia/gpus"
+
+
+def look(request: Json) -> Json:
+    """{"problems": [text, ...], "facts": {...}}: what of `request` this node cannot give, each with its cure.
+
+    `request`, every key optional: "address" (literal IPv4 that processes bind), "interface" that has to hold it,
+    "ports" they listen on there, "gpus" (numbers), "files" that must exist and be readable, "python" that runs them.
+    """
+    known = network.interfaces()
+    address, ports = request.get("address"), request.get("ports") or []
+    gpus = [int(number) for number in request.get("gpus") or []]
+    count = gpu_count()
+    problems = address_problems(address, known) if address else []
+    if not problems and address:
+        problems += [text for text in (port_problem(address, int(port)) for port in ports) if text]
+    problems += interface_problems(request.get("interface"), address, known)
+    problems += gpu_problems(gpus, count)
+    problems += file_problems(request.get("files") or [], request.get("python"))
+    facts = {"interfaces": known, "address_of_default_route": network.default_route_address(), "gpus": count,
+             "python_version": platform.python_version()}
+    return {"problems": problems, "facts": facts}
+
+
+def address_problems(address: str, known: Interfaces) -> List[str]:
+    """Whether `address` is one that a process of this node can listen on."""
+    try:
+        ipaddress.IPv4Address(address)
+    except ValueError:
+        return ["address %r is not a literal IPv4 address, which ps-lite needs: set node_address" % address]
+    refusal = network.can_bind(address, 0)
+    if refusal is None:
+        return []
+    return ["address %s is not on this node (%s); it has %s: set node_address" % (address, refusal, _addresses(known))]
+
+
+def interface_problems(interface: Optional[str], address: Optional[str], known: Interfaces) -> List[str]:
+    """Whether `interface` is there and holds `address`."""
+    if not interface:
+        return []
+    if interface not in known:
+        return ["interface %s is not on this node; it has %s: set dmlc_interface to one of these"
+                % (interface, ", ".join(sorted(known)))]
+    if not known[interface]:
+        return ["interface %s has no IPv4 address: give it one, or set dmlc_interface to one of %s"
+                % (interface, ", ".join(sorted(name for name in known if known[name])))]
+    if address and network.interface_of(address, {interface: known[interface]}) is None:
+        return ["interface %s does not hold the address %s, it holds %s: set node_address or dmlc_interface"
+                % (interface, address, ", ".join(known[interface]))]
+    return []
+
+
+def port_problem(address: str, port: int) -> Optional[str]:
+    """Why a process of this user cannot listen on address:port, None if it can."""
+    refusal = network.can_bind(address, port)
+    if refusal is None:
+        return None
+    holder = network.who_listens(address, port)
+    if holder:
+        return ("port %d on %s is in use by %s: choose another with -e port=..., or stop it" % (port, address, holder))
+    return ("port %d on %s cannot be had (%s): choose another with -e port=..., or see with `ss -ltnp` (as root) who "
+            "has it" % (port, address, refusal))
+
+
+def gpu_problems(gpus: List[int], count: int) -> List[str]:
+    """Which of the GPUs with these numbers this node, having `count` of them, does not have."""
+    missing = [number for number in gpus if not 0 <= number < count]
+    if not missing:
+        return []
+    wanted = "GPU%s %s %s not on this node" % ("s" if len(missing) > 1 else "", ", ".join(map(str, missing)),
+                                               "are" if len(missing) > 1 else "is")
+    if count == 0:
+        return [wanted + ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, or install the "
+                "driver" % NVIDIA_PROC]
+    return [wanted + "; it has %s: correct gpus" % ", ".join(map(str, range(count)))]
+
+
+def file_problems(files: List[str], python: Optional[str]) -> List[str]:
+    """Which of the files and folders that a job needs are not there, or not for this user."""
+    problems = []
+    if python and not os.access(python, os.X_OK):
+        problems.append("python %s cannot be run on this node: run provision.yml" % python)
+    for path in files:
+        if not os.path.exists(path):
+            problems.append("%s does not exist on this node: correct the path, or bring it there" % path)
+        elif not os.access(path, os.R_OK):
+            problems.append("%s cannot be read by %s: change its mode, or the user of the job" % (path, _user()))
+    return problems
+
+
+def gpu_count() -> int:
+    """How many NVIDIA GPUs this node has: as nvidia-smi lists them, else as the driver shows them under /proc."""
+    program = shutil.which("nvidia-smi")
+    if program:
+        try:
+            listed = subprocess.check_output([program, "-L"], stderr=subprocess.DEVNULL, timeout=20)
+            return len(re.findall(rb"^GPU \d+:", listed, re.MULTILINE))
+        except (OSError, subprocess.SubprocessError):  # a driver that does not fit its library: /proc still counts
+            pass
+    return len(glob.glob(NVIDIA_PROC + "/*"))
+
+
+def record(request: Json) -> Json:
+    """The node record: addresses, GPUs, and what this interpreter has to train with.
+
+    `request` may hold "host", the node's name in the inventory; without it the machine's own name is taken.
+    """
+    try:
+        mxnet = compat.import_mxnet()
+    except Exception as error:  # libraries that are missing show up as OSError, wrong ones as nearly anything
+        raise BadInput("MXNet cannot be imported by %s (%s: %s): run provision.yml"
+                       % (sys.executable, type(error).__name__, error)) from error
+    import numpy
+    return {"schema": 1, "host": request.get("host") or socket.gethostname(),
+            "address_of_default_route": network.default_route_address(), "interfaces": network.interfaces(),
+            "gpus": gpu_count(), "python": sys.executable, "python_version": platform.python_version(),
+            "mxnet": mxnet.__version__, "numpy": numpy.__version__, "model_zoo": model_zoo()}
+
+
+def model_zoo() -> List[str]:
+    """The names of the networks in MXNet's model zoo, sorted.
+
+    MXNet has no list of them that can be asked for, but its get_model() names them all when it refuses a name: one
+    a line, in 1.2.1, 1.5.1 and 1.9.1 alike.
+    """
+    from mxnet.gluon.model_zoo import vision
+    try:
+        vision.get_model("no such network")
+    except ValueError as refusal:
+        return sorted(line.strip() for line in str(refusal).splitlines()[1:] if line.strip())
+    raise BadInput("the model zoo of this MXNet takes any name: it is not one of those that mxcluster knows")
+
+
+def _addresses(known: Interfaces) -> str:
+    return ", ".join("%s (%s)" % (listed.split("/")[0], name) for name in sorted(known) for listed in known[name])
+
+
+def _user() -> str:
+    return "the user with id %d" % os.geteuid()
+
+
+def run(argv: List[str]) -> Json:
+    """Carry out one command line and return its answer."""
+    parser = answer.Parser(prog="mxcluster.node", description="A look at this node.")
+    parser.add_argument("command", choices=("look", "record"))
+    parser.add_argument("--request", default="{}", help="a JSON object, see the functions look and record")
+    given = parser.parse_args(argv)
+    try:
+        request = json.loads(given.request)
+    except ValueError as error:
+        parser.error("--request is not JSON (%s)" % error)
+    if not isinstance(request, dict):
+        parser.error("--request is not a JSON object but %s" % given.request)
+    return {"look": look, "record": record}[given.command](request)
+
+
+if __name__ == "__main__":
+    sys.exit(answer.give(run, sys.argv[1:]))

@@ -1,0 +1,157 @@
+"""The knobs of train.yml: their names, defaults, types and limits, and what contradicts what.
+
+`cast` is the only way in. It returns a dict with every option, each of its type, and refuses all that is wrong in
+one message, a line per option.
+"""
+import re
+from typing import Any, Dict, Iterator
+
+from . import casts
+from .casts import Option, at_least, between, cast_value, shown, to_float, to_int, to_text
+from .datasets import DATASETS, training_samples
+from .errors import BadInput, did_you_mean, refuse
+
+KVS = ("local", "device", "dist_sync", "dist_device_sync", "dist_async", "dist_gsync", "dist_ssync")
+PROGRAMS = ("image_classification",)
+# The networks of the program itself; those of MXNet's model zoo come with the node record.
+NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
+DEFAULT_STALENESS = 3
+
+# What the plan sets for every process; `environment` must leave these alone.
+PLANNED_VARIABLES = (
+    "DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
+    "DMLC_INTERFACE", "PORT", "PS_VERBOSE", "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT", "CUDA_VISIBLE_DEVICES",
+    # Set by ps-lite itself; that of MXNet 1.2.1 hangs when it finds it set.
+    "DMLC_RANK",
+)
+
+
+def is_job_id(text: str) -> bool:
+    """A name that is one plain folder: letters, digits, '.', '_', '-', beginning with a letter or digit."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text))
+
+
+def _to_staleness(value: Any) -> Any:
+    return None if value == "" else to_int(value)
+
+
+def _is_absolute_or_empty(path: str) -> bool:
+    return path == "" or path.startswith("/")
+
+
+def _is_job_id_or_empty(text: str) -> bool:
+    return text == "" or is_job_id(text)
+
+
+def _count(name: str, default: int, low: int, cure: str = "") -> Option:
+    return Option(name, default, to_int, at_least(low), "a whole number of at least %d%s" % (low, cure))
+
+
+def _positive(name: str, default: float) -> Option:
+    return Option(name, default, to_float, lambda value: value > 0, "a number above 0, such as %r" % default)
+
+
+def _flag(name: str) -> Option:
+    return Option(name, False, casts.to_bool, None, "true or false")
+
+
+def _choice(name: str, default: str, names: tuple) -> Option:
+    return Option(name, default, to_text, names, "one of " + ", ".join(names))
+
+
+def _path(name: str) -> Option:
+    return Option(name, "", to_text, None, "a path")
+
+
+_JOB_ID = "made of letters, digits, '.', '_' and '-', beginning with a letter or digit (at most 100)"
+
+OPTIONS = (
+    _choice("kv", "dist_sync", KVS),
+    _choice("program", "image_classification", PROGRAMS),
+    _path("script"),
+    Option("script_args", [], casts.to_list, None,
+           "a list of strings (write numbers in quotes), such as '{\"script_args\": [\"--lr\", \"0.1\"]}'"),
+    Option("network", "mlp", to_text, bool, "the name of a network, such as mlp"),
+    _choice("data", "digits", tuple(DATASETS)),
+    Option("data_dir", "", to_text, _is_absolute_or_empty, "a path on the nodes that begins with '/'"),
+    _count("batch_size", 32, 1),
+    _positive("lr", 0.05),
+    Option("lr_factor", 1.0, to_float, lambda value: 0 < value <= 1, "a number above 0 and at most 1, such as 0.9"),
+    _positive("lr_factor_epoch", 1.0),
+    _count("num_epochs", 20, 1),
+    _count("num_examples", 0, 0, " (0: all)"),
+    Option("gpus", "auto", casts.to_gpus, None, "auto, '' (none) or GPU numbers such as 0,1"),
+    _count("num_workers", 0, 0, " (0: all)"),
+    _count("num_servers", 0, 0, " (0: all)"),
+    Option("staleness", None, _to_staleness, lambda value: value is None or value >= 0,
+           "a whole number of at least 0, and only with kv=dist_ssync"),
+    Option("data_allocator", 0, to_int, (0, 1), "0 (equal shares) or 1 (shares of data_sharding)"),
+    Option("dmlc_interface", "", to_text, None, "the name of a network interface, such as eth0"),
+    Option("ps_verbose", 0, to_int, between(0, 2), "0, 1 or 2"),
+    _flag("savemodel"),
+    _count("model_load_epoch", 0, 0, " (0: start afresh)"),
+    Option("model_load_job", "", to_text, _is_job_id_or_empty, "the id of a job in runs/"),
+    _path("hosts_file"),
+    _path("groups_file"),
+    _path("data_sharding_file"),
+    Option("job_id", "", to_text, _is_job_id_or_empty, _JOB_ID),
+    _flag("plan_only"),
+    Option("port", 9091, to_int, between(1024, 65000), "a port number from 1024 to 65000"),
+    Option("seed", 0, to_int, between(0, 2 ** 31 - 1), "a whole number from 0 to 2147483647"),
+    Option("environment", {}, casts.to_environment, None,
+           "a dict of environment variables with strings of one line, such as '{\"OMP_NUM_THREADS\": \"1\"}'"),
+    Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
+    # Below 2 s a single late heartbeat would end a healthy job.
+    Option("heartbeat_timeout", 3, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
+)
+
+
+def cast(given: Dict[str, Any]) -> Dict[str, Any]:
+    """All options, typed: those `given` (strings of `-e`, or values of YAML) and the defaults of the others.
+
+    BadInput lists every unknown name, every value that cannot be, and, if all values can be, what contradicts what.
+    """
+    by_name = {option.name: option for option in OPTIONS}
+    problems = ["%s is no option of train.yml%s" % (shown(name), did_you_mean(name, by_name))
+                for name in given if name not in by_name]
+    options = {}
+    for option in OPTIONS:
+        try:
+            value = cast_value(option, given.get(option.name))
+        except BadInput as refusal:
+            problems.append(str(refusal))
+            continue
+        # Lists and dicts are copied: the table's defaults belong to nobody.
+        options[option.name] = type(value)(value) if isinstance(value, (list, dict)) else value
+    refuse(problems)
+    refuse(_contradictions(options))
+    if options["kv"] == "dist_ssync" and options["staleness"] is None:
+        options["staleness"] = DEFAULT_STALENESS
+    return options
+
+
+def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
+    kv, data, script = options["kv"], options["data"], options["script"]
+    if options["staleness"] is not None and kv != "dist_ssync":
+        yield ("staleness=%d has no meaning with kv=%s: leave staleness out, or use kv=dist_ssync"
+               % (options["staleness"], kv))
+    if options["script_args"] and not script:
+        yield ("script_args=%s without script: name the script too, as script=path/to/it.py"
+               % shown(options["script_args"]))
+    if not script and DATASETS[data].from_data_dir and not options["data_dir"]:
+        yield "data=%s needs data_dir: give the folder on the nodes that holds its files" % data
+    if not script:
+        try:
+            training_samples(data, options["num_examples"])
+        except BadInput as refusal:
+            yield str(refusal)
+    if options["model_load_epoch"] and not options["model_load_job"]:
+        yield ("model_load_epoch=%d without model_load_job: name the job in runs/ that saved the model"
+               % options["model_load_epoch"])
+    if options["model_load_job"] and not options["model_load_epoch"]:
+        yield ("model_load_job=%s without model_load_epoch: say which epoch's model to load, 1 or more"
+               % options["model_load_job"])
+    for name in sorted(options["environment"]):
+        if name in PLANNED_VARIABLES or name.startswith("MXCLUSTER_"):
+            yield ("environment: %s=%s is refused: mxcluster sets %s itself; take it out"
+                   % (name, shown(options["environment"][name]), name))

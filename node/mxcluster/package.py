@@ -1,0 +1,38 @@
+"""This package as one zip file, which is how it gets to the nodes: Python imports from a zip as from a folder.
+
+The same source gives the same bytes, and the name holds their digest: a node that has a file of that name has this
+package, and a new package never takes the place of one that a running job still imports from.
+"""
+import hashlib
+import io
+import os
+import zipfile
+from typing import List, Optional, Tuple
+
+# The earliest time that a zip file can hold; that of the files differs from clone to clone.
+TIMESTAMP = (1980, 1, 1, 0, 0, 0)
+READABLE = 0o100644 << 16
+
+
+def archive(folder: Optional[str] = None) -> Tuple[str, bytes]:
+    """(file name, content) of the zip with the package in `folder`, by default this one."""
+    folder = os.path.abspath(folder or os.path.dirname(__file__))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        for path in sources(folder):
+            with open(os.path.join(folder, path), "rb") as source:
+                member = zipfile.ZipInfo(os.path.basename(folder) + "/" + path, TIMESTAMP)
+                member.external_attr = READABLE
+                packed.writestr(member, source.read(), zipfile.ZIP_DEFLATED)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    return "%s-%s.zip" % (os.path.basename(folder), digest[:12]), content.getvalue()
+
+
+def sources(folder: str) -> List[str]:
+    """The files under `folder` that belong to the package, relative to it, sorted; nothing hidden, nothing compiled."""
+    found = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
+        found += [os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
+                  for name in files if not name.startswith(".") and not name.endswith((".pyc", ".pyo"))]
+    return sorted(found)

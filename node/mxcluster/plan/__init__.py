@@ -1,0 +1,137 @@
+"""The plan: the only place where a process gets its host, address, port, GPUs, group, share and environment.
+
+Pure: the inventory, the node records and the texts of the cluster files go in, a JSON-able dict comes out. Everything
+after it only carries it out.
+"""
+import posixpath
+from typing import Any, Dict, List, Optional
+
+from .. import clusterfiles
+from ..errors import BadInput, for_each
+from ..options import is_job_id
+from . import addresses, gpus, groups, members, processes, shares
+from .table import batches, table
+
+__all__ = ["make_plan", "for_node", "table", "batches"]
+
+Plan = Dict[str, Any]
+FILES = ("hosts", "groups", "data_sharding")
+
+
+def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[str, Dict[str, Any]],
+              files: Dict[str, Optional[str]], job: str, job_dirs: Dict[str, str],
+              data_dirs: Optional[Dict[str, str]] = None, model_file: Optional[str] = None) -> Plan:
+    """The plan of one job, or BadInput with what is wrong and the cure.
+
+    options: the typed dict of options.cast.
+    inventory: {"groups": {"scheduler": [host], "servers": [...], "workers": [...]},
+        "hosts": {host: its host variables; others than mxcluster's are ignored}, "forks": Ansible's number of forks}.
+    records: {host: node record}; a host that takes part and has none is refused.
+    files: the texts behind hosts_file, groups_file and data_sharding_file as {"hosts": text or None, ...}.
+    job: the job's id, the name of its folder. job_dirs: {host: absolute folder on the node that holds job folders}.
+    data_dirs: {host: folder on the node with the data sets that mxcluster brings} (digits).
+    model_file: the saved model to start from, on the nodes: absolute, or relative to the job folder.
+    """
+    if not is_job_id(job):
+        raise BadInput("job_id='%s' is refused: use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+                       % job)
+    names = _names_of_files(options, files)
+    distributed = options["kv"].startswith("dist_")
+    by_group, variables = inventory["groups"], inventory["hosts"]
+
+    def find(host):
+        return addresses.locate(host, variables.get(host) or {}, records.get(host), options["dmlc_interface"])
+
+    # Who takes part. Index = line of hosts; all lines count for the files, the first `count` take part.
+    scheduler = members.scheduler(by_group) if distributed else None
+    servers = members.servers(by_group, variables, options["num_servers"]) if distributed else []
+    everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
+    count = members.number_of_workers(distributed, options["num_workers"], len(everyone))
+    workers = everyone[:count]
+    hosts = members.unique(([scheduler] if scheduler else []) + servers + workers)
+    members.check_forks(hosts, int(inventory["forks"]))
+
+    found = for_each(find, hosts)
+    addresses.check_distinct(found)
+    members.check_versions(hosts, records)
+    nodes = {node.host: {"address": node.address, "interface": node.interface,
+                         "job_dir": posixpath.join(job_dirs[node.host], job), "python": records[node.host]["python"]}
+             for node in found}
+    lines = [nodes[host]["address"] for host in workers]
+
+    grouping, from_labels = _groups(everyone, variables, files, names, find)
+    grouped, labels = groups.first(grouping, count)
+    parts = _shares(options, everyone, variables, files, names, (grouped, labels), from_labels)
+    if not options["script"]:
+        processes.check_network(options["network"], workers[0], records[workers[0]])
+
+    plan = {"schema": 1, "job": job, "kv": options["kv"], "lease": options["lease"],
+            "workers": count, "servers": len(servers),
+            "heartbeat": {"interval": processes.HEARTBEAT_INTERVAL, "timeout": options["heartbeat_timeout"]},
+            "root": {"address": nodes[scheduler]["address"], "port": options["port"]} if scheduler else None,
+            "groups": grouped, "group_labels": labels, "shares": [list(share) for share in parts],
+            "staleness": options["staleness"],
+            "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouped, lines),
+                      "data_sharding": clusterfiles.render_data_sharding(parts)},
+            "options": options, "nodes": nodes,
+            "processes": processes.lay_out(scheduler, servers, workers, nodes, options["port"])}
+    _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records), data_dirs or {}, model_file)
+    batches(plan)  # refuses shares without a sample
+    return plan
+
+
+def for_node(plan: Plan, host: str) -> Plan:
+    """What one node needs of the plan: its own processes, and what is the same for all. BadInput if it has no part."""
+    if host not in plan["nodes"]:
+        raise BadInput("%s has no part in the job %s, whose nodes are %s"
+                       % (host, plan["job"], ", ".join(sorted(plan["nodes"]))))
+    part = dict(plan, host=host)
+    part["nodes"] = {host: plan["nodes"][host]}
+    part["processes"] = [process for process in plan["processes"] if process["host"] == host]
+    return part
+
+
+def _names_of_files(options, files) -> Dict[str, str]:
+    """What messages call the three files."""
+    for name in FILES:
+        if options[name + "_file"] and files.get(name) is None:
+            raise BadInput("%s_file='%s' was not read: check the path" % (name, options[name + "_file"]))
+    return {name: "%s_file %s" % (name, options[name + "_file"]) if options[name + "_file"] else name for name in FILES}
+
+
+def _groups(everyone: List[str], variables, files, names, find):
+    """((groups, labels) of all lines, whether they come from worker_group): the file beats the labels."""
+    if files.get("groups") is not None:
+        located = {node.host: node.address for node in for_each(find, members.unique(everyone))}
+        return groups.from_file(files["groups"], [located[host] for host in everyone], names["groups"]), False
+    labelled = groups.from_labels(everyone, variables)
+    return (labelled, True) if labelled else (([list(range(len(everyone)))], ["all"]), False)
+
+
+def _shares(options, everyone: List[str], variables, files, names, grouping, from_labels: bool):
+    """The shares of the workers that take part, from the file, the weights, or equal."""
+    count = sum(map(len, grouping[0]))
+    text, allocator, kv = files.get("data_sharding"), options["data_allocator"], options["kv"]
+    weight = shares.weights(everyone[:count], variables)
+    weighted = allocator == 1 and text is None
+    if from_labels or weighted and kv == "dist_gsync":
+        shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
+    if text is not None:
+        parts = shares.from_file(text, len(everyone), count, names["data_sharding"])
+    else:
+        parts = shares.proportional(weight if weighted else [1.0] * count)
+    shares.check_scheme(kv, allocator, parts, names["data_sharding"] if text is not None else None)
+    return parts
+
+
+def _equip(plan: Plan, gpu_lists, data_dirs: Dict[str, str], model_file: Optional[str]) -> None:
+    """Add to every process its GPUs, group, share, command and environment."""
+    for process in plan["processes"]:
+        if process["role"] == "worker":
+            index = process["index"]
+            process["gpus"] = gpu_lists[index]
+            process["group"] = [index in group for group in plan["groups"]].index(True)
+            process["share"] = plan["shares"][index]
+        process["command"] = processes.command(process, plan["nodes"][process["host"]], plan["options"],
+                                               data_dirs.get(process["host"], ""), model_file)
+        process["env"] = processes.environment(process, plan)

@@ -1,0 +1,110 @@
+"""Which address a node has, and on which interface: from its host variables and its record, never from the network."""
+import ipaddress
+from collections import namedtuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from ..clusterfiles import is_ipv4
+from ..errors import BadInput, refuse
+
+Node = namedtuple("Node", "host address interface")
+
+_LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
+
+
+def locate(host: str, variables: Dict[str, Any], record: Optional[Dict[str, Any]], dmlc_interface: str = "") -> Node:
+    """The address and interface of `host`, from the first of these that is given:
+
+    1. `dmlc_interface` of the job, then of the host: the interface's one IPv4 address, or, if `node_address` is one
+       of its addresses, that one;
+    2. `node_address`, a literal IPv4 address;
+    3. the one address inside `cluster_network`, a CIDR;
+    4. the address of the default route.
+
+    BadInput if it is not there, not the only one, or held by no interface of the node.
+    """
+    if not record:
+        raise BadInput("%s: the node has no record: run provision.yml without --limit" % host)
+    interfaces = _addresses(record)
+    wanted = str(variables.get("node_address") or "").strip()
+    if wanted and not is_ipv4(wanted):
+        raise BadInput("%s: node_address='%s' is not a literal IPv4 address: write it as four numbers, such as 10.0.0.5"
+                       % (host, wanted))
+    interface = dmlc_interface or str(variables.get("dmlc_interface") or "").strip()
+    network = str(variables.get("cluster_network") or "").strip()
+    if interface:
+        return Node(host, _on_interface(host, interface, wanted, interfaces), interface)
+    if not wanted and network:
+        wanted = _in_network(host, network, interfaces)
+    if not wanted:
+        wanted = record.get("address_of_default_route")
+    if not wanted:
+        raise BadInput("%s: the node has no default route, so its address is unknown (it has %s): set node_address or "
+                       "cluster_network for it" % (host, _listed(interfaces)))
+    holder = interface_of(wanted, record)
+    if holder is None:
+        raise BadInput("%s: no interface of the node holds the address %s (it has %s): correct node_address, or bring "
+                       "the interface up and run provision.yml again" % (host, wanted, _listed(interfaces)))
+    return Node(host, wanted, holder)
+
+
+def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
+    """The interface of the node that holds `address`, or None.
+
+    A node owns all of 127.0.0.0/8 through the interface that has this network, though it lists 127.0.0.1 only.
+    """
+    loopback = None
+    for name, addresses in _addresses(record):
+        for own in addresses:
+            if str(own.ip) == address:
+                return name
+            if own.network == _LOOPBACK and ipaddress.IPv4Address(address) in _LOOPBACK:
+                loopback = loopback or name
+    return loopback
+
+
+def check_distinct(nodes: Sequence[Node]) -> None:
+    """Refuse two nodes of one job with the same address."""
+    holders = {}  # type: Dict[str, List[str]]
+    for node in nodes:
+        holders.setdefault(node.address, []).append(node.host)
+    refuse("%s have the same address %s: give each its own node_address, or name one machine only once in the inventory"
+           % (" and ".join(holders[address]), address) for address in sorted(holders) if len(holders[address]) > 1)
+
+
+def _addresses(record: Dict[str, Any]) -> List[Tuple[str, List[ipaddress.IPv4Interface]]]:
+    return [(name, [ipaddress.IPv4Interface(text) for text in texts if ":" not in text])
+            for name, texts in sorted((record.get("interfaces") or {}).items())]
+
+
+def _on_interface(host: str, name: str, wanted: str, interfaces) -> str:
+    there = dict(interfaces)
+    if name not in there:
+        raise BadInput("%s: dmlc_interface=%s: the node has no such interface (it has %s): name one of these"
+                       % (host, name, _listed(interfaces)))
+    if wanted and interface_of(wanted, {"interfaces": {name: [str(own) for own in there[name]]}}):
+        return wanted
+    if len(there[name]) != 1:
+        raise BadInput("%s: dmlc_interface=%s: the interface has %s: %s"
+                       % (host, name, _listed([(name, there[name])]),
+                          "set node_address to one of them" if there[name]
+                          else "give it one, or name another interface"))
+    return str(there[name][0].ip)
+
+
+def _in_network(host: str, network: str, interfaces) -> str:
+    try:
+        cidr = ipaddress.IPv4Network(network, strict=False)
+    except ValueError:
+        raise BadInput("%s: cluster_network='%s' is not an IPv4 network: write it such as 10.0.0.0/24"
+                       % (host, network)) from None
+    inside = [str(own.ip) for _, addresses in interfaces for own in addresses if own.ip in cidr]
+    if len(inside) != 1:
+        raise BadInput("%s: cluster_network=%s holds %s of the node's addresses (it has %s): correct it, or set "
+                       "node_address for this host"
+                       % (host, network, " and ".join(inside) if inside else "none", _listed(interfaces)))
+    return inside[0]
+
+
+def _listed(interfaces) -> str:
+    return "; ".join("%s: %s" % (name, ", ".join(str(own.ip) for own in addresses) or "no IPv4 address")
+                     for name, addresses in interfaces) or "no interfaces"

@@ -1,0 +1,107 @@
+"""Who takes part: the scheduler, the servers and the workers, each as the list of the hosts that they run on."""
+from collections import OrderedDict
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+
+from ..casts import Option, at_least, cast_value, to_float, to_gpus, to_int, to_text
+from ..clusterfiles import parse_hosts
+from ..errors import BadInput, for_each, refuse
+from .addresses import Node
+
+# The host variables that are numbers or labels; addresses.py reads those that are addresses.
+HOST_VARIABLES = {option.name: option for option in (
+    Option("workers_per_host", 1, to_int, at_least(1), "a whole number of at least 1 (take the host out of the group "
+           "workers if none shall run there)"),
+    Option("servers_per_host", 1, to_int, at_least(1), "a whole number of at least 1 (take the host out of the group "
+           "servers if none shall run there)"),
+    Option("worker_share", 1.0, to_float, lambda value: value > 0, "a weight above 0, such as 1 or 2.5"),
+    Option("worker_group", "", to_text, None, "a label (put words such as yes and no in quotes)"),
+    Option("gpus", "auto", to_gpus, None, "auto, '' (none) or a list of GPU numbers such as [0, 1]"),
+)}
+
+
+def host_variable(name: str, host: str, variables: Dict[str, Dict[str, Any]]) -> Any:
+    """The variable of a host, cast and checked, or its default."""
+    return cast_value(HOST_VARIABLES[name], (variables.get(host) or {}).get(name), where=host)
+
+
+def scheduler(groups: Dict[str, Sequence[str]]) -> str:
+    """The one host of the group scheduler."""
+    hosts = list(groups.get("scheduler") or [])
+    if len(hosts) != 1:
+        raise BadInput("the group scheduler has %s: put exactly one host into it"
+                       % ("%d hosts (%s)" % (len(hosts), ", ".join(hosts)) if hosts else "no host"))
+    return hosts[0]
+
+
+def servers(groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], wanted: int) -> List[str]:
+    """The host of every server, in the order of the group; the first `wanted` ones (0: all)."""
+    hosts = _per_host("servers", groups, variables)
+    return hosts[:_count("num_servers", wanted, len(hosts), "servers")]
+
+
+def workers(groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], hosts_text: Optional[str],
+            name: str, find: Callable[[str], Node]) -> List[str]:
+    """The host of every worker there could be, by index: the lines of a given hosts file, else the group's order.
+
+    `find` gives a host's Node; `name` is what messages call the hosts file.
+    """
+    hosts = _per_host("workers", groups, variables)
+    if hosts_text is None:
+        return hosts
+    by_address, unknown = {}, []  # type: ignore
+    for host in unique(hosts):
+        try:
+            by_address.setdefault(find(host).address, []).append(host)
+        except BadInput as refusal:  # matters only if an address is then missing
+            unknown.append(str(refusal))
+    try:
+        lines = parse_hosts(hosts_text, name, list(by_address))
+    except BadInput as refusal:
+        raise BadInput("\n".join([str(refusal)] + unknown)) from None
+    refuse("%s: %s is the address of %s: give each its own node_address" % (name, line, " and ".join(by_address[line]))
+           for line in unique(lines) if len(by_address[line]) > 1)
+    return [by_address[line][0] for line in lines]
+
+
+def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
+    """How many of the workers take part: `wanted` (0: all); kv local and device are always one process."""
+    count = _count("num_workers", wanted, there, "workers")
+    return count if distributed else 1
+
+
+def check_forks(hosts: Sequence[str], forks: int) -> None:
+    """Refuse fewer forks than nodes: Ansible would wait on some nodes while nobody renews the others' leases."""
+    if forks < len(hosts):
+        raise BadInput("forks=%d is fewer than the %d nodes of the job: set forks = %d in ansible.cfg, or call "
+                       "ansible-playbook with -f %d" % (forks, len(hosts), len(hosts), len(hosts)))
+
+
+def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
+    """Refuse different versions of MXNet in one job: their servers and workers speak different protocols."""
+    versions = OrderedDict()  # type: OrderedDict
+    for host in hosts:
+        versions.setdefault(records[host].get("mxnet"), []).append(host)
+    if len(versions) > 1:
+        raise BadInput("the nodes have different versions of MXNet (%s), which do not understand each other: provision "
+                       "them with one version" % "; ".join("%s: %s" % (version, ", ".join(versions[version]))
+                                                           for version in versions))
+
+
+def unique(items: Iterable[str]) -> List[str]:
+    """The items in order, each once."""
+    return list(OrderedDict.fromkeys(items))
+
+
+def _per_host(role: str, groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]]) -> List[str]:
+    hosts = list(groups.get(role) or [])
+    if not hosts:
+        raise BadInput("the group %s has no host: put at least one into it" % role)
+    counts = for_each(lambda host: host_variable(role + "_per_host", host, variables), hosts)
+    return [host for host, count in zip(hosts, counts) for _ in range(count)]
+
+
+def _count(option: str, wanted: int, there: int, role: str) -> int:
+    if wanted > there:
+        raise BadInput("%s=%d is more than the %d %s that there are: ask for at most %d, or add hosts to the group %s"
+                       % (option, wanted, there, role, there, role))
+    return wanted or there

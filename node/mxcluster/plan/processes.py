@@ -1,0 +1,104 @@
+"""The processes of a job: each with its host, address, port, GPUs, command and environment."""
+import posixpath
+from collections import Counter
+from typing import Any, Dict, List, Optional, Sequence
+
+from ..datasets import DATASETS
+from ..errors import BadInput, did_you_mean
+from ..options import NETWORKS
+
+HEARTBEAT_INTERVAL = 1
+
+
+def lay_out(scheduler: Optional[str], servers: Sequence[str], workers: Sequence[str], nodes: Dict[str, Dict[str, Any]],
+            port: int) -> List[Dict[str, Any]]:
+    """Name, role, index, host, address and port of every process: the scheduler, the servers, the workers.
+
+    On each address the first process gets `port` and each next one the next higher. The scheduler is the first of
+    all, so its port is `port`. Without a scheduler (kv local, device) nobody listens: ports are None.
+    """
+    everyone = [("scheduler", 0, scheduler)] if scheduler else []
+    everyone += [("server", index, host) for index, host in enumerate(servers)]
+    everyone += [("worker", index, host) for index, host in enumerate(workers)]
+    taken, result = Counter(), []  # type: ignore
+    for role, index, host in everyone:
+        address = nodes[host]["address"]
+        result.append({"name": "%s-%d" % (role, index), "role": role, "index": index, "host": host, "address": address,
+                       "port": port + taken[address] if scheduler else None, "gpus": [], "group": None, "share": None})
+        taken[address] += 1
+    return result
+
+
+def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
+    """Refuse a network that neither the program nor the model zoo of the node's MXNet knows."""
+    known = list(NETWORKS) + list(record.get("model_zoo") or [])
+    if network not in known:
+        raise BadInput("network='%s' is unknown to the program and to the model zoo of MXNet %s on %s%s: use one of "
+                       "%s, or a network of the model zoo"
+                       % (network, record.get("mxnet"), host, did_you_mean(network, known), ", ".join(NETWORKS)))
+
+
+def script_path(job_dir: str, script: str) -> str:
+    """Where the user's script lies on a node: in a folder of its own in the job folder."""
+    return posixpath.join(job_dir, "script", posixpath.basename(script))
+
+
+def command(process: Dict[str, Any], node: Dict[str, Any], options: Dict[str, Any], data_dir: str,
+            model_file: Optional[str]) -> List[str]:
+    """The argument list that starts a process; a relative `model_file` is inside the job folder."""
+    run = [node["python"], "-u", "-m", "mxcluster.run"]
+    if process["role"] != "worker":
+        return run + ["serve"]
+    if options["script"]:
+        return run + ["script", script_path(node["job_dir"], options["script"]), "--"] + options["script_args"]
+    if model_file:
+        model_file = posixpath.join(node["job_dir"], model_file)
+    return run + ["program", options["program"], "--"] + program_arguments(process, options, data_dir, model_file)
+
+
+def program_arguments(process: Dict[str, Any], options: Dict[str, Any], data_dir: str,
+                      model_file: Optional[str]) -> List[str]:
+    """The arguments of a training program.
+
+    GPUs are numbered from 0 here: the process sees no others than its own (CUDA_VISIBLE_DEVICES).
+    """
+    arguments = ["--network", options["network"], "--data", options["data"]]
+    folder = options["data_dir"] or ("" if DATASETS[options["data"]].from_data_dir else data_dir)
+    if folder:
+        arguments += ["--data-dir", folder]
+    for name in ("batch_size", "lr", "lr_factor", "lr_factor_epoch", "num_epochs", "num_examples"):
+        arguments += ["--" + name.replace("_", "-"), repr(options[name])]
+    arguments += ["--kv-store", options["kv"], "--data-allocator", repr(options["data_allocator"]),
+                  "--gpus", ",".join(map(str, range(len(process["gpus"])))), "--seed", repr(options["seed"])]
+    if options["savemodel"]:
+        arguments.append("--savemodel")
+    if options["model_load_epoch"]:
+        arguments += ["--model-load-epoch", repr(options["model_load_epoch"])]
+        if model_file:
+            arguments += ["--model-load-file", model_file]
+    return arguments
+
+
+def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
+    """The environment of a process: what ps-lite reads, what mxcluster reads, and the user's own variables."""
+    node, options = plan["nodes"][process["host"]], plan["options"]
+    group_of = {index: number for number, members in enumerate(plan["groups"]) for index in members}
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
+           "MXCLUSTER_JOB": plan["job"], "MXCLUSTER_ROLE": process["role"], "MXCLUSTER_INDEX": str(process["index"]),
+           "MXCLUSTER_HOST": process["host"], "MXCLUSTER_JOB_DIR": node["job_dir"], "MXCLUSTER_KV": plan["kv"],
+           "MXCLUSTER_GROUPS": ",".join(str(group_of[index]) for index in range(plan["workers"]))}
+    if process["role"] == "worker":
+        env["MXCLUSTER_GROUP"] = str(process["group"])
+        env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
+    if plan["staleness"] is not None:
+        env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
+    if plan["root"]:
+        env.update({"DMLC_ROLE": process["role"], "DMLC_PS_ROOT_URI": plan["root"]["address"],
+                    "DMLC_PS_ROOT_PORT": str(plan["root"]["port"]), "DMLC_NUM_SERVER": str(plan["servers"]),
+                    "DMLC_NUM_WORKER": str(plan["workers"]), "DMLC_NODE_HOST": process["address"],
+                    "DMLC_INTERFACE": node["interface"], "PORT": str(process["port"]),
+                    "PS_VERBOSE": str(options["ps_verbose"]),
+                    "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),
+                    "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"])})
+    env.update(options["environment"])
+    return env

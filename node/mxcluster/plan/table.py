@@ -1,0 +1,75 @@
+"""The plan as a table for people."""
+from typing import Any, Dict, List, Optional, Tuple
+
+from ..clusterfiles import batches_per_epoch, cut, waiting_sets
+from ..datasets import training_samples
+
+HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
+
+
+def table(plan: Dict[str, Any]) -> str:
+    """The plan as text: what runs (job, scheme, program, batches per epoch), then a line per process."""
+    rows = [HEADINGS] + [_row(process, plan) for process in plan["processes"]]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join(_heading(plan) + [""] + lines) + "\n"
+
+
+def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
+    """(batches per epoch, samples repeated per epoch) of every worker; None for a script, which decides itself."""
+    options = plan["options"]
+    if options["script"]:
+        return None
+    ranges = cut(plan["shares"], training_samples(options["data"], options["num_examples"]))
+    return batches_per_epoch(ranges, options["batch_size"], waiting_sets(plan["kv"], plan["groups"]))
+
+
+def _heading(plan: Dict[str, Any]) -> List[str]:
+    options = plan["options"]
+    staleness = "" if plan["staleness"] is None else " (staleness %d)" % plan["staleness"]
+    lines = ["job %s" % plan["job"],
+             "kv %s%s, %s in %s, %s" % (plan["kv"], staleness, _number(plan["workers"], "worker"),
+                                        _number(len(plan["groups"]), "group"), _number(plan["servers"], "server"))]
+    counts = batches(plan)
+    if counts is None:
+        return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]
+    lines.append("program %s: network %s, data %s (%d samples), batch size %d per worker, %s"
+                 % (options["program"], options["network"], options["data"],
+                    training_samples(options["data"], options["num_examples"]), options["batch_size"],
+                    _number(options["num_epochs"], "epoch")))
+    lines.append("batches per epoch: %s" % _per_worker(counts[0]))
+    if any(counts[1]):
+        lines.append("samples repeated per epoch to fill them: %d to %d a worker" % (min(counts[1]), max(counts[1])))
+    return lines
+
+
+def _row(process: Dict[str, Any], plan: Dict[str, Any]) -> Tuple[str, ...]:
+    port, group, share = process["port"], process["group"], process["share"]
+    return (process["role"], str(process["index"]), process["host"],
+            process["address"] if port is None else "%s:%d" % (process["address"], port),
+            plan["nodes"][process["host"]]["interface"], ",".join(map(str, process["gpus"])) or "-",
+            "-" if group is None else plan["group_labels"][group], "-" if share is None else "%.6g %.6g" % tuple(share))
+
+
+def _number(count: int, noun: str) -> str:
+    return "%d %s%s" % (count, noun, "" if count == 1 else "s")
+
+
+def _per_worker(counts: List[int]) -> str:
+    """The counts with the workers that have them: "12", or "8 (workers 0-3), 12 (worker 4)"."""
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    return ", ".join("%d (%s)" % (count, _runs([index for index, other in enumerate(counts) if other == count]))
+                     for count in sorted(set(counts)))
+
+
+def _runs(indices: List[int]) -> str:
+    """Worker indices with neighbours drawn together: "workers 0-3, 7"."""
+    runs = []  # type: List[List[int]]
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return "worker%s %s" % ("" if len(indices) == 1 else "s",
+                            ", ".join(str(run[0]) if len(run) == 1 else "%d-%d" % (run[0], run[-1]) for run in runs))

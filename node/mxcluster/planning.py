@@ -1,0 +1,99 @@
+"""The controller's side of the plan: reads what the user and `provision.yml` have left, and makes the plan of one job.
+
+Nothing is written. What is pure is in `plan` and `options`; here are the files.
+"""
+import glob
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from . import options as knobs
+from .datasets import DATASETS
+from .errors import BadInput
+from .plan import for_node, make_plan, table
+
+Json = Dict[str, Any]
+
+
+def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str) -> Json:
+    """{"plan", "table", "looks", "model"} of a job, or BadInput.
+
+    given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
+    runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
+    "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, None for none.
+    """
+    options = knobs.cast(given)
+    for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
+        if options[name]:
+            options[name] = _existing(name, options[name], cwd)
+    job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
+    if os.path.exists(os.path.join(runs_dir, job)):
+        raise BadInput("job_id='%s' has been used: %s exists; choose another or leave job_id out"
+                       % (job, os.path.join(runs_dir, job)))
+    records = read_records(records_dir)
+    files = {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
+    model = _model(options, runs_dir) if options["model_load_epoch"] else None
+    plan = make_plan(options, inventory, records, files, job,
+                     job_dirs={host: record["job_dir"] for host, record in records.items()},
+                     data_dirs={host: record["data_dir"] for host, record in records.items()},
+                     model_file="model.params" if model else None)
+    return {"plan": plan, "table": table(plan), "model": model,
+            "looks": {host: look(plan, host, records[host]) for host in plan["nodes"]}}
+
+
+def look(plan: Json, host: str, record: Json) -> Json:
+    """What a node must be able to give for its part of the job (the request of ``mxcluster.node look``)."""
+    processes, options = for_node(plan, host)["processes"], plan["options"]
+    files: List[str] = []
+    if not options["script"] and any(process["role"] == "worker" for process in processes):
+        if DATASETS[options["data"]].from_data_dir:
+            files = [options["data_dir"]]
+        elif options["data"] == "digits":
+            files = [os.path.join(record["data_dir"], "digits.npz")]
+    return {"address": plan["nodes"][host]["address"] if plan["root"] else None,
+            "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
+            "ports": [process["port"] for process in processes if process["port"] is not None],
+            "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
+            "files": files, "python": record["python"]}
+
+
+def read_records(folder: str) -> Dict[str, Json]:
+    """The node records of an inventory by host; none if provision.yml has never run."""
+    records = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), "*.json")):
+        try:
+            with open(path, encoding="utf-8") as stream:
+                record = json.load(stream)
+            records[record["host"]] = record
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput("%s is not a node record (%s): remove it and run provision.yml" % (path, error)) from error
+    return records
+
+
+def _existing(name: str, path: str, cwd: str) -> str:
+    """The absolute path of a file of the user's, which must be there."""
+    found = os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
+    if not os.path.isfile(found):
+        what = "is a folder" if os.path.isdir(found) else "does not exist"
+        raise BadInput("%s='%s' %s (%s on the controller): correct the path" % (name, path, what, found))
+    return found
+
+
+def _text(path: str) -> Optional[str]:
+    if not path:
+        return None
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
+
+
+def _model(options: Json, runs_dir: str) -> str:
+    """The file that `savemodel` left in an earlier run."""
+    folder = os.path.join(runs_dir, options["model_load_job"], "checkpoints")
+    path = os.path.join(folder, "%s-%04d.params" % (options["network"], options["model_load_epoch"]))
+    if not os.path.isfile(path):
+        there = sorted(os.path.basename(name) for name in glob.glob(os.path.join(glob.escape(folder), "*.params")))
+        raise BadInput("model_load_epoch=%d: %s is not there; %s holds %s"
+                       % (options["model_load_epoch"], path, folder, ", ".join(there) or "no model: save one with "
+                          "-e savemodel=true"))
+    return path

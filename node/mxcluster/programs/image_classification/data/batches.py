@@ -1,0 +1,41 @@
+"""Which samples make the batches of an epoch, and reading them ahead of the training."""
+import collections
+import concurrent.futures
+
+import numpy as np
+
+
+def order(begin, end, batches, batch_size, seed):
+    """The samples of an epoch, int (batches, batch_size): all of begin .. end - 1 in random order, then some again.
+
+    `seed` is a sequence of ints. Samples are repeated because MXNet's Module needs batches of equal size, and workers
+    that wait for each other an equal number of batches. Raises ValueError if the samples do not all fit.
+    """
+    if batches * batch_size < end - begin:
+        raise ValueError("%d samples do not fit into %d batches of %d" % (end - begin, batches, batch_size))
+    shuffled = begin + np.random.RandomState(list(seed)).permutation(end - begin)
+    return np.resize(shuffled, (batches, batch_size))
+
+
+def in_file_order(samples, batch_size):
+    """All samples once, for validation: int (batches, batch_size), the last batch filled up from the start."""
+    return np.resize(np.arange(samples), (-(-samples // batch_size), batch_size))
+
+
+def ahead(read, items, threads, waiting=None):
+    """Yield read(item) for each item in order, while `threads` threads read the next ones.
+
+    At most `waiting` (default: threads + 1) results are kept ready. An exception in read is raised here.
+    """
+    queue = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                queue.append(pool.submit(read, item))
+                if len(queue) > (threads + 1 if waiting is None else waiting):
+                    yield queue.popleft().result()
+            while queue:
+                yield queue.popleft().result()
+        finally:
+            for future in queue:
+                future.cancel()

@@ -1,0 +1,158 @@
+"""Images in RecordIO files, as MXNet's im2rec writes them, read by sample number.
+
+MXNet's own iterators cut a file only into equal parts and drop or repeat samples at the cuts; a worker here trains on
+exactly the samples of its share.
+"""
+import os
+import struct
+
+import numpy as np
+
+from mxcluster.errors import BadInput
+from mxcluster.programs.image_classification.data import pictures
+
+# Format of dmlc-core's recordio.h: magic, then 3 bits (which part of a record this is) and 29 bits (length), the
+# content, padding to 4 bytes. A record that holds the magic itself is split there, and the magic left out.
+MAGIC = struct.pack("<I", 0xced7230a)
+WHOLE, FIRST, MIDDLE, LAST = range(4)
+# MXNet's IRHeader before an image: number of further labels, label, two ids.
+IMAGE_HEADER = struct.Struct("<IfQQ")
+
+# Mean and spread of ImageNet's colours (red, green, blue; 0 to 255), good enough for CIFAR-10 too.
+MEAN = np.array([123.68, 116.78, 103.94], np.float32)
+SPREAD = np.array([58.40, 57.12, 57.38], np.float32)
+
+
+class Records:
+    """The records of one file: len(records), records[i] (bytes). May be read by several threads."""
+
+    def __init__(self, path):
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY)
+        self._size = os.fstat(self._fd).st_size
+        index = os.path.splitext(path)[0] + ".idx"
+        self._starts = self._from_index(index) if os.path.isfile(index) else self._scan()
+        if not len(self._starts):
+            raise BadInput("%s holds no records" % path)
+
+    def __len__(self):
+        return len(self._starts)
+
+    def __getitem__(self, number):
+        return self._record(int(self._starts[number]))[0]
+
+    def _scan(self):
+        """Starts of all records, found by reading every header: int64 (n,)."""
+        starts, position = [], 0
+        with open(self.path, "rb") as stream:
+            while position < self._size:
+                part, length = self._header(stream.read(8), position)
+                if part in (WHOLE, FIRST):
+                    starts.append(position)
+                position += 8 + (length + 3) // 4 * 4
+                stream.seek(position)
+        if position > self._size:
+            self._refuse(self._size, "it ends in the middle of a record")
+        return np.array(starts, np.int64)
+
+    def _from_index(self, index):
+        """Starts of all records from the .idx beside the file (lines of key, start)."""
+        try:
+            with open(index) as lines:
+                starts = np.array(sorted(int(line.split()[1]) for line in lines if line.strip()), np.int64)
+        except (ValueError, IndexError):
+            raise BadInput("%s is not an index (lines of key and start): remove it" % index) from None
+        # The last record must end where the file does, else it is the index of another file.
+        fits = not len(starts) or (starts[0] == 0 and starts[-1] < self._size
+                                   and self._record(int(starts[-1]))[1] == self._size)
+        if not fits:
+            raise BadInput("%s does not belong to %s: remove it, it is not needed" % (index, self.path))
+        return starts
+
+    def _record(self, start):
+        """(content, end) of the record that starts there."""
+        parts, position = [], start
+        while True:
+            part, length = self._header(os.pread(self._fd, 8, position), position)
+            if part not in ((WHOLE, FIRST) if not parts else (MIDDLE, LAST)):
+                self._refuse(position, "a record is in pieces that do not fit")
+            content = os.pread(self._fd, length, position + 8)
+            if len(content) < length:
+                self._refuse(self._size, "it ends in the middle of a record")
+            parts.append(content)
+            position += 8 + (length + 3) // 4 * 4
+            if part in (WHOLE, LAST):
+                return MAGIC.join(parts), position
+
+    def _header(self, header, position):
+        if len(header) < 8 or header[:4] != MAGIC:
+            self._refuse(position, "no record starts here")
+        word = struct.unpack("<I", header[4:])[0]
+        return word >> 29, word & (1 << 29) - 1
+
+    def _refuse(self, position, why):
+        raise BadInput("%s is not a whole RecordIO file: at byte %d %s; make or fetch it again"
+                       % (self.path, position, why))
+
+
+class Images:
+    """Labelled images of a RecordIO file.
+
+    Augmented they are cut out at random and mirrored: `pad` (pixels) as for CIFAR-10, or `least_area` as for ImageNet.
+    Else the square in the middle is taken, its side being the part `middle` of the shorter side.
+    """
+
+    def __init__(self, path, classes, pad=0, least_area=0.0, middle=1.0):
+        self._records, self._classes = Records(path), classes
+        self._pad, self._least_area, self._middle = pad, least_area, middle
+
+    def __len__(self):
+        return len(self._records)
+
+    def read(self, indices, side, rng=None):
+        images = np.empty((len(indices), 3, side, side), np.float32)
+        labels = np.empty(len(indices), np.float32)
+        for row, number in enumerate(indices):
+            labels[row], encoded = self._unpack(number)
+            pixels = self._fit(self._decode(encoded, number), side, rng)
+            images[row] = ((pixels - MEAN) / SPREAD).transpose(2, 0, 1)
+        return images, labels
+
+    def _unpack(self, number):
+        record = self._records[number]
+        if len(record) < IMAGE_HEADER.size:
+            raise BadInput("%s: record %d is too short to be an image" % (self._records.path, number))
+        further, label = IMAGE_HEADER.unpack_from(record)[:2]
+        if further:
+            label = struct.unpack_from("<f", record, IMAGE_HEADER.size)[0]
+        if not 0 <= label < self._classes or label != int(label):
+            raise BadInput("%s: record %d has the label %g; labels are whole numbers from 0 to %d"
+                           % (self._records.path, number, label, self._classes - 1))
+        return label, record[IMAGE_HEADER.size + 4 * further:]
+
+    def _decode(self, encoded, number):
+        """Pixels, uint8 (height, width, 3), red first."""
+        import mxnet as mx
+        try:
+            return mx.image.imdecode(encoded).asnumpy()
+        except mx.base.MXNetError as error:
+            raise BadInput("%s: record %d is not an image that MXNet can read (%s)"
+                           % (self._records.path, number, str(error).splitlines()[0])) from None
+
+    def _fit(self, pixels, side, rng):
+        """Cut out what is to be seen and bring it to (side, side, 3)."""
+        if rng is not None and self._pad:
+            pixels = np.pad(pixels, ((self._pad, self._pad), (self._pad, self._pad), (0, 0)), "constant")
+        height, width = pixels.shape[:2]
+        if rng is None or not (self._pad or self._least_area):
+            box = pictures.middle_box(height, width, self._middle)
+        elif self._pad:
+            box = pictures.shifted_box(height, width, self._pad, rng)
+        else:
+            box = pictures.partial_box(height, width, self._least_area, rng)
+        top, left, tall, wide = box
+        pixels = pixels[top:top + tall, left:left + wide]
+        if (tall, wide) != (side, side):
+            import mxnet as mx
+            pixels = mx.image.imresize(mx.nd.array(pixels, dtype="uint8"), side, side).asnumpy()
+        return pixels[:, ::-1] if rng is not None and rng.randint(2) else pixels

@@ -1,0 +1,119 @@
+"""One line for the whole job, from what the agents of all nodes answer. Pure: nothing is read or printed here.
+
+An answer of one node, as `python -m mxcluster.agent wait` gives it:
+
+    {"status": {...status.json...}, "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
+
+"progress" holds the last event of each kind of each process of the node; kinds that have not come are absent.
+"""
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from mxcluster.verdict import clock, figure, first_failure
+
+Answers = Dict[str, Optional[Dict[str, Any]]]
+
+
+def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = None) -> str:
+    """The job's line from {host: its latest answer, None while it has not answered}.
+
+    - samples/s is the sum over the workers that run, with the slowest of them;
+    - epoch and step are those of the worker that is furthest behind, and the ETA is the longest of all workers';
+    - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on held-out samples.
+
+    `width` in characters: what matters least is left out until the line fits. `now` (unix seconds) is for tests.
+    """
+    statuses = {host: answer["status"] for host, answer in answers.items() if answer and answer.get("status")}
+    if len(statuses) < len(answers):
+        return fit([(0, "starting: %d of %d nodes have answered" % (len(statuses), len(answers)))], width)
+    failure = first_failure(statuses.values())
+    if failure:
+        text = "%s on %s %s; ending the job" % (failure["name"], failure["host"], failure["reason"])
+        return fit([(0, text)], width)
+    workers = {process["name"]: answers[host].get("progress", {}).get(process["name"], {})
+               for host, status in sorted(statuses.items()) for process in status["processes"]
+               if process["role"] == "worker"}
+    if any("batch" in events for events in workers.values()):
+        parts = _training(workers)
+    elif any("start" in events for events in workers.values()):
+        begun = sum("start" in events for events in workers.values())
+        parts = [(0, "starting: %d of %d workers have begun" % (begun, len(workers)))]
+    else:
+        parts = _processes(statuses, time.time() if now is None else now)
+    scheme = next((status["kv"] for status in statuses.values() if status.get("kv")), None)
+    if scheme:
+        parts.insert(0, (4, scheme.replace("dist_", "")))
+    return fit(parts, width)
+
+
+def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
+    """The parts of the line of a training program; (rank, text), 0 matters most."""
+    batches = {name: events["batch"] for name, events in workers.items() if "batch" in events}
+    running = {name: batch for name, batch in batches.items() if "end" not in workers[name]}
+    behind = min((running or batches).values(), key=lambda batch: batch.get("done") or 0)
+    parts = []
+    if behind.get("epoch") is not None:
+        parts.append((0, "epoch %d/%d" % (behind["epoch"] + 1, max(_epochs(workers), behind["epoch"] + 1))))
+    if behind.get("step") is not None:
+        parts.append((3, "step %d" % behind["step"]))
+    speeds = {name: batch["samples_per_s"] for name, batch in running.items() if batch.get("samples_per_s")}
+    if speeds:
+        parts.append((1, "%s samples/s" % figure(sum(speeds.values()))))
+        if len(speeds) > 1:
+            slowest = min(speeds, key=speeds.get)
+            parts.append((5, "(slowest %s %s)" % (slowest, figure(speeds[slowest]))))
+    losses = [batch["loss"] for batch in (running or batches).values() if batch.get("loss") is not None]
+    if losses:
+        parts.append((6, "loss %.3g" % (sum(losses) / len(losses))))
+    first = workers.get("worker-0", {})
+    accuracy = first.get("end", first.get("epoch", {})).get("accuracy")
+    if accuracy is not None:
+        parts.append((2, "accuracy %.3f" % accuracy))
+    waiting, ended = len(workers) - len(batches), len(batches) - len(running)
+    if waiting:
+        parts.append((2, "%d of %d workers have begun" % (len(batches), len(workers))))
+    if ended:
+        parts.append((2, "%d of %d workers done" % (ended, len(workers))))
+    remaining = _remaining(workers, running)
+    if remaining is not None:
+        parts.append((1, "ETA %s" % clock(remaining)))
+    return parts
+
+
+def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
+    """How many epochs the job has, 0 when nobody has said it."""
+    return max([events["start"].get("epochs") or 0 for events in workers.values() if "start" in events] or [0])
+
+
+def _remaining(workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]) -> Optional[float]:
+    """Seconds until the last of the running workers is done, by its own speed and clock; None when that is not known."""
+    seconds = []
+    for name, batch in running.items():
+        done, start = batch.get("done"), workers[name].get("start")
+        if done and start:
+            seconds.append((batch["time"] - start["time"]) * (1 - done) / done)
+    return max(seconds) if seconds else None
+
+
+def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
+    """Time since the start and the processes that run: all there is to tell of a script that writes no events."""
+    parts = [(0, "running %s" % clock(max(0.0, now - min(status["started"] for status in statuses.values()))))]
+    processes = [process for status in statuses.values() for process in status["processes"]]
+    for rank, role in enumerate(("worker", "server", "scheduler"), 1):
+        of_role = [process for process in processes if process["role"] == role]
+        if of_role:
+            alive = sum(process["state"] == "running" for process in of_role)
+            parts.append((rank, "%d of %d %s%s" % (alive, len(of_role), role, "s" if len(of_role) > 1 else "")))
+    return parts
+
+
+def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
+    """The texts of `parts` in one line, without those of the highest ranks if it is longer than `width` characters."""
+    while True:
+        text = "  ".join(text for _, text in parts).replace("  (", " (")
+        if width is None or len(text) <= width:
+            return text
+        least = max(rank for rank, _ in parts)
+        if least == 0:
+            return text[:max(0, width - 1)] + "…"
+        parts = [part for part in parts if part[0] != least]

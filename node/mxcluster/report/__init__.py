@@ -1,0 +1,64 @@
+"""What is left of a job on the controller: runs/<job id>/ with its verdict, curves and report.
+
+    plan.json verdict.json report.html curves.png events.jsonl nodes/<host>/... checkpoints/...
+
+Needs jinja2 and matplotlib, which are imported only when something is drawn; nodes need neither.
+"""
+import json
+import os
+from typing import Any, Dict, List, Optional
+
+from mxcluster import events as event_files
+from mxcluster import verdict as verdicts
+from mxcluster.errors import BadInput
+from mxcluster.report import archive, files
+
+
+def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, Any]] = None,
+             cache_dir: Optional[str] = None) -> Dict[str, Any]:
+    """Make the run folder of a job from what its nodes sent, and return the verdict.
+
+    `archives` is {host: path of the tar file of its job folder}; `plan` is written to plan.json unless None, and then
+    has to be there already. A host without an archive, or with one that cannot be used, costs the job its success but
+    never the logs of the others. `cache_dir`: see write(). Doing it again gives the same.
+    """
+    os.makedirs(run_dir, exist_ok=True)
+    if plan is not None:
+        files.write_json(os.path.join(run_dir, "plan.json"), plan)
+    plan = files.read_plan(run_dir)
+    problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
+    found = [path for path in (os.path.join(files.node_dir(run_dir, host), event_files.FILE) for host in plan["nodes"])
+             if os.path.exists(path)]
+    events = event_files.merge(found)
+    with files.replacing(os.path.join(run_dir, event_files.FILE)) as stream:
+        for event in events:
+            stream.write(json.dumps(event) + "\n")
+    statuses = {host: None if host in problems else files.read_status(run_dir, host) for host in plan["nodes"]}
+    verdict = verdicts.compute(plan, statuses, events, problems)
+    files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
+    write(run_dir, cache_dir)
+    return verdict
+
+
+def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
+    """Draw curves.png and write report.html from the other files of `run_dir`; returns the paths written.
+
+    Without any event to draw there is no curves.png. `cache_dir` is where matplotlib may keep its list of fonts
+    (default: a temporary folder), so that nothing is written into anybody's home. Raises BadInput if `run_dir` holds no run.
+    """
+    from mxcluster.report import curves, page, series
+    plan = files.read_plan(run_dir)
+    verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
+    path = os.path.join(run_dir, event_files.FILE)
+    if verdict is None or not os.path.exists(path):
+        raise BadInput("%s has no verdict.json or no events.jsonl: its job has not been collected" % run_dir)
+    data = series.collect(plan, event_files.read(path))
+    pictures = curves.draw(data, plan, verdict, cache_dir)
+    written = [os.path.join(run_dir, "report.html")]
+    if pictures:
+        written.append(os.path.join(run_dir, "curves.png"))
+        with files.replacing(written[-1], binary=True) as stream:
+            stream.write(pictures["light"])
+    with files.replacing(written[0]) as stream:
+        stream.write(page.render(data, plan, verdict, pictures, files.logs(run_dir, plan)))
+    return written

@@ -1,0 +1,199 @@
+"""The picture of a run: loss, validation accuracy and speed of every worker over time, and the histogram of Y.
+
+Every worker keeps its colour in all panels, and its group gives the style of the line.
+"""
+import contextlib
+import io
+import os
+import tempfile
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from mxcluster.report.series import group_label, label, several_groups
+
+Json = Dict[str, Any]
+
+THEMES = {"light": {"paper": "#ffffff", "ink": "#1f2933", "faint": "#5c6b7a", "grid": "#e4e8ec", "bad": "#c62828"},
+          "dark": {"paper": "#1c2127", "ink": "#e6e9ec", "faint": "#9aa7b4", "grid": "#313941", "bad": "#ff7b72"}}
+COLOURS = ("#4c78d0", "#f08a24", "#3fa55b", "#e0524f", "#9a6fd0", "#22a6b3", "#d96fae", "#a9842c", "#7f8fa3", "#8fbf3f")
+STYLES = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (10, 3)), (0, (6, 2, 1.5, 2, 1.5, 2)))
+LEGEND_WORKERS = 12  # more than that are told apart by a scale of colours
+TITLES = {"loss": "Training loss", "accuracy": "Validation accuracy", "speed": "Samples per second", "y": "Histogram of Y"}
+UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))  # name, seconds, up to
+LAYOUTS = {1: [["0"]], 2: [["0", "1"]], 3: [["0", "1"], ["2", "2"]], 4: [["0", "1"], ["2", "3"]]}
+
+
+def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> Dict[str, bytes]:
+    """{"light": PNG, "dark": PNG} of what series.collect() gave; {} when no series has a point.
+
+    `cache_dir`: where matplotlib may keep its font list; None is a folder that is removed afterwards.
+    """
+    panels = [(painter, name) for painter, name in ((_lines, "loss"), (_lines, "accuracy"), (_lines, "speed"))
+              if any(worker[name] for worker in data["workers"].values())]
+    if data["y"]:
+        panels.append((_histogram, "y"))
+    if not panels:
+        return {}
+    with _matplotlib(cache_dir):
+        return {name: _picture(data, plan, verdict, panels, theme) for name, theme in THEMES.items()}
+
+
+@contextlib.contextmanager
+def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
+    """Import matplotlib so that it writes nothing into the home folder."""
+    with contextlib.ExitStack() as stack:
+        if cache_dir is None:
+            cache_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="mxcluster-"))
+        else:
+            os.makedirs(cache_dir, exist_ok=True)
+        before = os.environ.get("MPLCONFIGDIR")
+        os.environ["MPLCONFIGDIR"] = cache_dir
+        try:
+            import matplotlib.figure  # noqa: F401  reads MPLCONFIGDIR
+            yield
+        finally:
+            if before is None:
+                del os.environ["MPLCONFIGDIR"]
+            else:
+                os.environ["MPLCONFIGDIR"] = before
+
+
+def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any], theme: Dict[str, str]) -> bytes:
+    """One PNG. No pyplot: a Figure of its own draws with Agg, whatever the backend of the machine is."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": theme["ink"], "axes.labelcolor": theme["faint"],
+             "axes.edgecolor": theme["grid"], "axes.facecolor": theme["paper"], "figure.facecolor": theme["paper"],
+             "xtick.color": theme["faint"], "ytick.color": theme["faint"], "grid.color": theme["grid"],
+             "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11, "axes.titleweight": "bold",
+             "axes.titlelocation": "left", "axes.grid": True, "axes.axisbelow": True, "legend.frameon": False}
+    with rc_context(style):
+        layout = LAYOUTS[len(panels)]
+        figure = Figure(figsize=(6.2 * max(2, len(layout[0])), 3.5 * len(layout) + 0.5), dpi=110, layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
+        axes = figure.subplot_mosaic(layout)
+        looks = _looks(data, plan)
+        for number, (painter, name) in enumerate(panels):
+            painter(axes[str(number)], name, data, plan, theme, looks)
+            if painter is _lines:
+                _mark_failure(axes[str(number)], data, verdict, theme, number == 0)
+        _legend(figure, axes, data, plan, theme, looks)
+        output = io.BytesIO()
+        figure.savefig(output, format="png", metadata={"Software": None})
+        return output.getvalue()
+
+
+def _looks(data: Json, plan: Json) -> Dict[int, Json]:
+    """Colour, line style and width of every worker."""
+    from matplotlib import colormaps
+    indices = sorted(data["workers"])
+    many = len(indices) > LEGEND_WORKERS
+    group_of = {index: group for group, members in enumerate(plan.get("groups") or []) for index in members}
+    styled = len(plan.get("groups") or []) <= len(STYLES)
+    looks = {}
+    for place, index in enumerate(indices):
+        colour = colormaps["turbo"](0.08 + 0.84 * place / (len(indices) - 1)) if many else COLOURS[place % len(COLOURS)]
+        looks[index] = {"color": colour, "linestyle": STYLES[group_of.get(index, 0)] if styled else "-",
+                        "linewidth": 1.0 if many else 1.7, "alpha": 0.75 if many else 0.95}
+    return looks
+
+
+def _time_axis(data: Json) -> Tuple[str, float, float]:
+    """The unit of the axes of time, its seconds, and where they end: the same in all panels."""
+    longest = max(points[-1][0] for worker in data["workers"].values()
+                  for points in (worker["loss"], worker["accuracy"], worker["speed"]) if points)
+    unit, seconds = next((unit, size) for unit, size, most in UNITS if longest <= most)
+    return unit, seconds, 1.02 * longest / seconds or 1.0
+
+
+def _lines(axis: Any, name: str, data: Json, plan: Json, theme: Dict[str, str], looks: Dict[int, Json]) -> None:
+    """A line for every worker over the time since the job's first event."""
+    unit, size, end = _time_axis(data)
+    for index, worker in sorted(data["workers"].items()):
+        points = worker[name]
+        few = name == "accuracy" and len(points) <= 30 and len(looks) <= LEGEND_WORKERS
+        axis.plot([x / size for x, _ in points], [y for _, y in points],
+                  **dict(looks[index], **({"marker": "o", "markersize": 3} if few else {})))
+    axis.set_xlabel(unit)
+    axis.set_title(TITLES[name])
+    values = [y for worker in data["workers"].values() for _, y in worker[name]]
+    if name == "loss" and min(values) > 0 and max(values) > 30 * min(values):
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(lambda value, place: "%g" % value)
+    elif name == "speed":
+        axis.set_ylim(0, 1.08 * max(values) or 1)
+    elif name == "accuracy":
+        axis.set_ylim(max(0.0, min(values) - 0.03), min(1.005, max(values) + 0.03))
+    axis.set_xlim(0, end)
+
+
+def _histogram(axis: Any, name: str, data: Json, plan: Json, theme: Dict[str, str], looks: Dict[int, Json]) -> None:
+    """How often each Y came, in percent of a group's updates."""
+    groups = sorted(data["y"])
+    highest = max(y for group in groups for y in data["y"][group]["counts"])
+    bars = len(groups) <= 4
+    for place, group in enumerate(groups):
+        histogram = data["y"][group]
+        counts = {y: 100.0 * count / histogram["updates"] for y, count in histogram["counts"].items()}
+        text = "group %s: mean %.2f" % (group_label(plan, group), histogram["mean"])
+        if bars:
+            width = 0.8 / len(groups)
+            axis.bar([y - 0.4 + width * (place + 0.5) for y in counts], list(counts.values()), width * 0.94, label=text,
+                     color=_group_colour(plan, group, looks))
+        else:
+            ys = range(1, highest + 1)
+            axis.plot(list(ys), [counts.get(y, 0.0) for y in ys], label=text if len(groups) <= 10 else None, linewidth=1.4,
+                      color=_group_colour(plan, group, looks))
+    from matplotlib.ticker import MaxNLocator
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_title(TITLES[name])
+    axis.set_xlabel("Y: updates of a parameter since the group's last one, this one counted")
+    axis.set_ylabel("% of the group's updates")
+    axis.grid(axis="x", visible=False)
+    if len(groups) <= 10:
+        axis.legend(fontsize=9)
+
+
+def _group_colour(plan: Json, group: int, looks: Dict[int, Json]) -> Any:
+    """The colour of the worker in the middle of the group."""
+    members = plan["groups"][group]
+    return looks[members[(len(members) - 1) // 2]]["color"]
+
+
+def _mark_failure(axis: Any, data: Json, verdict: Json, theme: Dict[str, str], named: bool) -> None:
+    """A line at the moment of the first failure."""
+    failure = verdict.get("first_failure")
+    if failure and failure.get("time") is not None:
+        _, size, end = _time_axis(data)
+        moment = (failure["time"] - data["begin"]) / size
+        axis.set_xlim(0, max(end, 1.02 * moment))
+        axis.axvline(moment, color=theme["bad"], linewidth=1.2, linestyle=(0, (2, 2)))
+        if named:
+            axis.annotate("%s failed " % failure["name"], (moment, 0.97), ha="right", va="top",
+                          xycoords=("data", "axes fraction"), color=theme["bad"], fontsize=9)
+
+
+def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, theme: Dict[str, str], looks: Dict[int, Json]) -> None:
+    """Every worker by name, or, when they are many, a scale of colours and the groups' line styles."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, BoundaryNorm
+    from matplotlib.lines import Line2D
+    drawn = [index for index in sorted(looks) if any(data["workers"][index][name] for name in ("loss", "accuracy", "speed"))]
+    if not drawn:
+        return
+    if len(looks) <= LEGEND_WORKERS:
+        handles = [Line2D([], [], label=label(plan, index), **looks[index]) for index in drawn]
+    else:
+        indices = sorted(looks)
+        scale = ScalarMappable(BoundaryNorm([i - 0.5 for i in range(len(indices) + 1)], len(indices)),
+                               ListedColormap([looks[index]["color"] for index in indices]))
+        bar = figure.colorbar(scale, ax=list(axes.values()), location="right", aspect=50, pad=0.015, fraction=0.02)
+        bar.outline.set_visible(False)
+        bar.set_label("worker")
+        steps = range(0, len(indices), -(-len(indices) // 10))
+        bar.set_ticks(list(steps), labels=[str(indices[place]) for place in steps])
+        styled = several_groups(plan) and len(plan["groups"]) <= len(STYLES)
+        handles = [Line2D([], [], color=theme["ink"], linewidth=1.4, linestyle=STYLES[group],
+                          label="group %s (%d workers)" % (group_label(plan, group), len(members)))
+                   for group, members in enumerate(plan["groups"])] if styled else []
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)), handlelength=3.2, fontsize=9)

@@ -1,0 +1,123 @@
+"""report.html: one file with everything in it, that opens without a network."""
+import base64
+import datetime
+import json
+import os
+from typing import Any, Dict, List
+
+from mxcluster.exitcodes import describe
+from mxcluster.report.series import group_label, several_groups
+from mxcluster.verdict import clock, figure, hints, printable, sentence
+
+Json = Dict[str, Any]
+
+TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
+
+
+def render(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], logs: Dict[str, List[str]]) -> str:
+    """The page. `data` is what series.collect() gave, `pictures` what curves.draw() gave, `logs` {process: last lines}."""
+    import jinja2
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    with open(TEMPLATE, encoding="utf-8") as stream:
+        template = environment.from_string(stream.read())
+    return template.render(**context(data, plan, verdict, pictures, logs)) + "\n"
+
+
+def context(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], logs: Dict[str, List[str]]) -> Json:
+    """What the template shows, every number already in its final words."""
+    failure = verdict["first_failure"]
+    rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
+    return {
+        "verdict": verdict, "what": _what(plan["options"]), "when": _date(data["begin"]), "tiles": tiles(plan, verdict),
+        "failure": failure and {"sentence": sentence(failure), "log": [printable(entry) for entry in failure["log"]],
+                                "hints": hints(failure)},
+        "pictures": {name: "data:image/png;base64," + base64.b64encode(png).decode("ascii") for name, png in pictures.items()},
+        "grouped": several_groups(plan), "processes": rows,
+        "columns": {name for name in ("gpus", "samples", "speed", "waited") if any(row[name] for row in rows)},
+        "y": y_table(data, plan), "notes": [_note(event, data["begin"]) for event in data["notes"]],
+        "options": [(name, json.dumps(value) if isinstance(value, (list, dict, bool)) else str(value))
+                    for name, value in sorted(plan["options"].items()) if value not in ("", None, [], {})],
+        "logs": [(process["name"], process["host"], logs.get(process["name"], [])) for process in plan["processes"]],
+    }
+
+
+def tiles(plan: Json, verdict: Json) -> List[Json]:
+    """The figures of the headline: name, value, what it is."""
+    accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
+    found = [{"name": "Accuracy", "value": "%.2f %%" % (100 * accuracy), "hint": "held-out samples, worker-0"}
+             if accuracy is not None else None,
+             {"name": "Time", "value": clock(verdict["seconds"]), "hint": "training" if verdict["ok"] else "until it ended"},
+             {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"} if speed is not None else None,
+             {"name": "Workers", "value": str(plan["workers"]),
+              "hint": ", ".join(_several(number, word) for number, word in (
+                  (len(plan.get("groups") or []), "group"), (plan["servers"], "server"), (len(plan["nodes"]), "node")) if number)}]
+    return [tile for tile in found if tile]
+
+
+def y_table(data: Json, plan: Json) -> List[Json]:
+    """A line of the table of Y for every group; bars are [(Y, count, percent)]."""
+    return [{"group": group_label(plan, group), "members": ranges(plan["groups"][group]),
+             "updates": histogram["updates"], "mean": "%.2f" % histogram["mean"],
+             "bars": [(y, count, round(100.0 * count / histogram["updates"], 1)) for y, count in histogram["counts"].items()],
+             "most": max(histogram["counts"].values())}
+            for group, histogram in sorted(data["y"].items())]
+
+
+def ranges(numbers: List[int]) -> str:
+    """Sorted numbers in short: [0, 1, 2, 5] is "0–2, 5"."""
+    runs = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else "%d–%d" % (first, last) for first, last in runs)
+
+
+def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
+    """A line of the table of processes; what does not apply is empty."""
+    code = verdict["exit_codes"].get(process["name"])
+    failure = verdict["first_failure"]
+    row = {"role": process["role"], "index": process["index"], "host": process["host"], "address": process.get("address") or "",
+           "port": process.get("port") or "", "gpus": ", ".join(map(str, process.get("gpus") or [])),
+           "group": "", "share": "", "samples": "", "speed": "", "waited": "", "in_share": "",
+           "exit": "not known" if code is None else "0" if code == 0 else describe(code), "good": code == 0,
+           "first": bool(failure) and failure["name"] == process["name"]}
+    if process["role"] != "worker":
+        return row
+    worker = data["workers"][process["index"]]
+    start, end, kv = worker["start"], worker["end"], worker["kv"]
+    row["group"] = group_label(plan, process["group"]) if process.get("group") is not None else ""
+    if process.get("share"):
+        row["share"] = "%.4g – %.4g" % tuple(process["share"])
+    if start.get("samples_in_share") is not None:
+        row["in_share"] = "%d samples" % start["samples_in_share"]
+        if start.get("repeated"):
+            row["in_share"] += ", %d repeated" % start["repeated"]
+    if end.get("samples") is not None:
+        row["samples"] = str(end["samples"])
+    if end.get("samples_per_s") is not None:
+        row["speed"] = figure(end["samples_per_s"])
+    if kv.get("waited_s") is not None and kv.get("seconds"):
+        row["waited"] = "%.1f %%" % (100.0 * kv["waited_s"] / kv["seconds"])
+    return row
+
+
+def _what(options: Json) -> str:
+    """What the job trained, in a few words."""
+    if options.get("script"):
+        return os.path.basename(options["script"])
+    return "%s on %s" % (options["network"], options["data"]) if options.get("network") else ""
+
+
+def _several(number: int, word: str) -> str:
+    return "%d %s%s" % (number, word, "" if number == 1 else "s")
+
+
+def _date(seconds: Any) -> str:
+    return "" if seconds is None else datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _note(event: Json, begin: float) -> Json:
+    who = "%s %s on %s" % (event.get("role") or "process", "" if event.get("index") is None else event["index"], event.get("host"))
+    return {"when": clock(event["time"] - begin), "who": who, "text": printable(str(event.get("text", "")))}

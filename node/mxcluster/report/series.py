@@ -1,0 +1,84 @@
+"""From the events of a run to what is drawn and tabled: plain lists and dicts, no drawing here."""
+from typing import Any, Dict, Iterable, List, Tuple
+
+Json = Dict[str, Any]
+Points = List[Tuple[float, float]]
+
+MOST_POINTS = 600
+
+
+def collect(plan: Json, events: List[Json]) -> Json:
+    """Everything that the report shows of the events:
+
+    {"begin": unix seconds of the first event or None,
+     "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)], "start"|"end"|"kv": last event or {}}},
+     "y": {group: {"updates": how many, "counts": {Y: how many}, "mean": mean Y}}, "notes": [note events]}
+
+    Losses and speeds are smoothed and thinned to some hundred points.
+    """
+    begin = min([event["time"] for event in events], default=None)
+    workers = {process["index"]: {"loss": [], "speed": [], "accuracy": [], "start": {}, "end": {}, "kv": {}}
+               for process in plan["processes"] if process["role"] == "worker"}
+    for event in events:
+        worker = workers.get(event.get("index")) if event.get("role") == "worker" else None
+        if worker is None:
+            continue
+        moment = event["time"] - begin
+        if event["event"] in ("start", "end", "kv"):
+            worker[event["event"]] = event
+        for kind, field, name in (("batch", "loss", "loss"), ("batch", "samples_per_s", "speed"),
+                                  ("epoch", "accuracy", "accuracy"), ("end", "accuracy", "accuracy")):
+            if event["event"] == kind and event.get(field) is not None:
+                worker[name].append((moment, float(event[field])))
+    for worker in workers.values():
+        worker["loss"] = smooth(worker["loss"])
+        worker["speed"] = smooth(worker["speed"])
+    return {"begin": begin, "workers": workers, "y": y_histograms(events),
+            "notes": [event for event in events if event["event"] == "note"]}
+
+
+def smooth(points: Points, most: int = MOST_POINTS) -> Points:
+    """A trailing mean over 2 % of the points, of which at most `most` are kept: all of the shape in a small picture."""
+    span = max(1, len(points) // 50)
+    step = max(1, -(-len(points) // most))
+    sums = [0.0]
+    for _, value in points:
+        sums.append(sums[-1] + value)
+    kept = sorted(set(range(0, len(points), step)) | {len(points) - 1}) if points else []
+    return [(points[i][0], (sums[i + 1] - sums[max(0, i + 1 - span)]) / min(span, i + 1)) for i in kept]
+
+
+def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
+    """{group: {"updates", "counts", "mean"}} of gsync's Y, over all servers.
+
+    A server counts from the start of the job, so its last event about a group holds all that it has seen.
+    """
+    last = {(event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"}
+    groups = {}
+    for (_, group), event in sorted(last.items()):
+        counts = groups.setdefault(group, {})
+        for y, count in event.get("y", {}).items():
+            counts[int(y)] = counts.get(int(y), 0) + count
+    return {group: {"updates": sum(counts.values()), "counts": dict(sorted(counts.items())),
+                    "mean": sum(y * count for y, count in counts.items()) / sum(counts.values())}
+            for group, counts in groups.items() if sum(counts.values())}
+
+
+def group_label(plan: Json, group: int) -> str:
+    """The name a person gave to a group, else its number."""
+    labels = plan.get("group_labels") or []
+    return str(labels[group]) if group < len(labels) else str(group)
+
+
+def label(plan: Json, index: int) -> str:
+    """A worker in a legend: "worker-1, node1, group a", the group only where there are several."""
+    process = next(p for p in plan["processes"] if p["role"] == "worker" and p["index"] == index)
+    words = [process["name"], process["host"]]
+    if several_groups(plan):
+        words.append("group %s" % group_label(plan, process["group"]))
+    return ", ".join(words)
+
+
+def several_groups(plan: Json) -> bool:
+    """Whether the workers form more than one group."""
+    return len(plan.get("groups") or []) > 1

@@ -1,0 +1,167 @@
+"""The verdict on a job: did it succeed, how well, and if not, which process failed first. Pure."""
+import os
+import re
+from typing import Any, Dict, Iterable, List, Optional
+
+from mxcluster import exitcodes
+
+Json = Dict[str, Any]
+
+_ENDINGS = {"lease": "ended: the lease ran out, nobody was waiting for the job any more "
+                     "(was train.yml interrupted, or its connection to the node lost?)",
+            "stopped": "ended: the job was stopped on request"}
+
+_HINTS = (
+    ("bind failed", "the process could not listen on its port: another program holds it, or the address is not one of this "
+                    "machine. Choose another port with -e port=, see who has it with 'ss -ltnp', check node_address."),
+    ("Address already in use", "another program holds the port: is a job still running there? Choose another one with "
+                               "-e port=, or see who has it with 'ss -ltnp'."),
+    ("compile with USE_DIST_KVSTORE", "this MXNet was built without the distributed kv-store. Install the official wheel: "
+                                      "run provision.yml on this host again."),
+    ("No module named", "a Python module is missing on the node: install it into the node's environment, and put the "
+                        "modules of your own next to the script."),
+    ("GPU support is disabled", "a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA "
+                                "version, or train with -e gpus=''."),
+    ("GPU is not enabled", "a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA version, "
+                           "or train with -e gpus=''."),
+    ("libcudart", "the CUDA runtime that this MXNet was built for is not found: provision the host with the CUDA version "
+                  "of the wheel."),
+    ("out of memory", "the memory was used up: take a smaller batch_size, or fewer workers on this host."),
+)
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
+            problems: Optional[Dict[str, str]] = None) -> Json:
+    """The verdict on the job that `plan` describes, as it is written to verdict.json.
+
+    `statuses` is {host: content of its status.json, None when it could not be had}, `problems` {host: why it could not};
+    `events` are those of all nodes. A job is ok when every process of the plan exited with 0 and, if it ran a program of mxcluster, every worker
+    also wrote its `end` event: an exit status alone can lie.
+    """
+    found = {process["name"]: process for status in statuses.values() if status for process in status["processes"]}
+    exit_codes = {process["name"]: found.get(process["name"], {}).get("exit_code") for process in plan["processes"]}
+    ends = {event["index"]: event for event in events if event["event"] == "end" and event.get("role") == "worker"}
+    failure = first_failure(status for status in statuses.values() if status)
+    if failure is None or failure.get("echo"):  # then the lost node is more likely the cause than what followed from it
+        failure = _not_collected(plan, statuses, problems or {}) or failure or _not_finished(plan, statuses, exit_codes, ends)
+    seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
+    samples = sum(end.get("samples") or 0 for end in ends.values())
+    return {"ok": failure is None, "job": plan["job"], "kv": plan["kv"],
+            "accuracy": ends.get(0, {}).get("accuracy"),
+            "samples_per_s": round(samples / seconds, 1) if seconds and samples else None,
+            "seconds": round(seconds if seconds and failure is None else _elapsed(statuses.values()), 3),
+            "exit_codes": exit_codes, "first_failure": failure,
+            "nodes": {host: _state(statuses.get(host)) for host in plan["nodes"]}}
+
+
+def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
+    """The first cause among what the nodes saw, or None.
+
+    The earliest process that failed by itself; then a node whose agent ended the job; and only then the earliest
+    "echo", a process that ended because another one had (it may be all there is, when a node is lost altogether).
+    """
+    statuses = list(statuses)
+    failures = sorted((status["first_failure"] for status in statuses if status.get("first_failure")),
+                      key=lambda failure: (bool(failure.get("echo")), failure["time"]))
+    if failures and not failures[0].get("echo"):
+        return failures[0]
+    for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
+        if status.get("reason") in _ENDINGS:
+            return _agent_failure(status["host"], _ENDINGS[status["reason"]], status.get("ended"))
+    return failures[0] if failures else None
+
+
+def hints(failure: Optional[Json]) -> List[str]:
+    """What to do about the well-known messages in the log lines of a failure."""
+    log = "\n".join((failure or {}).get("log") or []).lower()
+    return [hint for message, hint in _HINTS if message.lower() in log]
+
+
+def text(verdict: Json, run_dir: str) -> List[str]:
+    """The last lines on the terminal. `run_dir` is the job's folder on the controller, where the report lies."""
+    report = "report    %s" % os.path.join(run_dir, "report.html")
+    if verdict["ok"]:
+        lines = ["OK        job %s (%s): all %d processes exited with 0"
+                 % (verdict["job"], verdict["kv"], len(verdict["exit_codes"]))]
+        if verdict["accuracy"] is not None:
+            lines.append("accuracy  %.4f on held-out samples (worker-0)" % verdict["accuracy"])
+        lines.append("time      %s" % clock(verdict["seconds"]))
+        if verdict["samples_per_s"] is not None:
+            lines.append("speed     %s samples/s" % figure(verdict["samples_per_s"]))
+        return lines + [report]
+    failure = verdict["first_failure"]
+    lines = ["FAILED    job %s (%s) after %s" % (verdict["job"], verdict["kv"], clock(verdict["seconds"])),
+             "first     %s" % sentence(failure)]
+    lines += ["  %s/%s | %s" % (failure["host"], failure["name"], printable(entry)) for entry in failure["log"]]
+    lines += ["hint      %s" % hint for hint in hints(failure)]
+    return lines + ["logs      %s" % os.path.join(run_dir, "nodes"), report]
+
+
+def sentence(failure: Json) -> str:
+    """Who failed, where and how: "worker 1 on node2: killed by signal 9 (SIGKILL)"."""
+    index = "" if failure["index"] is None else " %s" % failure["index"]
+    return "%s%s on %s: %s" % (failure["role"], index, failure["host"], failure["reason"])
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people write them: 0:07, 12:31, 1:02:03."""
+    whole = int(seconds + 0.5)
+    if whole >= 3600:
+        return "%d:%02d:%02d" % (whole // 3600, whole // 60 % 60, whole % 60)
+    return "%d:%02d" % (whole // 60, whole % 60)
+
+
+def figure(number: float) -> str:
+    """A speed for people: no decimals from 10 on."""
+    return "%.0f" % number if number >= 10 else "%.2g" % number
+
+
+def printable(entry: str) -> str:
+    """A line of a log without colours and other control characters, which must not reach a terminal or a page."""
+    return _CONTROL.sub("", entry.replace("\t", "    "))
+
+
+def _agent_failure(host: str, reason: str, when: Optional[float] = None) -> Json:
+    return {"host": host, "role": "agent", "index": None, "name": "agent", "reason": reason, "exit_code": None,
+            "time": when, "log": []}
+
+
+def _not_collected(plan: Json, statuses: Dict[str, Optional[Json]], problems: Dict[str, str]) -> Optional[Json]:
+    """A node of the plan whose status is missing."""
+    for host in plan["nodes"]:
+        if not statuses.get(host):
+            return _agent_failure(host, "its status could not be collected: %s"
+                                  % problems.get(host, "no status.json came (is the node still reachable?)"))
+    return None
+
+
+def _not_finished(plan: Json, statuses: Dict[str, Json], exit_codes: Dict[str, Optional[int]],
+                  ends: Dict[int, Json]) -> Optional[Json]:
+    """A process that no agent blames but that did not do its work to the end."""
+    program = not plan["options"].get("script")
+    for process in plan["processes"]:
+        code = exit_codes[process["name"]]
+        if code is None:
+            reason = "had not ended when its logs were collected"
+        elif code != 0:
+            reason = exitcodes.describe(code)
+        elif program and process["role"] == "worker" and process["index"] not in ends:
+            reason = "exited with status 0 but never told that it was done: its training is not complete"
+        else:
+            continue
+        who = {key: process[key] for key in ("host", "role", "index", "name")}
+        return dict(who, reason=reason, exit_code=code, time=statuses[process["host"]].get("ended"), log=[])
+    return None
+
+
+def _elapsed(statuses: Iterable[Optional[Json]]) -> float:
+    """Seconds from the first start to the last end that the nodes know of."""
+    known = [status for status in statuses if status]
+    ends = [status["ended"] for status in known if status.get("ended")]
+    return max(0.0, max(ends) - min(status["started"] for status in known)) if ends else 0.0
+
+
+def _state(status: Optional[Json]) -> str:
+    return (status.get("reason") or status["state"]) if status else "missing"

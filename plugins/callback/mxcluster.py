@@ -1,0 +1,243 @@
+"""Ansible's default screen output, more compact, with one live line for a running job and its verdict at the very end."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+name: mxcluster
+type: stdout
+short_description: The default output, compact, with one live line for a training job
+description:
+  - While a task polls a job with C(mxcluster_node), its results become one line about the whole job; on a terminal the
+    line is rewritten in place, elsewhere it comes every five seconds.
+  - The lines that a result holds in C(mxcluster_verdict_text) are shown after the recap, as the last ones.
+  - Hosts with the same outcome share a line, and a failure shows its message as it was written.
+  - With C(-v) the lines of hosts and tasks are those of the default callback.
+author:
+  - The mxcluster authors (@mxcluster)
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+requirements:
+  - C(stdout_callback = mxcluster) in ansible.cfg
+  - the Python package mxcluster beside Ansible; without it jobs have no live line
+"""
+
+import os
+import shutil
+import sys
+import time
+
+from ansible import constants as C
+from ansible.playbook.task_include import TaskInclude
+from ansible.plugins.callback.default import CallbackModule as Default
+
+try:
+    from mxcluster import progress
+except ImportError:  # the playbooks say so themselves, in their own words
+    progress = None
+
+PERIOD = 5  # seconds between two lines about the job where none can be rewritten
+NAMED = 8  # hosts that a line names
+TAIL = 20  # lines of a failed command's output
+
+
+class CallbackModule(Default):
+    """The methods are called one at a time, under a lock of Ansible's."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "mxcluster"
+
+    def __init__(self):
+        super(CallbackModule, self).__init__()
+        self._task = None  # the task that hosts work on
+        self._hosts = {}  # (outcome, colour) -> hosts, not shown yet
+        self._answers = {}  # host -> its latest answer about the job
+        self._line = ""  # the latest line about the job, "" when it is shown for good
+        self._shown = ("", 0.0)  # the last line about the job that was printed, and when
+        self._verdict = []
+
+    # What hosts come to.
+
+    def v2_runner_on_start(self, host, task):
+        if task._uuid != self._task:
+            self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
+        self._answers.setdefault(host.get_name(), None)
+        super(CallbackModule, self).v2_runner_on_start(host, task)
+
+    def v2_runner_retry(self, result):
+        if not self._about_job(result):
+            self._settle()
+            super(CallbackModule, self).v2_runner_retry(result)
+
+    def v2_runner_on_ok(self, result):
+        self._remember_verdict(result._result)
+        if self._about_job(result):
+            return
+        if isinstance(result._task, TaskInclude) or self._run_is_verbose(result) or not self.get_option("display_ok_hosts"):
+            self._settle()
+            super(CallbackModule, self).v2_runner_on_ok(result)
+        else:
+            changed = result._result.get("changed", False)
+            self._gather(result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK)
+
+    def v2_runner_on_skipped(self, result):
+        if self._display.verbosity or not self.get_option("display_skipped_hosts"):
+            self._settle()
+            super(CallbackModule, self).v2_runner_on_skipped(result)
+        else:
+            self._gather(result, "skipping", C.COLOR_SKIP)
+
+    def v2_runner_item_on_skipped(self, result):
+        if self._display.verbosity:  # the host's own line tells it already
+            super(CallbackModule, self).v2_runner_item_on_skipped(result)
+
+    def v2_playbook_on_include(self, included_file):
+        if self._display.verbosity:
+            super(CallbackModule, self).v2_playbook_on_include(included_file)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        self._remember_verdict(result._result)
+        if result._task.loop and "results" in result._result:
+            self._settle()
+            super(CallbackModule, self).v2_runner_on_failed(result, ignore_errors)
+        else:
+            self._fail(result, "fatal: [%s]: FAILED!" % self.host_label(result), C.COLOR_ERROR)
+            if ignore_errors:
+                self._display.display("...ignoring", color=C.COLOR_SKIP)
+
+    def v2_runner_item_on_failed(self, result):
+        item = self._get_item_label(result._result)
+        self._fail(result, "failed: [%s] (item=%s)" % (self.host_label(result), item), C.COLOR_ERROR)
+
+    def v2_runner_on_unreachable(self, result):
+        self._fail(result, "fatal: [%s]: UNREACHABLE!" % self.host_label(result), C.COLOR_UNREACHABLE)
+        if result._task.ignore_unreachable:
+            self._display.display("...ignoring", color=C.COLOR_SKIP)
+
+    def v2_playbook_on_stats(self, stats):
+        self._settle()
+        super(CallbackModule, self).v2_playbook_on_stats(stats)
+        for line, color in self._verdict:
+            self._display.display(line, color=color)
+
+    # How it is shown.
+
+    def _print_task_banner(self, task):
+        if self._display.verbosity or C.DISPLAY_ARGS_TO_STDOUT or self.get_option("check_mode_markers"):
+            super(CallbackModule, self)._print_task_banner(task)
+        else:
+            prefix = self._task_type_cache.get(task._uuid, "TASK")
+            self._display.display("%s [%s]" % (prefix, self._last_task_name or task.get_name().strip()))
+            self._last_task_banner = task._uuid
+        sys.stdout.flush()  # somebody may be watching a pipe
+
+    def _gather(self, result, outcome, color):
+        """Keep a host's outcome for the line that it shares with others."""
+        self._handle_warnings(result._result)
+        if self._last_task_banner != result._task._uuid:
+            self._settle()
+            self._print_task_banner(result._task)
+        self._hosts.setdefault((outcome, color), []).append(self.host_label(result))
+
+    def _settle(self):
+        """Show for good what was kept back, before anything else is shown."""
+        for (outcome, color), hosts in self._hosts.items():
+            named = ", ".join("[%s]" % host for host in hosts[:NAMED])
+            more = " and %d more" % (len(hosts) - NAMED) if len(hosts) > NAMED else ""
+            self._display.display("%s: %s%s" % (outcome, named, more), color=color)
+        self._hosts = {}
+        if self._line:
+            if rewritable(sys.stdout):
+                sys.stdout.write("\n")
+            elif self._line != self._shown[0]:
+                self._display.display(self._line)
+            sys.stdout.flush()
+            self._line = ""
+
+    def _fail(self, result, headline, color):
+        """Show a failure: its headline, and its message in lines of its own."""
+        self._settle()
+        self._answers.pop(result._host.get_name(), None)
+        self._clean_results(result._result, result._task.action)
+        if self._last_task_banner != result._task._uuid:
+            self._print_task_banner(result._task)
+        stderr = self.get_option("display_failed_stderr")
+        self._handle_exception(result._result, use_stderr=stderr)
+        self._handle_warnings(result._result)
+        lines = failure_lines(result._result)
+        if self._display.verbosity or not lines:
+            lines = lines + ["=> %s" % self._dump_results(result._result)]
+        self._display.display("\n  ".join([headline] + lines), color=color, stderr=stderr)
+        sys.stdout.flush()
+
+    # The job.
+
+    def _about_job(self, result):
+        """Take a result as an answer about the job; False if it is none."""
+        answer = result._result
+        if progress is None or not (isinstance(answer.get("status"), dict) and isinstance(answer.get("progress"), dict)):
+            return False
+        if self._hosts:  # those that had nothing to wait for
+            self._settle()
+        self._answers[result._host.get_name()] = {"status": answer["status"], "progress": answer["progress"]}
+        if self._last_task_banner != result._task._uuid:
+            self._print_task_banner(result._task)
+        if rewritable(sys.stdout):
+            self._line = progress.line(self._answers, shutil.get_terminal_size().columns - 1)
+            sys.stdout.write("\r%s\033[K" % self._line)
+        else:
+            self._line = progress.line(self._answers)
+            if time.time() - self._shown[1] >= PERIOD:
+                self._shown = (self._line, time.time())
+                self._display.display(self._line)
+        sys.stdout.flush()
+        return True
+
+    def _remember_verdict(self, result):
+        """Keep the verdict of a result for the end."""
+        if result.get("mxcluster_verdict_text"):
+            color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
+            lines = result["mxcluster_verdict_text"]
+            self._verdict = [(lines[0], color)] + [(line, None) for line in lines[1:]]
+
+
+def settled(name):
+    """The default's method `name`, after what was kept back is shown."""
+    default = getattr(Default, name)
+
+    def method(self, *args, **kwargs):
+        self._settle()
+        return default(self, *args, **kwargs)
+    return method
+
+
+for _name in ("_task_start", "v2_playbook_on_play_start", "v2_playbook_on_no_hosts_matched", "v2_on_file_diff",
+              "v2_playbook_on_no_hosts_remaining", "v2_runner_item_on_ok", "v2_runner_on_async_poll",
+              "v2_runner_on_async_ok", "v2_runner_on_async_failed"):
+    setattr(CallbackModule, _name, settled(_name))
+
+
+def rewritable(stream):
+    """Whether a line can be written over there."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def failure_lines(result):
+    """What a failed result tells, in lines; none if it has no message."""
+    lines = []
+    message = result.get("censored") or result.get("msg") or result.get("reason")
+    if message:
+        lines += (message if isinstance(message, str) else repr(message)).rstrip().split("\n")
+    if result.get("cmd"):
+        command = result["cmd"]
+        lines.append("cmd: %s" % (command if isinstance(command, str) else " ".join(command)))
+    if result.get("rc") is not None and "msg" in result:
+        lines.append("rc: %s" % result["rc"])
+    for name in ("module_stdout", "module_stderr", "stdout", "stderr"):
+        output = str(result.get(name) or "").strip()
+        if output:
+            kept = output.split("\n")[-TAIL:]
+            lines += ["%s: %s" % (name, kept[0])] + ["  " + line for line in kept[1:]]
+    return [line.rstrip("\r") for line in lines]

@@ -1,0 +1,56 @@
+"""Doorway: what mxcluster's plan reads of Ansible's inventory."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+name: mxcluster_inventory
+short_description: What mxcluster reads of an inventory
+description:
+  - Takes the groups V(scheduler), V(servers) and V(workers) and, of their hosts, only the variables that mxcluster
+    knows. Facts of hosts are not among them, so that C(--limit) changes nothing.
+positional: _input, groups
+options:
+  _input:
+    description: The variable C(hostvars).
+    type: dict
+    required: true
+  groups:
+    description: The variable C(groups).
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Show it
+  ansible.builtin.debug:
+    msg: "{{ hostvars | mxcluster_inventory(groups) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: C(groups) and C(hosts).
+  type: dict
+"""
+
+GROUPS = ("scheduler", "servers", "workers")
+VARIABLES = ("node_address", "cluster_network", "dmlc_interface", "worker_group", "worker_share", "workers_per_host",
+             "servers_per_host", "gpus")
+
+
+def mxcluster_inventory(hostvars, groups):
+    """{"groups": {group: [host]}, "hosts": {host: {variable: value}}} for `plan.make_plan`."""
+    members = dict((group, list(groups.get(group, []))) for group in GROUPS)
+    hosts = {}
+    for host in set(sum(members.values(), [])):
+        known = hostvars[host]
+        hosts[host] = dict((name, known[name]) for name in VARIABLES if name in known)
+    return {"groups": members, "hosts": hosts}
+
+
+class FilterModule(object):
+    """What Ansible looks for."""
+
+    def filters(self):
+        """The filters of this file by name."""
+        return {"mxcluster_inventory": mxcluster_inventory}

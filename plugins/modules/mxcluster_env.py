@@ -1,0 +1,325 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Ansible module: a Python environment with MXNet in it."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_env
+short_description: Build a Python environment from pinned wheels and prove that it imports MXNet
+description:
+  - Makes a virtual environment with the node's own Python, installs exactly the wheels of the build that fits that
+    Python, each checked against its sha256, and imports MXNet once.
+  - A marker with a digest of all that was asked for is written last. An environment without it, or with another, is
+    built anew, so that an installation that was interrupted is never trusted.
+  - Nodes that share O(path) build it once. The first one holds a lock, the others wait and find it done.
+  - Nothing is written but O(path), its neighbours with C(.lock) and C(.build) behind the name, and O(cache_dir).
+author:
+  - The mxcluster authors
+options:
+  path:
+    description: The folder of the environment. Whatever is in it is removed before a build.
+    type: path
+    required: true
+  python:
+    description: The interpreter on the node that the environment is made with.
+    type: path
+    required: true
+  builds:
+    description: Sets of wheels; the one that lists the version of O(python) is installed.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      python:
+        description: The versions of Python that these wheels are for.
+        type: list
+        elements: str
+        required: true
+      wheels:
+        description: All packages of the environment as C(name==version), MXNet first. Nothing else is installed.
+        type: list
+        elements: str
+        required: true
+      pip:
+        description: C(pip==version) that installs them, where the one that comes with Python is too old.
+        type: str
+  hashes:
+    description: For each wheel of O(builds) the sha256 of every file that may be installed for it.
+    type: dict
+    required: true
+  name:
+    description: What is being installed, for messages.
+    type: str
+    default: MXNet
+  note:
+    description: Why there is no build for other versions of Python, for the message that refuses them.
+    type: str
+    default: ''
+  site_path:
+    description: A folder or zip file that the environment's Python is to import from as well.
+    type: path
+  cache_dir:
+    description: Where downloads are kept.
+    type: path
+    required: true
+notes:
+  - pip's own configuration on the node (an index, a proxy, certificates) is respected.
+"""
+
+EXAMPLES = r"""
+- name: Build the environment
+  mxcluster_env:
+    path: /opt/mxcluster/env
+    python: /usr/bin/python3
+    cache_dir: /opt/mxcluster/cache
+    builds:
+      - python: ["3.10", "3.11"]
+        wheels: ["mxnet==1.9.1", "numpy==1.23.5"]
+    hashes:
+      mxnet==1.9.1: [65d5dac162c87a14d138d888b54494d515036d9047ae804ff51f770bd02197a6]
+      numpy==1.23.5:
+        - 5e05b1c973a9f858c74367553e236f287e749465f773328c8ef31abe18f691e1
+        - 58f545efd1108e647604a1b5aa809591ccd2540f468a880bedb97247e72db387
+"""
+
+RETURN = r"""
+python:
+  description: The interpreter of the environment.
+  returned: success
+  type: str
+  sample: /opt/mxcluster/env/bin/python
+wheels:
+  description: What is in the environment.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+MARKER = "mxcluster-env.json"
+PTH = "mxcluster-package.pth"
+LOOK = "import json, sys; print(json.dumps(['%d.%d' % sys.version_info[:2], getattr(sys, 'base_prefix', sys.prefix)]))"
+# Old MXNet asks for numpy.bool, which newer numpy has no more (mxcluster.compat does the same for training).
+PROVE = "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); import mxnet; print(mxnet.__version__)"
+# Settings of the person who runs Ansible that would bring in other packages or send them elsewhere.
+HARMFUL = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_CONSTRAINT",
+           "PIP_REQUIRE_VIRTUALENV", "PIP_NO_BINARY")
+
+
+class Refused(Exception):
+    """Something that the person has to mend; the text says what and how."""
+
+
+def choose_build(builds, version, name, note):
+    """The build for Python `version` ('3.11')."""
+    for build in builds:
+        if version in build["python"]:
+            return build
+    known = sorted({known for build in builds for known in build["python"]}, key=lambda text: int(text.split(".")[1]))
+    raise Refused("%s is not to be had for Python %s, only for Python %s.%s Set mxnet_python to one of these on this "
+                  "node, or choose another mxnet_version." % (name, version, ", ".join(known), note and " " + note))
+
+
+def requirement(wheel, hashes):
+    """The line of a requirements file that lets nothing but the known files of `wheel` in."""
+    if not hashes.get(wheel):
+        raise Refused("no sha256 is known for %s: add it to the table of the role mxnet" % wheel)
+    return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
+
+
+def digest_of(*wishes):
+    """A digest that differs when anything that was asked for differs."""
+    return hashlib.sha256(json.dumps(wishes, sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def marker_of(path):
+    """What the marker of the environment in `path` says, {} if there is no whole one."""
+    try:
+        with open(os.path.join(path, MARKER)) as source:
+            return json.load(source)
+    except (IOError, OSError, ValueError):
+        return {}
+
+
+def bare(version):
+    """A wheel's version as the package inside tells it: without what was added for PyPI ('1.2.1.post1' is 1.2.1)."""
+    return re.sub(r"\.post\d+$", "", version)
+
+
+def replace_file(path, text):
+    """Write `text` to `path` in one step."""
+    handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=os.path.dirname(path))
+    with os.fdopen(handle, "w") as target:
+        target.write(text)
+        target.flush()
+        os.fsync(target.fileno())
+    os.chmod(temporary, 0o644)
+    os.rename(temporary, path)
+
+
+def make_folder(path):
+    """Make `path` and what is above it; no matter if somebody else makes it at the same time."""
+    try:
+        os.makedirs(path)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
+            raise
+
+
+class Environment(object):
+    """The environment that was asked for, and how to get from what is there to it."""
+
+    def __init__(self, module):
+        self.module = module
+        self.path = os.path.abspath(module.params["path"])
+        self.python = os.path.join(self.path, "bin", "python")
+        self.site_path = module.params["site_path"]
+        self.inherited = ()
+        version, self.base = self.look(module.params["python"])
+        build = choose_build(module.params["builds"], version, module.params["name"], module.params["note"])
+        self.wheels = build["wheels"]
+        hashes = module.params["hashes"]
+        self.requirements = [requirement(wheel, hashes) for wheel in build["wheels"]]
+        self.pip = [requirement(build["pip"], hashes)] if build.get("pip") else []
+        self.digest = digest_of(version, self.base, self.requirements, self.pip)
+        self.pth = os.path.join(self.path, "lib", "python" + version, "site-packages", PTH)
+
+    def look(self, python):
+        """['3.11', folder of the installation]: a virtual environment counts as the Python that it was made with."""
+        if not os.access(python, os.X_OK):
+            raise Refused("there is no Python at %s on this node: install one, or set mxnet_python" % python)
+        return json.loads(self.run("ask its version", [python, "-c", LOOK]))
+
+    def is_built(self):
+        """Whether the environment is there, as asked for."""
+        return marker_of(self.path).get("digest") == self.digest and os.access(self.python, os.X_OK)
+
+    def pth_line(self):
+        """What the .pth file holds; '' if there is none."""
+        try:
+            with open(self.pth) as source:
+                return source.read()
+        except (IOError, OSError):
+            return ""
+
+    def wanted_pth_line(self):
+        """What the .pth file is to hold: Python's site module puts it on sys.path."""
+        return self.site_path + "\n" if self.site_path else ""
+
+    def is_done(self):
+        """Whether nothing has to be done."""
+        return self.is_built() and self.pth_line() == self.wanted_pth_line()
+
+    def bring_about(self):
+        """Do what is missing. True if anything was."""
+        make_folder(os.path.dirname(self.path))
+        with open(self.path + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # The programs that this module starts inherit the lock: should it be killed, they still hold it.
+            self.inherited = (lock.fileno(),)
+            if self.is_done():
+                return False
+            if not self.is_built():
+                self.build()
+            if self.site_path:
+                replace_file(self.pth, self.wanted_pth_line())
+            elif os.path.exists(self.pth):
+                os.unlink(self.pth)
+            return True
+
+    def build(self):
+        """Build the environment from nothing."""
+        cache = self.module.params["cache_dir"]
+        temporary = self.path + ".build"
+        for leftover in (self.path, temporary):
+            if os.path.lexists(leftover):
+                shutil.rmtree(leftover)
+        make_folder(temporary)
+        try:
+            self.run("make the environment", [self.module.params["python"], "-m", "venv", self.path], temporary)
+            for requirements in filter(None, (self.pip, self.requirements)):
+                listed = os.path.join(temporary, "requirements.txt")
+                replace_file(listed, "\n".join(requirements) + "\n")
+                self.run("install the wheels", [
+                    self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+                    "--only-binary", ":all:", "--require-hashes", "--cache-dir", os.path.join(cache, "pip"),
+                    "-r", listed], temporary)
+            self.prove(temporary)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        replace_file(os.path.join(self.path, MARKER), json.dumps({"digest": self.digest, "wheels": self.wheels}))
+
+    def prove(self, temporary):
+        """Import MXNet: a library that it needs and the node has not got is found now, not in the first job."""
+        wanted = bare(self.wheels[0].split("==")[1])
+        told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
+        if told != wanted:
+            raise Refused("the wheel %s says that it is version %s" % (self.wheels[0], told))
+
+    def run(self, purpose, argv, temporary=None):
+        """What the program prints; its last words are in the error when it fails."""
+        settings = dict(PYTHONNOUSERSITE="1", PIP_NO_INPUT="1", OMP_NUM_THREADS="1")
+        if temporary:
+            settings["TMPDIR"] = temporary
+        code, out, err = self.module.run_command(argv, environ_update=settings, cwd=temporary or "/",
+                                                 pass_fds=self.inherited, expand_user_and_vars=False)
+        if code != 0:
+            last = "\n".join((err.strip() or out.strip()).splitlines()[-8:]) or "(nothing)"
+            raise Refused("%s: could not %s: `%s` ended with status %d. Its last words:\n%s"
+                          % (self.module.params["name"], purpose, " ".join(argv[:4]), code, last))
+        return out
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            path=dict(type="path", required=True),
+            python=dict(type="path", required=True),
+            builds=dict(type="list", elements="dict", required=True, options=dict(
+                python=dict(type="list", elements="str", required=True),
+                wheels=dict(type="list", elements="str", required=True),
+                pip=dict(type="str"),
+            )),
+            hashes=dict(type="dict", required=True),
+            name=dict(type="str", default="MXNet"),
+            note=dict(type="str", default=""),
+            site_path=dict(type="path"),
+            cache_dir=dict(type="path", required=True),
+        ),
+        supports_check_mode=True,
+    )
+    for name in HARMFUL:
+        os.environ.pop(name, None)
+    try:
+        environment = Environment(module)
+        before = marker_of(environment.path).get("wheels", [])
+        changed = not environment.is_done()
+        if changed and not module.check_mode:
+            changed = environment.bring_about()
+    except Refused as refusal:
+        module.fail_json(msg=str(refusal))
+    except (IOError, OSError) as error:
+        module.fail_json(msg="%s: %s. What was half made is made anew by the next run."
+                             % (error.filename or module.params["path"], error.strerror or error))
+    result = dict(changed=changed, python=environment.python, wheels=environment.wheels)
+    if before != environment.wheels:
+        result["diff"] = dict(before="\n".join(before + [""]), after="\n".join(environment.wheels + [""]))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Ansible module: a file, written whole or not at all."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_file
+short_description: Write a small file in one step, whole or not at all
+description:
+  - Writes what the controller gives to a file on the node, if the file has not got that content already.
+  - The file is written beside its place and then renamed, so that it is never seen half-written. Missing folders are
+    made.
+  - Unlike M(ansible.builtin.copy) it is one call for each node instead of two or more, makes the folders, works when
+    several nodes share a disk and write at the same time, and tells the truth in check mode when the folder is not
+    there yet.
+author:
+  - The mxcluster authors
+options:
+  path:
+    description: The file.
+    type: path
+    required: true
+  content:
+    description: What the file is to hold, in base64.
+    type: str
+    required: true
+  mode:
+    description: The permissions of the file, octal, in quotes.
+    type: str
+    default: "0644"
+"""
+
+EXAMPLES = r"""
+- name: Write a greeting
+  mxcluster_file:
+    path: /opt/mxcluster/greeting
+    content: "{{ 'Good morning' | b64encode }}"
+"""
+
+RETURN = r"""
+path:
+  description: The file.
+  returned: success
+  type: str
+"""
+
+import base64
+import errno
+import os
+import stat
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def read(path):
+    """(content, permissions) of the file, (None, None) if there is none."""
+    try:
+        with open(path, "rb") as source:
+            return source.read(), stat.S_IMODE(os.fstat(source.fileno()).st_mode)
+    except (IOError, OSError) as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None, None
+        raise
+
+
+def make_folder(path):
+    """Make `path` and what is above it; no matter if somebody else makes it at the same time."""
+    try:
+        os.makedirs(path)
+    except OSError as error:
+        if error.errno != errno.EEXIST or not os.path.isdir(path):
+            raise
+
+
+def write(path, content, mode):
+    """Put `content` at `path` in one step that either happens or does not."""
+    folder = os.path.dirname(path)
+    make_folder(folder)
+    handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as target:
+            target.write(content)
+            target.flush()
+            os.fsync(target.fileno())
+        os.chmod(temporary, mode)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def shown(content):
+    """`content` as text for --diff."""
+    if content is None:
+        return ""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "(%d bytes that are not text)\n" % len(content)
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            path=dict(type="path", required=True),
+            # Not a secret, but nobody wants to read it in the output of -vvv.
+            content=dict(type="str", required=True, no_log=True),
+            mode=dict(type="str", default="0644"),
+        ),
+        supports_check_mode=True,
+    )
+    path = os.path.abspath(module.params["path"])
+    try:
+        content = base64.b64decode(module.params["content"])
+        mode = int(module.params["mode"], 8)
+    except (TypeError, ValueError) as error:
+        module.fail_json(msg="content is not base64, or mode %s is not octal: %s" % (module.params["mode"], error))
+    try:
+        old, old_mode = read(path)
+        changed = (old, old_mode) != (content, mode)
+        if changed and not module.check_mode:
+            write(path, content, mode)
+    except (IOError, OSError) as error:
+        module.fail_json(msg="%s cannot be written: %s. Nothing of it was kept; mend that and run this again."
+                             % (path, error.strerror or error))
+    result = dict(changed=changed, path=path)
+    if old != content:
+        result["diff"] = dict(before_header=path, after_header=path, before=shown(old), after=shown(content))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

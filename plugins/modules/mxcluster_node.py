@@ -1,0 +1,233 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Doorway to the package mxcluster on a node; what it does is in node/mxcluster/agent and node/mxcluster/node.py."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_node
+short_description: Look at a node, and start, watch and end its part of a training job
+description:
+  - Runs C(python -m mxcluster.node) or C(python -m mxcluster.agent) on the node and returns the JSON that it answers.
+  - A job's processes on a node are children of an agent, which ends them all when one fails and when the job's lease
+    runs out. The command V(wait) renews the lease, so a job goes on only as long as somebody asks for it.
+author:
+  - The mxcluster authors
+options:
+  python:
+    description: The Python interpreter on the node that has mxcluster (and for V(record) MXNet).
+    type: path
+    required: true
+  command:
+    description:
+      - V(look) says what of O(request) the node cannot give. V(record) tells its addresses, GPUs and versions.
+      - V(start) starts the agent of O(job_dir), V(wait) waits until the job has ended, V(status) says how it stands,
+        V(stop) ends it, V(collect) packs what it has left into the tar file O(output).
+    type: str
+    required: true
+    choices: [look, record, start, wait, status, stop, collect]
+  job_dir:
+    description: The job's folder on the node, holding plan.json. Needed by all commands but V(look) and V(record).
+    type: path
+  request:
+    description:
+      - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(files) and
+        C(python).
+      - For V(record), C(host), the node's name in the inventory.
+    type: dict
+    default: {}
+  seconds:
+    description: How long V(wait) waits at most. It never waits longer than half the job's lease.
+    type: int
+    default: 5
+  output:
+    description: The tar file that V(collect) writes on the node.
+    type: path
+notes:
+  - In check mode V(start), V(wait), V(stop) and V(collect) do nothing; the other commands only read.
+"""
+
+EXAMPLES = r"""
+- name: Look whether the node can take its part of the job
+  mxcluster_node:
+    python: /opt/mxcluster/env/bin/python
+    command: look
+    request:
+      address: 10.0.0.5
+      interface: eth0
+      ports: [9091, 9092]
+      gpus: [0, 1]
+      files: [/data/mnist]
+  register: node_look
+  failed_when: node_look.problems | length > 0
+
+- name: Start the agent
+  mxcluster_node:
+    python: /opt/mxcluster/env/bin/python
+    command: start
+    job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
+
+- name: Wait until the job has ended
+  mxcluster_node:
+    python: /opt/mxcluster/env/bin/python
+    command: wait
+    job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
+    seconds: 5
+  register: node_wait
+  until: node_wait.ended
+  retries: 100000
+  delay: 0
+"""
+
+RETURN = r"""
+problems:
+  description: What the node cannot give, one text each with its cure; empty if all is well.
+  returned: command is look
+  type: list
+  elements: str
+  sample: ["port 9091 on 127.0.0.11 is in use by pid 4711 (python): choose another with -e port=..., or stop it"]
+facts:
+  description: What was seen of the node; C(interfaces), C(address_of_default_route), C(gpus), C(python_version).
+  returned: command is look
+  type: dict
+record:
+  description: The node record; addresses, GPUs, versions of Python, MXNet and numpy, names of the model zoo.
+  returned: command is record
+  type: dict
+status:
+  description: The content of the job's status.json; null if there is no job in O(job_dir) to stop or wait for.
+  returned: command is start, wait, status or stop
+  type: dict
+progress:
+  description: For each process the last C(start), C(batch), C(epoch) and C(end) event that it wrote.
+  returned: command is wait or status
+  type: dict
+ended:
+  description: Whether the job has ended on this node, for whatever reason.
+  returned: command is wait or status
+  type: bool
+job:
+  description: The job that was started.
+  returned: command is start
+  type: str
+pid:
+  description: The process id of the agent.
+  returned: command is start
+  type: int
+ran:
+  description: Whether there was something to stop.
+  returned: command is stop
+  type: bool
+files:
+  description: How many files were packed.
+  returned: command is collect
+  type: int
+bytes:
+  description: The size of the tar file.
+  returned: command is collect
+  type: int
+skipped:
+  description: What lies in O(job_dir) and was not packed.
+  returned: command is collect
+  type: list
+  elements: str
+"""
+
+import json
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+NODE_COMMANDS = ("look", "record")
+READING = ("look", "record", "status")
+
+
+def argv_for(params):
+    """The command line that carries out the module's parameters."""
+    command = params["command"]
+    if command in NODE_COMMANDS:
+        return [params["python"], "-m", "mxcluster.node", command,
+                "--request", json.dumps(params["request"], sort_keys=True)]
+    argv = [params["python"], "-m", "mxcluster.agent", command, "--job-dir", os.path.abspath(params["job_dir"])]
+    if command == "wait":
+        argv += ["--seconds", str(params["seconds"]), "--renew"]
+    elif command == "collect":
+        argv += ["--output", os.path.abspath(params["output"])]
+    return argv
+
+
+def parse_answer(argv, code, out, err):
+    """(answer, None) from what the program printed, or (None, text of the error)."""
+    try:
+        # The answer is one line, the last: libraries may have printed others while they were imported.
+        answer = json.loads(out.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        tail = "\n".join((err or out).strip().splitlines()[-5:]) or "(nothing)"
+        cure = ": run provision.yml" if "No module named" in tail else ""
+        return None, "%s ended with status %d and without an answer%s. Its last words:\n%s" % (
+            " ".join(argv[:4]), code, cure, tail)
+    if code != 0:
+        return None, answer.get("error") or "%s ended with status %d" % (" ".join(argv[:4]), code)
+    return answer, None
+
+
+def result_for(command, answer):
+    """What the module returns for the answer to a command."""
+    if command == "record":
+        return {"changed": False, "record": answer}
+    result = dict(answer, changed=command in ("start", "collect") or bool(answer.get("ran")))
+    if command in ("wait", "status"):
+        result["ended"] = answer["status"]["state"] == "ended"
+    return result
+
+
+def check_mode_result(command):
+    """What the module returns in check mode for a command that would not only read.
+
+    Nothing was started, and so nothing is there to wait for.
+    """
+    result = {"changed": command in ("start", "collect"), "msg": "check mode: the command %s was not run" % command}
+    if command in ("wait", "stop"):
+        result["status"] = None
+    if command == "wait":
+        result.update(ended=True, progress={})
+    if command == "stop":
+        result["ran"] = False
+    return result
+
+
+def main():
+    """Run the module."""
+    with_job = [("command", command, ["job_dir"]) for command in ("start", "wait", "status", "stop")]
+    module = AnsibleModule(
+        argument_spec={
+            "python": {"type": "path", "required": True},
+            "command": {"type": "str", "required": True,
+                        "choices": ["look", "record", "start", "wait", "status", "stop", "collect"]},
+            "job_dir": {"type": "path"},
+            "request": {"type": "dict", "default": {}},
+            "seconds": {"type": "int", "default": 5},
+            "output": {"type": "path"},
+        },
+        required_if=with_job + [("command", "collect", ["job_dir", "output"])],
+        supports_check_mode=True,
+    )
+    command = module.params["command"]
+    if module.check_mode and command not in READING:
+        module.exit_json(**check_mode_result(command))
+    if not os.access(module.params["python"], os.X_OK):
+        module.fail_json(msg="%s cannot be run on this node: run provision.yml" % module.params["python"])
+    argv = argv_for(module.params)
+    # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.
+    # The request may hold dollars and tildes, which are not for expanding.
+    code, out, err = module.run_command(argv, cwd="/", expand_user_and_vars=False)
+    answer, error = parse_answer(argv, code, out, err)
+    if error:
+        module.fail_json(msg=error)
+    module.exit_json(**result_for(command, answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Doorway to mxcluster.planning on the controller."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_plan
+short_description: Make the plan of a training job, or say what is wrong with its input
+description:
+  - Decides which process runs on which node, with which address, port, GPUs, group, share of the data and environment.
+  - Reads the node records and the user's files on the controller; asks no node and writes nothing.
+  - Runs on the controller, under a Python interpreter that has mxcluster.
+author:
+  - The mxcluster authors
+options:
+  options:
+    description: The knobs of train.yml as they were given; strings are cast.
+    type: dict
+    required: true
+  inventory:
+    description: What the filter P(mxcluster_inventory#filter) gives.
+    type: dict
+    required: true
+  forks:
+    description: Ansible's number of forks.
+    type: int
+    required: true
+  records_dir:
+    description: The folder of the node records that provision.yml has written.
+    type: path
+    required: true
+  runs_dir:
+    description: The folder of the runs.
+    type: path
+    required: true
+  cwd:
+    description: The folder at which the user's relative paths begin.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Plan
+  mxcluster_plan:
+    options: {kv: dist_gsync, num_epochs: "5"}
+    inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
+    forks: "{{ ansible_forks }}"
+    records_dir: .state/local/nodes
+    runs_dir: runs
+    cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+plan:
+  description: The plan.
+  returned: success
+  type: dict
+table:
+  description: The plan as lines for people.
+  returned: success
+  type: list
+  elements: str
+looks:
+  description: What each node must be able to give, by host; the request of C(mxcluster_node) with V(command=look).
+  returned: success
+  type: dict
+model:
+  description: The saved model to start from, null for none.
+  returned: success
+  type: str
+"""
+
+import traceback
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+try:
+    from mxcluster import planning
+    from mxcluster.errors import MxclusterError
+    IMPORT_ERROR = None
+except ImportError:
+    IMPORT_ERROR = traceback.format_exc()
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            options=dict(type="dict", required=True),
+            inventory=dict(type="dict", required=True),
+            forks=dict(type="int", required=True),
+            records_dir=dict(type="path", required=True),
+            runs_dir=dict(type="path", required=True),
+            cwd=dict(type="path", required=True),
+        ),
+        supports_check_mode=True,
+    )
+    if IMPORT_ERROR:
+        module.fail_json(msg=missing_required_lib("mxcluster") + ". On the controller: make venv, then "
+                             "source .venv/bin/activate", exception=IMPORT_ERROR)
+    given = module.params
+    try:
+        planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]),
+                                    given["records_dir"], given["runs_dir"], given["cwd"])
+    except MxclusterError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),
+                     looks=planned["looks"], model=planned["model"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Doorway to mxcluster.report on the controller; what it does is in node/mxcluster/report."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_report
+short_description: Judge a job that has ended and write its report
+description:
+  - Unpacks what the nodes have sent into the job's run folder, merges the events, computes the verdict, and writes
+    C(verdict.json), C(curves.png) and C(report.html).
+  - Runs on the controller, under a Python interpreter that has mxcluster with its extra C(controller).
+  - A job that failed does not make this module fail, since its report is wanted all the more; look at
+    RV(verdict) afterwards.
+author:
+  - The mxcluster authors (@mxcluster)
+options:
+  run_dir:
+    description: The job's folder on the controller, made if it is not there. RV(text) names it as it is given here.
+    type: path
+    required: true
+  archives:
+    description:
+      - For each node of the plan the tar file of its job folder, as C(mxcluster_node) with C(command=collect) packs it.
+      - A node that is left out, or whose file cannot be used, counts as failed; the files of the others are used.
+    type: dict
+    default: {}
+  plan:
+    description: The plan of the job, written to C(plan.json). Without it that file has to be in O(run_dir) already.
+    type: dict
+  cache_dir:
+    description: Where matplotlib may keep its list of fonts. Without it a temporary folder is used and removed.
+    type: path
+notes:
+  - In check mode nothing is read or written; RV(verdict) is then empty.
+"""
+
+EXAMPLES = r"""
+- name: Write the report
+  mxcluster_report:
+    run_dir: runs/20261121-101500-dist_gsync
+    plan: "{{ plan }}"
+    archives:
+      node1: /tmp/collected/node1.tar
+      node2: /tmp/collected/node2.tar
+  delegate_to: localhost
+  run_once: true
+  register: job_report
+
+- name: Fail if the job did
+  ansible.builtin.fail:
+    msg: "{{ job_report.text | join('\n') }}"
+  when: not job_report.verdict.ok
+"""
+
+RETURN = r"""
+verdict:
+  description: The content of verdict.json.
+  returned: success
+  type: dict
+  contains:
+    ok:
+      description: Whether every process exited with 0 and every worker of a program told that it was done.
+      type: bool
+      returned: when not in check mode
+    job:
+      description: The job's id.
+      type: str
+      returned: when not in check mode
+    kv:
+      description: The parallel scheme.
+      type: str
+      returned: when not in check mode
+    accuracy:
+      description: Worker 0's accuracy on held-out samples at the end, null if it told none.
+      type: float
+      returned: when not in check mode
+    samples_per_s:
+      description: Samples of all workers by the seconds of the one that took longest, null if they told none.
+      type: float
+      returned: when not in check mode
+    seconds:
+      description: How long the workers trained; of a failed job, how long it ran.
+      type: float
+      returned: when not in check mode
+    exit_codes:
+      description: The exit code of every process by name, negative for a signal, null if not known.
+      type: dict
+      returned: when not in check mode
+    first_failure:
+      description: The first cause; C(host), C(role), C(index), C(name), C(reason), C(exit_code), C(time), C(log). Null if ok.
+      type: dict
+      returned: when not in check mode
+    nodes:
+      description: How the job ended on every node; C(done), C(failed), C(lease), C(stopped), C(running) or C(missing).
+      type: dict
+      returned: when not in check mode
+text:
+  description: The verdict in lines for people.
+  returned: success
+  type: list
+  elements: str
+mxcluster_verdict_text:
+  description: The same lines, under the name by which the callback C(mxcluster) shows them at the very end.
+  returned: success
+  type: list
+  elements: str
+report:
+  description: The path of report.html.
+  returned: success
+  type: str
+"""
+
+import os
+import traceback
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+try:
+    from mxcluster import report, verdict
+    from mxcluster.errors import MxclusterError
+    IMPORT_ERROR = None
+except ImportError:
+    IMPORT_ERROR = traceback.format_exc()
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            run_dir=dict(type="path", required=True),
+            archives=dict(type="dict", default={}),
+            plan=dict(type="dict"),
+            cache_dir=dict(type="path"),
+        ),
+        supports_check_mode=True,
+    )
+    run_dir = os.path.abspath(module.params["run_dir"])
+    page = os.path.join(run_dir, "report.html")
+    if module.check_mode:
+        module.exit_json(changed=True, verdict={}, text=[], mxcluster_verdict_text=[], report=page)
+    if IMPORT_ERROR:
+        module.fail_json(msg="%s. On the controller: pip install -r requirements.txt, and set ansible_python_interpreter "
+                             "of localhost to ansible_playbook_python" % missing_required_lib("mxcluster"),
+                         exception=IMPORT_ERROR)
+    try:
+        found = report.assemble(run_dir, module.params["archives"], module.params["plan"], module.params["cache_dir"])
+    except ImportError as error:
+        module.fail_json(msg="the report needs jinja2 and matplotlib (%s). On the controller: pip install -r "
+                             "requirements.txt" % error, exception=traceback.format_exc())
+    except MxclusterError as error:
+        module.fail_json(msg=str(error))
+    except (IOError, OSError) as error:
+        module.fail_json(msg="the report of %s could not be written: %s" % (run_dir, error),
+                         exception=traceback.format_exc())
+    lines = verdict.text(found, module.params["run_dir"])
+    module.exit_json(changed=True, verdict=found, text=lines, mxcluster_verdict_text=lines, report=page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Jobs of small shell commands under a real agent."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+import mxcluster
+from mxcluster import processes
+from mxcluster.agent.folder import JobFolder
+
+PACKAGE = os.path.dirname(os.path.dirname(mxcluster.__file__))
+
+
+def command_line(*argv, **environment):
+    """Run `python -m mxcluster.agent argv` as a node does: (exit status, JSON answer)."""
+    ran = subprocess.run([sys.executable, "-m", "mxcluster.agent"] + list(argv), stdout=subprocess.PIPE, timeout=30,
+                         env=dict(os.environ, PYTHONPATH=PACKAGE, **environment))
+    lines = ran.stdout.decode().splitlines()
+    assert len(lines) == 1, ran
+    return ran.returncode, json.loads(lines[0])
+
+
+class Job:
+    """One job folder and its agent."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.folder = JobFolder(self.path)
+        self.seen = set()
+
+    def plan(self, *commands, lease=None, env=None):
+        """Write plan.json: a worker for each command, which is a text for sh or an argv."""
+        parts = [{"name": "worker-%d" % index, "role": "worker", "index": index,
+                  "command": ["sh", "-c", command] if isinstance(command, str) else command, "env": env or {}}
+                 for index, command in enumerate(commands)]
+        plan = {"schema": 1, "job": "job-1", "host": "node1", "kv": "dist_sync", "lease": lease, "processes": parts}
+        with open(self.folder.file("plan.json"), "w") as stream:
+            json.dump(plan, stream)
+
+    def start(self, *commands, **options):
+        """Write the plan, start the agent, and return its first status."""
+        environment = options.pop("environment", {})
+        self.plan(*commands, **options)
+        code, answer = command_line("start", "--job-dir", self.path, **environment)
+        assert code == 0, answer
+        self.remember(answer["status"])
+        return answer["status"]
+
+    def remember(self, status):
+        """Note who belongs to the job by now, for `nothing_left`."""
+        self.seen |= {self.agent(status)} | set(processes.family([self.agent(status)]))
+
+    @staticmethod
+    def agent(status):
+        return processes.Identity(**status["agent"])
+
+    def ask(self, *argv):
+        """The answer to an agent command, which must succeed."""
+        code, answer = command_line(argv[0], "--job-dir", self.path, *argv[1:])
+        assert code == 0, answer
+        return answer
+
+    def end(self, seconds=8):
+        """Wait for the end of the job and return the last status."""
+        status = self.ask("wait", "--seconds", str(seconds))["status"]
+        assert status["state"] == "ended", self.evidence(status)
+        return status
+
+    def until(self, condition, seconds=5.0):
+        """Wait for condition() and return its value."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.02)
+        raise AssertionError("%s s were not enough; %s" % (seconds, self.evidence(self.folder.status())))
+
+    def nothing_left(self):
+        """Whether everybody who was ever seen of the job is gone; waits a moment for the agent's own exit."""
+        self.until(lambda: not [who for who in self.seen if processes.alive(who)])
+        return True
+
+    def log(self, name):
+        with open(self.folder.file(name + ".log")) as stream:
+            return stream.read()
+
+    def evidence(self, status):
+        return "%s\nagent.log:\n%s" % (json.dumps(status, indent=1), "\n".join(self.folder.log_lines("agent")))

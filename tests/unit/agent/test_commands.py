@@ -1,0 +1,171 @@
+"""wait, status, stop and collect."""
+import json
+import os
+import signal
+import subprocess
+import tarfile
+import time
+
+import pytest
+
+from mxcluster import processes
+from mxcluster.agent import commands
+from mxcluster.errors import MxclusterError
+from tests.unit.agent.jobs import command_line
+
+
+def kill_agent(status, signum=signal.SIGKILL):
+    os.kill(status["agent"]["pid"], signum)
+
+
+def test_wait_returns_as_soon_as_the_job_has_ended(job):
+    job.start("sleep 0.5")
+    begun = time.monotonic()
+    answer = job.ask("wait", "--seconds", "10")
+    assert answer["status"]["state"] == "ended" and time.monotonic() - begun < 2
+    assert sorted(answer) == ["progress", "status"]
+
+
+def test_wait_returns_after_its_seconds(job):
+    job.start("sleep 20")
+    begun = time.monotonic()
+    assert job.ask("wait", "--seconds", "0.5")["status"]["state"] == "running"
+    assert 0.5 <= time.monotonic() - begun < 1.5
+
+
+def test_progress_comes_with_the_status(job):
+    event = {"event": "batch", "time": 1.5, "role": "worker", "index": 0, "host": "node1", "step": 3}
+    job.start("cat >> events.jsonl <<'.'\n%s\n.\nsleep 20" % json.dumps(event))
+    job.until(lambda: os.path.exists(job.folder.file("events.jsonl")))
+    assert job.ask("status")["progress"] == {"worker-0": {"batch": event}}
+    assert job.ask("wait", "--seconds", "0")["progress"] == {"worker-0": {"batch": event}}
+
+
+@pytest.mark.parametrize("command", ["wait", "status"])
+def test_a_folder_without_a_job(job, command):
+    code, answer = command_line(command, "--job-dir", job.path)
+    assert (code, answer) == (1, {"error": "no job in %s: status.json is not there" % job.path})
+    assert os.listdir(job.path) == [], "asking leaves nothing behind"
+
+
+@pytest.mark.parametrize("command", ["wait", "status"])
+def test_a_killed_agent_is_told_as_the_cause(job, command):
+    status = job.start("sleep 20 & echo hello; sleep 20")
+    job.until(lambda: job.log("worker-0") == "hello\n")
+    job.remember(status)
+    died = time.time()
+    kill_agent(status)
+    job.until(lambda: not processes.alive(job.agent(status)))
+    told = job.ask(command)["status"]
+    assert (told["state"], told["reason"]) == ("ended", "failed")
+    failure = told["first_failure"]
+    assert (failure["host"], failure["role"], failure["name"]) == ("node1", "agent", "agent")
+    assert failure["reason"] == "the agent itself was killed"
+    assert failure["time"] == told["ended"] and abs(failure["time"] - died) < 2
+    assert "worker-0 is pid" in failure["log"][-1]
+    if command == "wait":
+        job.nothing_left()  # the orphaned grandchild too
+        assert job.folder.status() == told, "and the next one to ask hears the same"
+    else:
+        assert job.folder.status() == status, "status only looks"
+
+
+def test_a_cause_that_was_known_is_not_forgotten(job):
+    status = job.start("sleep 20", "trap '' TERM; sleep 0.2; (exit 3) || exit 3")
+    job.until(lambda: job.folder.status()["first_failure"])
+    kill_agent(status)
+    told = job.end()
+    assert (told["reason"], told["first_failure"]["exit_code"]) == ("failed", 3)
+
+
+def test_stop(job):
+    job.start("sleep 20", "sleep 20")
+    answer = job.ask("stop")
+    assert answer["ran"] is True
+    assert (answer["status"]["state"], answer["status"]["reason"]) == ("ended", "stopped")
+    job.nothing_left()
+    assert job.ask("stop") == {"ran": False, "status": answer["status"]}, "again: nothing to do"
+
+
+def test_stop_where_no_job_ever_was(job, tmp_path):
+    assert job.ask("stop") == {"ran": False, "status": None}
+    assert command_line("stop", "--job-dir", str(tmp_path / "nowhere")) == (0, {"ran": False, "status": None})
+
+
+def test_stop_without_an_agent_ends_what_it_left(job):
+    status = job.start("sleep 20 & setsid sh -c 'sleep 20 & echo $!; wait' & sleep 20")
+    job.until(lambda: job.log("worker-0"))
+    job.remember(status)
+    orphan = processes.identity(int(job.log("worker-0")))
+    kill_agent(status)
+    job.until(lambda: not processes.alive(job.agent(status)))
+    answer = job.ask("stop")
+    assert answer["ran"] is True and answer["status"]["state"] == "ended"
+    assert answer["status"]["first_failure"]["reason"] == "the agent itself was killed"
+    job.until(lambda: [who for who in job.seen if processes.alive(who)] in ([], [orphan]) or True)
+    left = {who for who in job.seen if processes.alive(who)}
+    assert all(processes.entry(who.pid).session not in [part["pid"] for part in status["processes"]] for who in left)
+
+
+def test_stop_does_not_wait_for_an_agent_that_is_held(job, monkeypatch):
+    monkeypatch.setattr(commands, "STOP_TIMEOUT", 0.5)
+    status = job.start("sleep 20 & sleep 20")
+    job.remember(status)
+    kill_agent(status, signal.SIGSTOP)
+    answer = commands.stop(job.folder)
+    assert (answer["ran"], answer["status"]["state"], answer["status"]["reason"]) == (True, "ended", "stopped")
+    assert answer["status"]["first_failure"] is None
+    job.nothing_left()
+
+
+def test_a_stranger_with_a_number_of_ours_is_left_alone(job):
+    with subprocess.Popen(["sleep", "20"], start_new_session=True) as stranger:
+        try:
+            who = processes.identity(stranger.pid)
+            old = {"pid": who.pid, "start_time": who.start_time - 100}
+            part = dict(old, name="worker-0", role="worker", index=0, state="running", exit_code=None, ended_at=None,
+                        ended_by=None)
+            job.folder.write_status({"job": "job-1", "host": "node1", "agent": old, "state": "running", "reason": None,
+                                     "started": 1.0, "ended": None, "processes": [part], "first_failure": None})
+            answer = job.ask("stop")
+            assert answer["status"]["state"] == "ended" and answer["status"]["left"] == []
+            assert stranger.poll() is None, "somebody else's process was ended"
+        finally:
+            stranger.kill()
+
+
+def test_collect(job, tmp_path):
+    job.start("mkdir -p checkpoints/deep; echo weights > checkpoints/deep/b.params; echo sym > checkpoints/a.json;"
+              "echo '{}' > events.jsonl; echo said; touch other.txt")
+    job.end()
+    job.nothing_left()
+    target = str(tmp_path / "out.tar")
+    answer = job.ask("collect", "--output", target)
+    names = ["agent.log", "checkpoints/a.json", "checkpoints/deep/b.params", "events.jsonl", "plan.json", "status.json",
+             "worker-0.env", "worker-0.log"]
+    assert answer == {"files": len(names), "bytes": os.path.getsize(target), "skipped": ["other.txt"]}
+    with tarfile.open(target) as archive:
+        assert archive.getnames() == names
+        assert archive.extractfile("worker-0.log").read() == b"said\n"
+        assert archive.getmember("worker-0.env").mode == 0o600
+        assert {member.uid for member in archive.getmembers()} == {0}
+
+
+def test_collect_refuses_what_it_cannot_pack(job):
+    job.start("mkdir checkpoints; ln -s /etc/passwd checkpoints/latest")
+    job.end()
+    with pytest.raises(MxclusterError, match="checkpoints/latest is not a regular file"):
+        commands.collect(job.folder, job.folder.file("out.tar"))
+
+
+def test_collect_while_the_job_runs(job, tmp_path):
+    job.start("while :; do echo $(seq 1000); done")
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    with tarfile.open(str(tmp_path / "out.tar")) as archive:
+        assert len(archive.getnames()) == answer["files"] == 5
+
+
+def test_collect_needs_to_know_where_to(job):
+    job.start("true")
+    code, answer = command_line("collect", "--job-dir", job.path)
+    assert code == 1 and "collect needs --output FILE" in answer["error"]

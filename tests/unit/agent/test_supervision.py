@@ -1,0 +1,217 @@
+"""What ends a job, and that nothing is left of it. Real processes, real deaths."""
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from mxcluster import exitcodes, processes
+from mxcluster.agent import supervisor
+from mxcluster.agent.folder import JobFolder
+
+STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+
+
+def ends(status):
+    """How each process ended: [(exit code, by whom)]."""
+    return [(part["exit_code"], part["ended_by"]) for part in status["processes"]]
+
+
+def signal_process(status, index, signum):
+    part = status["processes"][index]
+    assert processes.send(processes.Identity(part["pid"], part["start_time"]), signum)
+
+
+def test_all_well(job):
+    begun = time.time()
+    job.start("true", "sleep 0.3")
+    status = job.end()
+    assert (status["reason"], status["first_failure"], status["left"]) == ("done", None, [])
+    assert ends(status) == [(0, "self"), (0, "self")]
+    first, second = (part["ended_at"] for part in status["processes"])
+    assert begun <= status["started"] <= first < second <= status["ended"] <= time.time()
+    job.nothing_left()
+
+
+def test_one_that_has_finished_does_not_end_the_others(job):
+    job.start("true", "sleep 20")
+    job.until(lambda: job.folder.status()["processes"][0]["state"] == "ended")
+    time.sleep(0.6)  # longer than the supervisor sleeps
+    status = job.folder.status()
+    assert (status["state"], status["processes"][1]["state"]) == ("running", "running")
+
+
+def test_one_that_fails_ends_them_all(job):
+    status = job.start("sleep 20", "seq 1 30; echo lost: no data >&2; sleep 0.3; exit 3", "sleep 20")
+    begun = time.monotonic()
+    status = job.end()
+    assert time.monotonic() - begun < 2
+    assert status["reason"] == "failed"
+    assert ends(status) == [(-15, "agent"), (3, "self"), (-15, "agent")]
+    failure = status["first_failure"]
+    log = [str(number) for number in range(12, 31)] + ["lost: no data"]
+    assert dict(failure, time=None) == {
+        "host": "node1", "role": "worker", "index": 1, "name": "worker-1", "reason": "exited with status 3",
+        "exit_code": 3, "time": None, "log": log, "echo": False}
+    assert abs(failure["time"] - status["processes"][1]["ended_at"]) < 0.1
+    job.nothing_left()
+
+
+def test_one_that_is_killed_ends_them_all(job):
+    status = job.start("sleep 20", "sleep 20")
+    signal_process(status, 1, signal.SIGKILL)
+    status = job.end()
+    assert (status["reason"], ends(status)) == ("failed", [(-15, "agent"), (-9, "self")])
+    assert status["first_failure"]["reason"] == "killed by signal 9 (SIGKILL)"
+    job.nothing_left()
+
+
+def test_sigterm_from_somebody_else_is_a_failure_too(job):
+    signal_process(job.start("sleep 20"), 0, signal.SIGTERM)
+    status = job.end()
+    assert (status["reason"], status["first_failure"]["exit_code"]) == ("failed", -15)
+
+
+def test_the_cause_is_told_while_the_others_still_end(job):
+    job.start(STUBBORN, "sleep 0.3; exit 4")
+    status = job.until(lambda: job.folder.status()["first_failure"] and job.folder.status(), 1.5)
+    assert (status["state"], status["first_failure"]["exit_code"]) == ("running", 4)
+    status = job.end()
+    assert ends(status) == [(-9, "agent"), (4, "self")]
+    assert 2.0 <= status["ended"] - status["first_failure"]["time"] < 3.5, "two seconds of grace"
+    job.nothing_left()
+
+
+def test_descendants_go_too_however_they_hide(job):
+    """A child in the group, an orphan, one in a session of its own, and one that was orphaned there."""
+    text = ("sleep 30 & (sleep 30 &) ; setsid sleep 30 & (setsid sh -c 'sleep 30 & sleep 0.2' &); "
+            "sleep 0.6; test -e go && exit 0; sleep 30")
+    status = job.start(text, "while ! test -e go; do sleep 0.1; done; sleep 0.3; exit 5")
+    time.sleep(0.6)
+    job.remember(status)
+    assert len(job.seen) >= 8, job.seen
+    open(job.folder.file("go"), "w").close()
+    assert job.end()["reason"] == "failed"
+    job.nothing_left()
+
+
+def test_what_finished_processes_leave_behind_goes_too(job):
+    status = job.start("setsid sleep 30 & sleep 30 & sleep 0.3")
+    job.until(lambda: len(processes.family([job.agent(status)])) >= 4)
+    job.remember(status)
+    assert job.end()["reason"] == "done"
+    job.nothing_left()
+
+
+def test_orphans_that_end_do_not_stay_as_zombies(job):
+    status = job.start("for i in 1 2 3; do (sleep 0.1 &); done; sleep 20")
+    agent = status["agent"]["pid"]
+    time.sleep(0.4)
+    job.until(lambda: [entry.state for entry in processes.table() if entry.parent == agent] == ["S"])
+
+
+@pytest.mark.parametrize("commands, name, echo", [
+    (["sleep 20", "exit 91"], "worker-1", True),
+    (["exit 91", "exit 3"], "worker-1", False),
+    (["exit 3", "exit 91"], "worker-0", False)])
+def test_an_echo_gives_way_to_a_cause(tmp_path, commands, name, echo):
+    plan = {"job": "j", "host": "node1", "processes": [
+        {"name": "worker-%d" % index, "role": "worker", "index": index} for index in range(2)]}
+    one = supervisor.Supervisor(JobFolder(str(tmp_path)), plan)
+    for part, command in zip(one.status["processes"], commands):
+        if command.startswith("exit"):
+            one.ended(part, int(command.split()[1]))
+    failure = one.status["first_failure"]
+    assert (failure["name"], failure["echo"]) == (name, echo)
+
+
+def test_a_reserved_code_is_an_echo(job):
+    job.start("sleep 20", "exit %d" % exitcodes.PEER_DIED)
+    status = job.end()
+    assert (status["reason"], status["first_failure"]["echo"]) == ("failed", True)
+    assert status["first_failure"]["reason"] == "exited with status 91 (another process of the job was gone)"
+
+
+def test_the_lease_runs_out(job):
+    job.start("sleep 20", lease=0.8)
+    begun = time.monotonic()
+    status = job.until(lambda: job.folder.status()["state"] == "ended" and job.folder.status())
+    assert (status["reason"], status["first_failure"], ends(status)) == ("lease", None, [(-15, "agent")])
+    assert time.monotonic() - begun < 2.5
+    job.nothing_left()
+
+
+def test_a_renewed_lease_goes_on(job):
+    job.start("sleep 20", lease=1.0)
+    for _ in range(4):
+        begun = time.monotonic()
+        status = job.ask("wait", "--seconds", "5", "--renew")["status"]
+        assert status["state"] == "running", job.evidence(status)
+        assert time.monotonic() - begun < 0.9, "a wait must not sleep through the lease that it has renewed"
+    job.ask("wait", "--seconds", "0")
+    assert job.end(3)["reason"] == "lease", "a wait without --renew does not renew"
+
+
+def test_sigterm_to_the_agent_stops_the_job(job):
+    status = job.start("sleep 20", "sleep 20")
+    os.kill(status["agent"]["pid"], signal.SIGTERM)
+    status = job.end()
+    assert (status["reason"], status["first_failure"]) == ("stopped", None)
+    assert ends(status) == [(-15, "agent"), (-15, "agent")]
+    job.nothing_left()
+
+
+def test_hanging_up_ends_nothing(job):
+    status = job.start("sleep 20")
+    os.kill(status["agent"]["pid"], signal.SIGHUP)
+    time.sleep(0.3)
+    assert processes.alive(job.agent(status)) and job.folder.status()["state"] == "running"
+
+
+def test_processes_die_with_a_killed_agent(job):
+    status = job.start("sleep 20", STUBBORN)
+    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    parts = [processes.Identity(part["pid"], part["start_time"]) for part in status["processes"]]
+    job.until(lambda: not any(map(processes.alive, parts)), seconds=2)
+
+
+def test_a_full_disk_does_not_end_the_supervision(tmp_path, monkeypatch, capsys):
+    one = supervisor.Supervisor(JobFolder(str(tmp_path)), {"job": "j", "host": "node1", "processes": []})
+
+    def full(status):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(one.folder, "write_status", full)
+    assert one.save() is False
+    assert "status.json cannot be written: [Errno 28] No space left on device" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert one.save() is True and one.folder.status() == one.status
+    before = os.stat(one.folder.file("status.json")).st_mtime_ns
+    assert one.save() is True
+    assert os.stat(one.folder.file("status.json")).st_mtime_ns == before, "written again without a change"
+
+
+def test_an_agent_that_runs_into_an_error_ends_its_processes(job):
+    job.start("sleep 20", [sys.executable, 5])  # an argument that no process can have
+    status = job.end()
+    assert status["reason"] == "failed"
+    assert (status["first_failure"]["role"], status["first_failure"]["name"]) == ("agent", "agent")
+    assert status["first_failure"]["reason"].startswith("the agent failed: "), status
+    assert any("Traceback" in line for line in status["first_failure"]["log"])
+    assert ends(status) == [(-15, "agent"), (None, "agent")]
+    job.nothing_left()
+
+
+def test_it_is_cheap(job):
+    status = job.start("sleep 20")
+    path = "/proc/%d/stat" % status["agent"]["pid"]
+
+    def cpu_seconds():
+        with open(path) as stream:
+            fields = stream.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = cpu_seconds()
+    time.sleep(1.5)
+    assert cpu_seconds() - before <= 0.03

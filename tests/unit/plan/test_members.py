@@ -1,0 +1,69 @@
+import pytest
+from mxcluster.errors import BadInput
+from mxcluster.plan import members
+from mxcluster.plan.addresses import Node
+
+GROUPS = {"scheduler": ["a"], "servers": ["a", "b"], "workers": ["b", "c"]}
+
+
+def find(host):
+    if host == "c":
+        raise BadInput("c: the node has no record")
+    return Node(host, {"a": "10.0.0.1", "b": "10.0.0.2", "d": "10.0.0.4"}[host], "eth0")
+
+
+def test_scheduler():
+    assert members.scheduler(GROUPS) == "a"
+    for groups, words in [({}, "no host"), ({"scheduler": ["a", "b"]}, r"2 hosts \(a, b\)")]:
+        with pytest.raises(BadInput, match="group scheduler has %s: put exactly one" % words):
+            members.scheduler(groups)
+
+
+def test_servers_and_workers_per_host():
+    variables = {"a": {"servers_per_host": "2"}, "b": {"workers_per_host": 3}}
+    assert members.servers(GROUPS, variables, 0) == ["a", "a", "b"]
+    assert members.servers(GROUPS, variables, 1) == ["a"]
+    assert members.workers(GROUPS, variables, None, "hosts", find) == ["b", "b", "b", "c"]
+
+
+def test_mistakes_of_all_hosts_at_once():
+    with pytest.raises(BadInput) as refusal:
+        members.workers(GROUPS, {"b": {"workers_per_host": "x"}, "c": {"workers_per_host": 0}}, None, "hosts", find)
+    assert "b: workers_per_host='x'" in str(refusal.value) and "c: workers_per_host=0" in str(refusal.value)
+
+
+def test_a_hosts_file_selects_orders_and_repeats_workers():
+    groups = {"workers": ["a", "b", "d"]}
+    variables = {"a": {"workers_per_host": 5}}
+    assert members.workers(groups, variables, "10.0.0.4\n10.0.0.1\n10.0.0.4\n", "hosts", find) == ["d", "a", "d"]
+
+
+def test_a_node_without_a_record_matters_only_if_its_address_is_asked_for():
+    assert members.workers(GROUPS, {}, "10.0.0.2\n", "hosts", find) == ["b"]
+    with pytest.raises(BadInput, match="hosts line 1: 10.0.0.3 (.|\n)*c: the node has no record"):
+        members.workers(GROUPS, {}, "10.0.0.3\n", "hosts", find)
+
+
+@pytest.mark.parametrize("distributed, wanted, count", [(True, 0, 4), (True, 3, 3), (True, 4, 4), (False, 0, 1),
+                                                        (False, 2, 1)])
+def test_number_of_workers(distributed, wanted, count):
+    assert members.number_of_workers(distributed, wanted, 4) == count
+
+
+@pytest.mark.parametrize("distributed", [True, False])
+def test_more_workers_than_there_are(distributed):
+    with pytest.raises(BadInput, match="num_workers=5 is more than the 4 workers"):
+        members.number_of_workers(distributed, 5, 4)
+
+
+def test_forks():
+    members.check_forks(["a", "b"], 2)
+    with pytest.raises(BadInput, match="forks=1 .* 2 nodes .* forks = 2 in ansible.cfg.* -f 2"):
+        members.check_forks(["a", "b"], 1)
+
+
+def test_versions():
+    records = {"a": {"mxnet": "1.9.1"}, "b": {"mxnet": "1.9.1"}, "c": {"mxnet": "1.5.1"}}
+    members.check_versions(["a", "b"], records)
+    with pytest.raises(BadInput, match="1.9.1: a, b; 1.5.1: c"):
+        members.check_versions(["a", "b", "c"], records)

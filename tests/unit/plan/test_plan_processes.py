@@ -1,0 +1,113 @@
+import pytest
+from mxcluster import options
+from mxcluster.errors import BadInput
+from mxcluster.options import PLANNED_VARIABLES
+from mxcluster.plan import processes
+
+NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
+NODE = {"python": "/env/bin/python", "job_dir": "/jobs/j1"}
+WORKER = {"role": "worker", "gpus": [2, 3]}
+
+
+def test_order_names_and_ports():
+    found = processes.lay_out("a", ["b", "b"], ["a", "b"], NODES, 9091)
+    assert [(process["name"], process["host"], process["port"]) for process in found] == [
+        ("scheduler-0", "a", 9091), ("server-0", "b", 9091), ("server-1", "b", 9092), ("worker-0", "a", 9092),
+        ("worker-1", "b", 9093)]
+
+
+def test_without_a_scheduler_nobody_listens():
+    assert [process["port"] for process in processes.lay_out(None, [], ["a"], NODES, 9091)] == [None]
+
+
+@pytest.mark.parametrize("network", ["mlp", "lenet", "resnet20", "inception-bn-28-small", "vgg11"])
+def test_known_networks(network):
+    processes.check_network(network, "a", {"model_zoo": ["vgg11"]})
+
+
+def test_unknown_network():
+    with pytest.raises(BadInput, match=r"network='VGG-11'.* MXNet 1.9.1 on a \(did you mean 'vgg11'.*use one of mlp, "):
+        processes.check_network("VGG-11", "a", {"model_zoo": ["vgg11", "alexnet"], "mxnet": "1.9.1"})
+    with pytest.raises(BadInput, match="network='vgg11'"):
+        processes.check_network("vgg11", "a", {})
+
+
+@pytest.mark.parametrize("role", ["scheduler", "server"])
+def test_command_of_scheduler_and_servers(role):
+    assert processes.command({"role": role}, NODE, options.cast({"script": "x.py"}), "", None) == [
+        "/env/bin/python", "-u", "-m", "mxcluster.run", "serve"]
+
+
+def test_command_of_a_script():
+    arguments = ["--name", "two words", "", "$HOME"]
+    given = options.cast({"script": "path/to/my train.py", "script_args": arguments})
+    assert processes.command(WORKER, NODE, given, "/data", None) == [
+        "/env/bin/python", "-u", "-m", "mxcluster.run", "script", "/jobs/j1/script/my train.py", "--"] + arguments
+
+
+def arguments_of(given, data_dir="", model_file=None):
+    command = processes.command(WORKER, NODE, options.cast(given), data_dir, model_file)
+    assert command[:7] == ["/env/bin/python", "-u", "-m", "mxcluster.run", "program", "image_classification", "--"]
+    return command[7:]
+
+
+def test_command_of_the_program():
+    assert arguments_of({"kv": "dist_gsync", "lr": "1e-3", "num_epochs": "2"}) == [
+        "--network", "mlp", "--data", "digits", "--batch-size", "32", "--lr", "0.001", "--lr-factor", "1.0",
+        "--lr-factor-epoch", "1.0", "--num-epochs", "2", "--num-examples", "0", "--kv-store", "dist_gsync",
+        "--data-allocator", "0", "--gpus", "0,1", "--seed", "0"]
+
+
+@pytest.mark.parametrize("given, data_dir, expected", [
+    ({}, "/state/data", "/state/data"), ({"data_dir": "/mine"}, "/state/data", "/mine"), ({}, "", None),
+    ({"data": "mnist", "data_dir": "/mine"}, "/state/data", "/mine"),
+])
+def test_folder_of_the_data(given, data_dir, expected):
+    arguments = arguments_of(given, data_dir)
+    assert (arguments[arguments.index("--data-dir") + 1] if "--data-dir" in arguments else None) == expected
+
+
+@pytest.mark.parametrize("model_file, expected", [
+    ("model/net.params", "/jobs/j1/model/net.params"), ("/models/net.params", "/models/net.params"),
+])
+def test_loading_and_saving_a_model(model_file, expected):
+    given = {"savemodel": "yes", "model_load_epoch": "3", "model_load_job": "old"}
+    assert arguments_of(given, "", model_file)[-5:] == ["--savemodel", "--model-load-epoch", "3", "--model-load-file",
+                                                        expected]
+    assert "--model-load-file" not in arguments_of({}, "", model_file)
+
+
+PLAN = {"job": "j1", "kv": "dist_ssync", "workers": 3, "servers": 1, "staleness": 4, "groups": [[0, 2], [1]],
+        "root": {"address": "10.0.0.1", "port": 9091}, "heartbeat": {"interval": 1, "timeout": 3},
+        "nodes": {"b": {"address": "10.0.0.2", "interface": "ib0", "job_dir": "/jobs/j1"}},
+        "options": {"ps_verbose": 1, "environment": {"OMP_NUM_THREADS": "1"}}}
+PROCESS = {"role": "worker", "index": 1, "host": "b", "address": "10.0.0.2", "port": 9094, "gpus": [1, 3], "group": 1,
+           "share": [0.1, 1 / 3]}
+
+
+def test_environment_of_a_worker():
+    assert processes.environment(PROCESS, PLAN) == {
+        "DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9091", "DMLC_NUM_SERVER": "1",
+        "DMLC_NUM_WORKER": "3", "DMLC_NODE_HOST": "10.0.0.2", "DMLC_INTERFACE": "ib0", "PORT": "9094",
+        "PS_VERBOSE": "1", "PS_HEARTBEAT_INTERVAL": "1", "PS_HEARTBEAT_TIMEOUT": "3", "CUDA_VISIBLE_DEVICES": "1,3",
+        "MXCLUSTER_JOB": "j1", "MXCLUSTER_ROLE": "worker", "MXCLUSTER_INDEX": "1", "MXCLUSTER_HOST": "b",
+        "MXCLUSTER_JOB_DIR": "/jobs/j1", "MXCLUSTER_KV": "dist_ssync", "MXCLUSTER_GROUPS": "0,1,0",
+        "MXCLUSTER_GROUP": "1", "MXCLUSTER_SHARE": "0.1 0.3333333333333333", "MXCLUSTER_STALENESS": "4",
+        "OMP_NUM_THREADS": "1"}
+
+
+def test_environment_of_a_server():
+    env = processes.environment(dict(PROCESS, role="server", gpus=[], group=None, share=None), PLAN)
+    assert env["DMLC_ROLE"] == env["MXCLUSTER_ROLE"] == "server" and env["CUDA_VISIBLE_DEVICES"] == ""
+    assert "MXCLUSTER_GROUP" not in env and "MXCLUSTER_SHARE" not in env and env["MXCLUSTER_GROUPS"] == "0,1,0"
+
+
+def test_environment_of_kv_local():
+    env = processes.environment(dict(PROCESS, port=None), dict(PLAN, kv="local", root=None, staleness=None))
+    assert not [name for name in env if name.startswith(("DMLC_", "PS_")) or name == "PORT"]
+    assert "MXCLUSTER_STALENESS" not in env and env["MXCLUSTER_KV"] == "local"
+
+
+def test_users_cannot_give_what_the_plan_sets():
+    ours = set(processes.environment(PROCESS, PLAN)) - set(PLAN["options"]["environment"])
+    assert [name for name in ours if name not in PLANNED_VARIABLES and not name.startswith("MXCLUSTER_")] == []

@@ -1,0 +1,58 @@
+import pytest
+from mxcluster.plan import table
+
+from tests.inventories.cases import changed, load, plan_of
+
+
+def plan(name="local", **of):
+    return plan_of(changed(load("good/" + name), {"options": of}))
+
+
+def test_table_of_a_grouped_job():
+    text = table(plan("gpus"))
+    assert text == """\
+job job-1
+kv dist_gsync, 5 workers in 2 groups, 2 servers
+program image_classification: network resnet50_v1, data imagenet (1281167 samples), batch size 32 per worker, 20 epochs
+batches per epoch: 4449 (worker 4), 8897 (workers 0-3)
+samples repeated per epoch to fill them: 0 to 16 a worker
+
+role       index  host   address:port   interface  GPUs  group  share
+scheduler  0      head   10.1.0.1:9091  ib0        -     -      -
+server     0      head   10.1.0.1:9092  ib0        -     -      -
+server     1      head   10.1.0.1:9093  ib0        -     -      -
+worker     0      fast1  10.1.0.2:9091  ib0        0,1   fast   0 0.222222
+worker     1      fast1  10.1.0.2:9092  ib0        2,3   fast   0.222222 0.444444
+worker     2      fast2  10.1.0.3:9091  ib0        1,2   fast   0.444444 0.666667
+worker     3      fast2  10.1.0.3:9092  ib0        3     fast   0.666667 0.888889
+worker     4      slow1  10.1.0.4:9091  ib0        0     slow   0.888889 1
+"""
+
+
+def test_staleness_and_even_batches():
+    lines = table(plan(kv="dist_ssync", staleness="2", num_examples="1280")).splitlines()
+    assert lines[1] == "kv dist_ssync (staleness 2), 4 workers in 2 groups, 2 servers"
+    assert lines[3] == "batches per epoch: 10" and lines[4] == ""
+
+
+def test_script():
+    text = table(plan(script="path/my.py", script_args=["--lr", "0.1"]))
+    assert "script path/my.py --lr 0.1\n" in text and "batches" not in text
+
+
+def test_local():
+    text = table(plan("single"))
+    assert "kv device, 1 worker in 1 group, 0 servers" in text
+    assert text.endswith("worker  0      laptop  192.168.7.20  wlan0      0,1   all    0 1\n")
+
+
+@pytest.mark.parametrize("kv, expected", [
+    ("dist_async", "batches per epoch: 1 (workers 0-1, 3), 2 (worker 2)"),
+    ("dist_gsync", "batches per epoch: 1 (workers 0-1), 2 (workers 2-3)"),
+    ("dist_ssync", "batches per epoch: 2"),
+])
+def test_batches_follow_who_waits_for_whom(kv, expected):
+    case = changed(load("good/local"), {
+        "options": {"kv": kv, "num_examples": "130", "data_allocator": "1"},
+        "files": {"data_sharding": "0 0.2\n0.2 0.4\n0.4 0.8\n0.8 1\n"}})
+    assert expected in table(plan_of(case))

@@ -1,0 +1,24 @@
+import pytest
+from mxcluster.errors import BadInput, did_you_mean, for_each, refuse
+
+
+def test_refuse_raises_all_problems_and_only_if_there_are_any():
+    refuse([])
+    with pytest.raises(BadInput, match="^one\ntwo$"):
+        refuse(line for line in ("one", "two"))
+
+
+def test_for_each_collects_refusals_and_says_the_same_thing_once():
+    def even(number):
+        if number % 2:
+            raise BadInput("%d is odd" % number)
+        return number // 2
+
+    assert for_each(even, [2, 4]) == [1, 2]
+    with pytest.raises(BadInput, match="^1 is odd\n3 is odd$"):
+        for_each(even, [1, 2, 3, 1])
+
+
+def test_did_you_mean():
+    assert did_you_mean("DIST_GSYNCH", ["dist_gsync", "local"]) == " (did you mean 'dist_gsync'?)"
+    assert did_you_mean("whatever", ["dist_gsync", "local"]) == ""

@@ -1,0 +1,110 @@
+"""This machine's addresses and ports."""
+import os
+import socket
+import struct
+
+import pytest
+
+from mxcluster import network
+
+KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", "10.0.1.5/16"], "ib0": []}
+
+
+def attribute(kind, address):
+    return struct.pack("=HH", 8, kind) + socket.inet_aton(address)
+
+
+def message(kind, payload):
+    return struct.pack("=IHHII", 16 + len(payload), kind, 2, 1, 0) + payload
+
+
+def address_message(index, prefix, *attributes):
+    return message(20, struct.pack("=BBBBI", socket.AF_INET, prefix, 0, 0, index) + b"".join(attributes))
+
+
+def test_addresses_of_a_netlink_answer():
+    label = struct.pack("=HH", 11, 3) + b"eth0:1\0" + b"\0"  # 11 bytes long, padded to 12
+    data = (address_message(1, 8, attribute(1, "127.0.0.1"), attribute(2, "127.0.0.1"))
+            + address_message(2, 24, label, attribute(1, "10.0.0.5"), attribute(2, "10.0.0.5"))
+            + address_message(3, 32, attribute(1, "10.8.0.1"), attribute(2, "10.8.0.2")))  # point to point: ours is .2
+    found = [(1, "127.0.0.1/8"), (2, "10.0.0.5/24"), (3, "10.8.0.2/32")]
+    assert network.parse_addresses(data) == (found, False)
+    assert network.parse_addresses(data + message(3, struct.pack("=i", 0))) == (found, True)
+    assert network.parse_addresses(b"") == ([], False)
+
+
+def test_an_error_of_netlink_is_not_taken_for_an_empty_answer():
+    with pytest.raises(OSError, match="Operation not permitted"):
+        network.parse_addresses(message(2, struct.pack("=i", -1)))
+
+
+def test_the_interfaces_of_this_machine():
+    known = network.interfaces()
+    assert "127.0.0.1/8" in known["lo"], known
+    assert set(known) == {name for _, name in socket.if_nameindex()}
+    for addresses in known.values():
+        for address in addresses:
+            assert network.can_bind(address.split("/")[0], 0) is None, (address, known)
+
+
+def test_the_address_of_the_default_route_is_one_of_them():
+    address = network.default_route_address()
+    assert address is None or network.interface_of(address, network.interfaces()), (address, network.interfaces())
+
+
+@pytest.mark.parametrize("address, interface", [
+    ("10.0.0.5", "eth0"), ("10.0.1.5", "eth0"), ("127.0.0.1", "lo"), ("127.0.0.11", "lo"), ("127.9.9.9", "lo"),
+    ("10.0.0.6", None), ("10.0.1.6", None), ("192.168.0.1", None)])
+def test_interface_of(address, interface):
+    assert network.interface_of(address, KNOWN) == interface
+
+
+def test_loopback_addresses_outside_the_network_of_lo_are_nobodys():
+    assert network.interface_of("127.0.0.11", {"lo": ["127.0.0.1/32"], "eth0": ["10.0.0.5/24"]}) is None
+
+
+def test_can_bind():
+    with socket.socket() as server:
+        server.bind(("127.0.0.11", 0))
+        port = server.getsockname()[1]
+        server.listen(1)
+        assert network.can_bind("127.0.0.11", port) == "Address already in use"
+        assert network.can_bind("127.0.0.12", port) is None, "another address of the same machine is free"
+    assert network.can_bind("127.0.0.11", port) is None
+    assert network.can_bind("203.0.113.9", 0) == "Cannot assign requested address"
+
+
+def test_a_closed_connection_in_time_wait_is_no_obstacle():
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.11", 0))
+        server.listen(1)
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.11", port)) as client:
+            accepted, _ = server.accept()
+            accepted.close()  # who closes first has the TIME_WAIT: the server's side
+            client.recv(1)
+    assert network.can_bind("127.0.0.11", port) is None
+
+
+@pytest.mark.parametrize("listening", ["127.0.0.11", "0.0.0.0"])
+def test_who_listens(listening):
+    with socket.socket() as server:
+        server.bind((listening, 0))
+        port = server.getsockname()[1]
+        assert network.who_listens("127.0.0.11", port) is None, "bound, but it does not listen yet"
+        server.listen(1)
+        with open("/proc/self/comm") as stream:
+            assert network.who_listens("127.0.0.11", port) == "pid %d (%s)" % (os.getpid(), stream.read().strip())
+
+
+def test_listeners_in_the_kernels_table():
+    address = "%08X" % struct.unpack("=I", socket.inet_aton("127.0.0.11"))[0]
+    other = "%08X" % struct.unpack("=I", socket.inet_aton("127.0.0.12"))[0]
+    rows = [(address, "0A", "1"), (other, "0A", "2"), ("00000000", "0A", "3"), (address, "01", "4"),
+            ("0" * 32, "0A", "5"), ("0000000000000000FFFF0000" + address, "0A", "6")]
+    text = "  sl  local_address rem_address st\n" + "\n".join(
+        "%d: %s:2383 00000000:0000 %s 00000000:00000000 00:00000000 00000000 0 0 %s 1" % (number, where, state, inode)
+        for number, (where, state, inode) in enumerate(rows))
+    assert network.parse_listeners(text, "127.0.0.11", 0x2383) == {"1", "3", "5", "6"}
+    assert network.parse_listeners(text, "127.0.0.11", 9091 + 1) == set()

@@ -1,0 +1,149 @@
+"""The look at a node, and its record."""
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import mxcluster
+from mxcluster import answer, network, node
+
+KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
+
+
+def call(*argv, **environment):
+    """(exit status, JSON answer) of `python -m mxcluster.node argv`."""
+    paths = environment.pop("PYTHONPATH", "").split() + [os.path.dirname(os.path.dirname(mxcluster.__file__))]
+    ran = subprocess.run([sys.executable, "-m", "mxcluster.node"] + list(argv), stdout=subprocess.PIPE, timeout=30,
+                         env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **environment))
+    lines = ran.stdout.decode().splitlines()
+    assert len(lines) == 1, ran
+    return ran.returncode, json.loads(lines[0])
+
+
+def test_a_node_that_can_do_all_of_it(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.11", 0))
+        port = free.getsockname()[1]
+    request = {"address": "127.0.0.11", "interface": "lo", "ports": [port], "gpus": [], "files": [str(tmp_path)],
+               "python": sys.executable}
+    begun = time.monotonic()
+    code, told = call("look", "--request", json.dumps(request))
+    assert (code, told["problems"]) == (0, [])
+    assert told["facts"]["interfaces"] == network.interfaces()
+    assert time.monotonic() - begun < 2, "no MXNet is imported for a look"
+
+
+def test_every_problem_is_told_at_once_with_value_and_cure():
+    code, told = call("look", "--request", json.dumps({
+        "address": "203.0.113.9", "interface": "nic9", "ports": [9091], "gpus": [77], "files": ["/no/such/file"],
+        "python": "/no/such/python"}))
+    assert code == 0
+    address, interface, gpu, python, path = told["problems"]
+    assert address.startswith("address 203.0.113.9 is not on this node (") and "127.0.0.1 (lo)" in address
+    assert address.endswith("set node_address")
+    assert interface.startswith("interface nic9 is not on this node; it has ") and "dmlc_interface" in interface
+    assert gpu.startswith("GPU 77 is not on this node")
+    assert python == "python /no/such/python cannot be run on this node: run provision.yml"
+    assert path.startswith("/no/such/file does not exist on this node: ")
+
+
+def test_a_host_name_is_refused_as_an_address():
+    assert node.address_problems("node1.example", KNOWN) == [
+        "address 'node1.example' is not a literal IPv4 address, which ps-lite needs: set node_address"]
+
+
+@pytest.mark.parametrize("interface, address, words", [
+    ("ib0", "10.0.0.5", "interface ib0 has no IPv4 address: give it one, or set dmlc_interface to one of eth0, lo"),
+    ("eth0", "127.0.0.11", "interface eth0 does not hold the address 127.0.0.11, it holds 10.0.0.5/24: set node_address "
+                           "or dmlc_interface"),
+    ("lo", "127.0.0.11", None), ("eth0", "10.0.0.5", None), ("eth0", None, None), ("", "10.0.0.5", None)])
+def test_interfaces(interface, address, words):
+    assert node.interface_problems(interface, address, KNOWN) == ([words] if words else [])
+
+
+def test_a_port_in_use_names_its_holder():
+    with socket.socket() as server:
+        server.bind(("127.0.0.11", 0))
+        server.listen(1)
+        port = server.getsockname()[1]
+        problem = node.port_problem("127.0.0.11", port)
+        assert problem.startswith("port %d on 127.0.0.11 is in use by pid %d (" % (port, os.getpid())), problem
+        assert "-e port=" in problem
+    assert node.port_problem("127.0.0.11", port) is None
+
+
+@pytest.mark.parametrize("gpus, count, words", [
+    ([], 0, None), ([0, 1], 2, None),
+    ([2], 2, "GPU 2 is not on this node; it has 0, 1: correct gpus"),
+    ([0, 1], 0, "GPUs 0, 1 are not on this node: neither nvidia-smi nor /proc/driver/nvidia/gpus shows any; set -e gpus='' "
+                "to train on the CPU, or install the driver")])
+def test_gpus(gpus, count, words):
+    assert node.gpu_problems(gpus, count) == ([words] if words else [])
+
+
+def program(folder, text):
+    path = folder / "nvidia-smi"
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+def test_gpus_are_counted_by_nvidia_smi(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    program(tmp_path, "test \"$1\" = -L && echo 'GPU 0: Tesla V100 (UUID: GPU-1)' && echo 'GPU 1: Tesla V100 (UUID: GPU-2)'")
+    assert node.gpu_count() == 2
+
+
+def test_gpus_are_counted_under_proc_when_nvidia_smi_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    program(tmp_path, "echo 'Driver/library version mismatch'; exit 18")
+    for bus in ("0000:3b:00.0", "0000:86:00.0", "0000:af:00.0"):
+        (tmp_path / "gpus" / bus).mkdir(parents=True)
+    monkeypatch.setattr(node, "NVIDIA_PROC", str(tmp_path / "gpus"))
+    assert node.gpu_count() == 3
+
+
+def test_the_record(tmp_path):
+    """With stand-ins: what the real MXNet versions answer is tested where they are installed (tests/training)."""
+    (tmp_path / "numpy.py").write_text("__version__ = '1.23.5'")
+    zoo = tmp_path / "mxnet" / "gluon" / "model_zoo"
+    zoo.mkdir(parents=True)
+    (tmp_path / "mxnet" / "__init__.py").write_text("__version__ = '1.9.1'")
+    (tmp_path / "mxnet" / "gluon" / "__init__.py").write_text("")
+    (zoo / "__init__.py").write_text("")
+    (zoo / "vision.py").write_text("def get_model(name):\n"
+                                   "    raise ValueError('Model %s is not supported. Available options are\\n\\t%s'\n"
+                                   "                     % (name, '\\n\\t'.join(['resnet18_v1', 'alexnet'])))\n")
+    code, record = call("record", "--request", '{"host": "node1"}', PYTHONPATH=str(tmp_path))
+    assert code == 0
+    assert record == {"schema": 1, "host": "node1", "address_of_default_route": network.default_route_address(),
+                      "interfaces": network.interfaces(), "gpus": node.gpu_count(), "python": sys.executable,
+                      "python_version": ".".join(map(str, sys.version_info[:3])), "mxnet": "1.9.1", "numpy": "1.23.5",
+                      "model_zoo": ["alexnet", "resnet18_v1"]}
+
+
+def test_a_record_without_mxnet_says_what_to_do(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ImportError('No module named numpy')")
+    code, told = call("record", PYTHONPATH=str(tmp_path))
+    assert code == 1
+    assert told["error"] == ("MXNet cannot be imported by %s (ImportError: No module named numpy): run provision.yml"
+                             % sys.executable)
+
+
+@pytest.mark.parametrize("argv, words", [
+    ([], "required: command"), (["dance"], "invalid choice: 'dance'"), (["look", "--request", "{"], "is not JSON"),
+    (["look", "--request", "[]"], "is not a JSON object")])
+def test_a_wrong_command_line_is_answered_in_json_too(argv, words, capsys):
+    assert answer.give(node.run, argv) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert words in told["error"], told
+
+
+def test_an_error_of_our_own_is_told_as_one(capsys):
+    assert answer.give(lambda argv: {}["nothing"], []) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"error": "KeyError: 'nothing' (an error in mxcluster itself)"}
+    assert "Traceback" in err

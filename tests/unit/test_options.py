@@ -1,0 +1,163 @@
+import json
+
+import pytest
+from mxcluster import options
+from mxcluster.errors import BadInput
+
+
+def refused(**given):
+    with pytest.raises(BadInput) as refusal:
+        options.cast(given)
+    return str(refusal.value)
+
+
+def test_defaults():
+    found = options.cast({})
+    assert list(found) == [option.name for option in options.OPTIONS]
+    assert found["kv"] == "dist_sync" and found["lr"] == 0.05 and found["gpus"] == "auto"
+    assert found["staleness"] is None and found["script_args"] == [] and found["environment"] == {}
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_every_default_may_be_given_as_a_string():
+    def text(value):
+        return "" if value is None else json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+
+    assert options.cast({option.name: text(option.default) for option in options.OPTIONS}) == options.cast({})
+
+
+def test_defaults_belong_to_nobody():
+    options.cast({})["script_args"].append("changed")
+    options.cast({})["environment"]["A"] = "changed"
+    assert options.cast({})["script_args"] == [] and options.cast({})["environment"] == {}
+
+
+@pytest.mark.parametrize("name, given, value", [
+    ("batch_size", "64", 64), ("batch_size", 64, 64), ("batch_size", " 64 ", 64), ("num_epochs", "+5", 5),
+    ("lr", "0.1", 0.1), ("lr", "1e-3", 0.001), ("lr", ".5", 0.5), ("lr", "1", 1.0), ("lr", 1, 1.0), ("lr", 0.1, 0.1),
+    ("lr_factor", "1", 1.0), ("lr_factor_epoch", "0.25", 0.25), ("lease", "10", 10.0), ("heartbeat_timeout", "5", 5),
+    ("savemodel", "true", True), ("savemodel", "yes", True), ("savemodel", "False", False), ("savemodel", "0", False),
+    ("savemodel", True, True), ("savemodel", 0, False), ("plan_only", "ON", True), ("plan_only", "no", False),
+    ("gpus", "auto", "auto"), ("gpus", "AUTO", "auto"), ("gpus", "", []), ("gpus", "0,1", [0, 1]), ("gpus", "3", [3]),
+    ("gpus", " 1, 0 ", [1, 0]), ("gpus", [0, "1"], [0, 1]), ("gpus", "[0, 1]", [0, 1]), ("gpus", 2, [2]),
+    ("gpus", (0, 1), [0, 1]),
+    ("kv", "dist_async", "dist_async"), ("data", "synthetic", "synthetic"), ("data_allocator", "1", 1),
+    ("job_id", "2026.my_job-1", "2026.my_job-1"), ("job_id", 20261121, "20261121"), ("dmlc_interface", "ib0", "ib0"),
+    ("batch_size", None, 32), ("network", None, "mlp"), ("seed", "0", 0), ("port", "65000", 65000),
+    ("environment", {"OMP_NUM_THREADS": 1, "A": "b c"}, {"OMP_NUM_THREADS": "1", "A": "b c"}),
+    ("environment", '{"A": "x=\\"1\\""}', {"A": 'x="1"'}), ("environment", "", {}),
+    ("hosts_file", "my hosts", "my hosts"), ("ps_verbose", "2", 2),
+])
+def test_casting(name, given, value):
+    found = options.cast({name: given})[name]
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("name, given, words", [
+    ("batch_size", "5.5", "at least 1"), ("batch_size", 5.5, "whole number"), ("batch_size", "five", "whole number"),
+    ("batch_size", "0", "at least 1"), ("batch_size", "", "whole number"), ("batch_size", True, "whole number"),
+    ("batch_size", [32], "whole number"), ("batch_size", "1_000", "whole number"), ("batch_size", "٣", "whole number"),
+    ("num_epochs", "-1", "at least 1"), ("num_examples", "-1", "0: all"), ("num_workers", "two", "0: all"),
+    ("num_servers", "-3", "0: all"), ("seed", "-1", "from 0"), ("seed", str(2 ** 31), "2147483647"),
+    ("lr", "nan", "above 0"), ("lr", "inf", "above 0"), ("lr", float("nan"), "above 0"), ("lr", "1e999", "above 0"),
+    ("lr", "0", "above 0"), ("lr", "-0.1", "above 0"), ("lr", "0,1", "above 0"), ("lr", True, "above 0"),
+    ("lr_factor", "0", "at most 1"), ("lr_factor", "1.5", "at most 1"),
+    ("lr_factor_epoch", "0", "above 0"), ("lease", "0", "seconds"), ("heartbeat_timeout", "1", "from 2"),
+    ("savemodel", "maybe", "true or false"), ("savemodel", 2, "true or false"), ("plan_only", "", "true or false"),
+    ("gpus", "all", "auto"), ("gpus", "0-3", "auto"), ("gpus", "0,0", "auto"), ("gpus", "-1", "auto"),
+    ("gpus", True, "auto"), ("gpus", "[0", "auto"), ("gpus", {"a": 1}, "auto"),
+    ("data_allocator", "2", "0 (equal shares)"), ("ps_verbose", "3", "0, 1 or 2"), ("port", "80", "1024"),
+    ("port", "65001", "65000"), ("job_id", "a/b", "letters"), ("job_id", "..", "letters"), ("job_id", "-x", "letters"),
+    ("job_id", "a b", "letters"), ("job_id", "x" * 101, "letters"), ("data_dir", "~/data", "begins with '/'"),
+    ("network", "", "the name of a network"), ("model_load_job", "../x", "runs/"), ("model_load_epoch", "-1", "afresh"),
+    ("staleness", "-1", "at least 0"), ("staleness", "2.5", "at least 0"), ("staleness", "many", "at least 0"),
+    ("script_args", "--lr 0.1", "list of strings"), ("script_args", ["--lr", 0.1], "write numbers in quotes"),
+    ("script_args", '["--lr", 0.1]', "write numbers in quotes"), ("script_args", {"a": "b"}, "list of strings"),
+    ("script_args", ["a\0b"], "list of strings"),
+    ("environment", "A=1", "dict of environment variables"), ("environment", ["A"], "dict"),
+    ("environment", {"A-B": "1"}, "dict"), ("environment", {"A\n": "1"}, "dict"), ("environment", {"A": None}, "dict"),
+    ("environment", {"A": True}, "dict"), ("environment", {"A": "1\n2"}, "one line"), ("environment", {1: "1"}, "dict"),
+    ("kv", "dist", "dist_gsync"), ("program", "image", "image_classification"), ("data", "cifar", "cifar10"),
+    ("kv", ["local"], "one of local"),
+])
+def test_refusals_name_the_value_and_what_it_must_be(name, given, words):
+    message = refused(**{name: given})
+    shown = repr(given)
+    assert "%s=%s is refused: it must be " % (name, shown) in message and words in message, message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("given, meant", [
+    ("dist_gsynch", "dist_gsync"), ("DIST_SYNC", "dist_sync"), ("gsync", "dist_gsync"), ("dist_asink", "dist_async"),
+    ("dist_device", "dist_device_sync"),
+])
+def test_kv_did_you_mean(given, meant):
+    message = refused(kv=given)
+    assert ", ".join(options.KVS) in message and "'%s'" % meant in message.partition("did you mean")[2], message
+
+
+def test_unknown_options():
+    message = refused(**{"batchsize": 3, "num-epochs": "2", "colour": "red"})
+    assert "'batchsize' is no option of train.yml (did you mean 'batch_size'?)" in message
+    assert "'num-epochs' is no option of train.yml (did you mean 'num_epochs'" in message
+    assert "'colour' is no option of train.yml\n" in message + "\n"
+
+
+def test_all_bad_options_in_one_message_one_line_each():
+    lines = refused(kv="bsp", batch_size="x", lr="-1", nonsense=1).splitlines()
+    assert len(lines) == 4 and sorted(line.split("=")[0].split(" ")[0] for line in lines) == [
+        "'nonsense'", "batch_size", "kv", "lr"]
+
+
+def test_long_values_are_cut_in_messages():
+    for message in (refused(batch_size="9" * 10000 + "x"), refused(lr=10 ** 400)):
+        assert "999..." in message or "000..." in message
+        assert len(message) < 400
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--name", "two words", "", "quote\"s", "it's", "$HOME `date` \\n", "--lr=0.10", "ü", " padded "],
+    ["1", "true"], [],
+])
+def test_the_quoting_of_script_args_survives(arguments):
+    assert options.cast({"script": "my.py", "script_args": arguments})["script_args"] == arguments
+    as_json = options.cast({"script": "my.py", "script_args": json.dumps(arguments)})
+    assert as_json["script_args"] == arguments
+
+
+@pytest.mark.parametrize("given, value", [
+    ({"kv": "dist_ssync"}, 3), ({"kv": "dist_ssync", "staleness": ""}, 3), ({"kv": "dist_ssync", "staleness": "0"}, 0),
+    ({"kv": "dist_ssync", "staleness": 7}, 7), ({"kv": "dist_gsync", "staleness": ""}, None), ({"kv": "local"}, None),
+])
+def test_staleness(given, value):
+    assert options.cast(given)["staleness"] == value
+
+
+@pytest.mark.parametrize("given, words", [
+    ({"staleness": "0"}, ["staleness=0", "kv=dist_sync", "leave staleness out", "kv=dist_ssync"]),
+    ({"script_args": ["--lr", "1"]}, ["script_args=['--lr', '1']", "without script", "script=path"]),
+    ({"data": "mnist"}, ["data=mnist", "data_dir", "folder on the nodes"]),
+    ({"data": "cifar10"}, ["data=cifar10", "data_dir"]),
+    ({"data": "imagenet"}, ["data=imagenet", "data_dir"]),
+    ({"num_examples": "1438"}, ["num_examples=1438", "digits", "1437"]),
+    ({"data": "mnist", "data_dir": "/d", "num_examples": "60001"}, ["num_examples=60001", "mnist", "60000"]),
+    ({"model_load_epoch": "3"}, ["model_load_epoch=3", "model_load_job"]),
+    ({"model_load_job": "job-1"}, ["model_load_job=job-1", "model_load_epoch"]),
+    ({"environment": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
+    ({"environment": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
+])
+def test_contradictions(given, words):
+    message = refused(**given)
+    assert all(word in message for word in words), message
+
+
+def test_what_a_program_needs_is_not_asked_of_a_script():
+    given = {"script": "my.py", "data": "mnist", "num_examples": "70000", "program": "image_classification"}
+    assert options.cast(given)["script"] == "my.py"
+
+
+def test_good_combinations():
+    options.cast({"data": "mnist", "data_dir": "/data", "num_examples": "60000"})
+    options.cast({"data": "synthetic", "num_examples": "10000000"})
+    options.cast({"model_load_epoch": "3", "model_load_job": "job-1"})
+    options.cast({"environment": {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "DMLC_PS_VAN_TYPE": "zmq"}})

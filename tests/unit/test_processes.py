@@ -1,0 +1,183 @@
+"""Who a process is, what belongs to it, how it ends: with real processes."""
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mxcluster import processes
+from mxcluster.processes import Entry, Identity
+
+
+def until(condition, seconds=5.0):
+    """Wait for condition() to be true and return its value; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("%s did not come true in %s s; processes:\n%s"
+                         % (condition, seconds, subprocess.check_output(["ps", "-ef"]).decode()))
+
+
+@pytest.fixture
+def shell():
+    """Starts `sh -c text` in a session of its own and returns its Popen; kills what is left at the end."""
+    started = []
+
+    def run(text):
+        child = subprocess.Popen(["sh", "-c", text], start_new_session=True, stdout=subprocess.PIPE)
+        started.append((child, processes.identity(child.pid)))
+        return child
+    yield run
+    for child, who in started:
+        processes.end_groups([who], grace=0)
+        child.stdout.close()
+        child.wait()
+
+
+def pid_from(child):
+    """The number that the shell prints on its next line."""
+    return int(child.stdout.readline())
+
+
+def line(pid, parent=1, group=None, session=None, state="S", start=10):
+    return Entry(pid, parent, group or pid, session or pid, state, start)
+
+
+def test_a_name_with_blanks_and_parentheses_does_not_confuse_the_fields():
+    text = "42 (a) R 7 (b) S) T 17 40 39 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3"
+    assert processes.parse_stat(text) == Entry(42, 17, 40, 39, "T", 987654)
+
+
+def test_a_real_process_with_such_a_name():
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(15, b") S 1 (\xff", 0, 0, 0)  # PR_SET_NAME
+        time.sleep(20)
+        os._exit(0)
+    try:
+        until(lambda: b") S 1 (" in open("/proc/%d/comm" % child, "rb").read())
+        entry = processes.entry(child)
+        assert (entry.pid, entry.parent, entry.session) == (child, os.getpid(), os.getsid(0)), entry
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_alive_means_this_very_process(shell):
+    child = shell("sleep 20")
+    who = processes.identity(child.pid)
+    assert processes.alive(who)
+    assert not processes.alive(who._replace(start_time=who.start_time - 1))
+    child.kill()
+    until(lambda: processes.entry(child.pid).state == "Z")
+    assert not processes.alive(who), "a zombie counts as alive"
+    assert processes.identity(child.pid) == who, "a zombie still has its number"
+    child.wait()
+    assert processes.identity(child.pid) is None
+
+
+def test_send_reaches_nobody_else(shell):
+    child = shell("sleep 20")
+    who = processes.identity(child.pid)
+    assert not processes.send(who._replace(start_time=who.start_time + 1), signal.SIGKILL)
+    assert child.poll() is None
+    assert processes.send(who, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    assert not processes.send(who, signal.SIGKILL)
+
+
+def test_family_by_descent_group_and_session():
+    lines = [line(1), line(100, start=50),
+             line(101, parent=100, group=100, session=100, start=51),  # a child
+             line(102, parent=1, group=102, session=100, start=52),    # an orphan in a group of its own
+             line(103, parent=102, start=53),                          # its child, in a session of its own
+             line(104, parent=101, group=100, session=100, state="Z", start=54),
+             line(200, start=50), line(201, parent=200, start=51)]
+    assert {who.pid for who in processes.family([Identity(100, 50)], lines)} == {100, 101, 102, 103}
+
+
+def test_family_of_a_root_that_has_ended():
+    lines = [line(101, parent=1, group=100, session=100, start=51), line(90, parent=1, group=100, session=100, start=3)]
+    assert processes.family([Identity(100, 50)], lines) == [Identity(101, 51)], "older than the root: not of its family"
+
+
+def test_a_number_used_again_is_nobody_of_ours():
+    stranger = [line(100, start=70), line(101, parent=100, group=100, session=100, start=71)]
+    assert processes.family([Identity(100, 50)], stranger) == []
+
+
+def test_end_groups_ends_orphans_and_sessions_of_children_too(shell):
+    child = shell("(sleep 30 & echo $!); setsid sleep 30 & echo $!; sleep 30")
+    who = processes.identity(child.pid)
+    orphan, other = (processes.identity(pid_from(child)) for _ in range(2))
+    until(lambda: processes.entry(other.pid).session == other.pid)
+    until(lambda: processes.entry(orphan.pid).parent != who.pid)
+    begun = time.monotonic()
+    assert processes.end_groups([who]) == []
+    assert [processes.alive(one) for one in (who, orphan, other)] == [False] * 3
+    assert child.wait() == -signal.SIGTERM
+    assert time.monotonic() - begun < 1, "all of them end at SIGTERM: there is nothing to wait for"
+
+
+def test_end_groups_kills_what_does_not_heed(shell):
+    child = shell("trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done")
+    assert child.stdout.readline() == b"ready\n"
+    passes = []
+    begun = time.monotonic()
+    assert processes.end_groups([processes.identity(child.pid)], grace=0.4, each_pass=lambda: passes.append(1)) == []
+    assert 0.4 <= time.monotonic() - begun < 2
+    assert child.wait() == -signal.SIGKILL
+    assert child.stdout.read() == b"told\n", "SIGTERM comes once, and before SIGKILL"
+    assert len(passes) > 3
+
+
+def test_end_groups_ends_a_stopped_process(shell):
+    child = shell("kill -STOP $$; sleep 30")
+    until(lambda: processes.entry(child.pid).state == "T")
+    assert processes.end_groups([processes.identity(child.pid)], grace=0.1) == []
+    assert child.wait() == -signal.SIGKILL
+
+
+def test_end_groups_spares_whom_it_is_told_to(shell):
+    child = shell("sleep 30 & echo $!; wait; sleep 30")
+    grandchild = processes.identity(pid_from(child))
+    who = processes.identity(child.pid)
+    until(lambda: len(processes.family([who])) == 2)
+    left = processes.end_groups([who], grace=0.2, patience=0.2, spare=[who, *processes.family([who])])
+    assert left == [] and processes.alive(grandchild)
+
+
+PARENT = """
+import os, subprocess, sys
+sys.path.insert(0, %r)
+from mxcluster import processes
+me = os.getpid()
+child = subprocess.Popen(["sleep", "30"], preexec_fn=lambda: processes.set_pdeathsig(me))
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_a_child_dies_with_its_parent():
+    package = os.path.dirname(os.path.dirname(processes.__file__))
+    parent = subprocess.Popen([sys.executable, "-c", PARENT % package], stdout=subprocess.PIPE)
+    with parent.stdout:
+        who = processes.identity(pid_from(parent))
+    assert processes.alive(who)
+    parent.kill()
+    parent.wait()
+    until(lambda: not processes.alive(who))
+
+
+def test_a_parent_that_is_gone_already_is_noticed():
+    child = os.fork()
+    if child == 0:
+        processes.set_pdeathsig(parent=os.getpid())  # whoever its parent is, it is not itself
+        os._exit(7)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL

@@ -1,0 +1,159 @@
+import copy
+
+import pytest
+
+from mxcluster import verdict
+
+PLAN = {"job": "j1", "kv": "dist_gsync", "options": {"script": ""}, "workers": 2, "servers": 1,
+        "nodes": {"node1": {}, "node2": {}},
+        "processes": [{"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host} for name, host in (
+            ("scheduler-0", "node1"), ("server-0", "node1"), ("worker-0", "node1"), ("worker-1", "node2"))]}
+ENDS = [{"event": "end", "role": "worker", "index": index, "time": 130.0, "accuracy": accuracy, "samples": 1000, "seconds": seconds}
+        for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))]
+
+
+def statuses(**codes):
+    """{host: status} of a job in which all went well but for `codes`, as worker_1=9."""
+    found = {}
+    for host in PLAN["nodes"]:
+        processes = [{"name": process["name"], "exit_code": codes.get(process["name"].replace("-", "_"), 0)}
+                     for process in PLAN["processes"] if process["host"] == host]
+        found[host] = {"host": host, "state": "ended", "reason": "done", "started": 100.0, "ended": 130.0, "processes": processes,
+                       "first_failure": None}
+    return found
+
+
+def failure(name, time, code=3, echo=False, reason=None, host="node2", log=()):
+    return {"host": host, "role": name.split("-")[0], "index": int(name[-1]), "name": name, "exit_code": code, "time": time,
+            "reason": reason or "exited with status %d" % code, "log": list(log), "echo": echo}
+
+
+def test_a_job_that_went_well():
+    assert verdict.compute(PLAN, statuses(), ENDS) == {
+        "ok": True, "job": "j1", "kv": "dist_gsync", "accuracy": 0.96, "samples_per_s": 160.0, "seconds": 12.5,
+        "exit_codes": {"scheduler-0": 0, "server-0": 0, "worker-0": 0, "worker-1": 0}, "first_failure": None,
+        "nodes": {"node1": "done", "node2": "done"}}
+
+
+def test_a_worker_that_exits_with_0_before_it_is_done_fails_the_job():
+    found = verdict.compute(PLAN, statuses(), ENDS[:1])
+    assert not found["ok"]
+    assert (found["first_failure"]["name"], found["first_failure"]["host"]) == ("worker-1", "node2")
+    assert "never told that it was done" in found["first_failure"]["reason"]
+
+
+def test_a_users_script_needs_no_end_event():
+    plan = dict(PLAN, options={"script": "/home/me/train.py"})
+    found = verdict.compute(plan, statuses(), [])
+    assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (True, None, None, 30.0)
+
+
+def test_the_earliest_failure_of_all_nodes_is_the_first():
+    found = statuses(worker_1=3, server_0=1)
+    found["node1"]["first_failure"] = failure("server-0", 121.0, 1, host="node1")
+    found["node2"]["first_failure"] = failure("worker-1", 120.0)
+    assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
+
+
+def test_an_echo_loses_to_any_other_failure():
+    found = statuses(worker_1=3, worker_0=91)
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node2"]["first_failure"] = failure("worker-1", 120.0)
+    assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
+
+
+def test_of_echoes_alone_the_earliest_is_told():
+    found = statuses(worker_0=91, worker_1=91)
+    found["node1"]["first_failure"] = failure("worker-0", 111.0, 91, echo=True, host="node1")
+    found["node2"]["first_failure"] = failure("worker-1", 110.0, 91, echo=True)
+    assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
+
+
+def test_a_lost_node_is_more_likely_the_cause_than_an_echo_of_it():
+    found = statuses(worker_0=91)
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node2"] = None
+    result = verdict.compute(PLAN, found, [], {"node2": "no route to host"})
+    assert result["nodes"] == {"node1": "done", "node2": "missing"}
+    assert result["exit_codes"]["worker-1"] is None
+    assert verdict.sentence(result["first_failure"]) == "agent on node2: its status could not be collected: no route to host"
+
+
+@pytest.mark.parametrize("reason, words", [("lease", "the lease ran out"), ("stopped", "stopped on request")])
+def test_a_job_that_its_agent_ended(reason, words):
+    found = statuses(worker_1=-15)
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node2"]["reason"] = reason
+    result = verdict.compute(PLAN, found, [])
+    assert not result["ok"]
+    assert words in result["first_failure"]["reason"] and result["first_failure"]["host"] == "node2", result
+
+
+def test_a_process_that_still_runs_is_no_success():
+    result = verdict.compute(PLAN, statuses(server_0=None), ENDS)
+    assert verdict.sentence(result["first_failure"]) == "server 0 on node1: had not ended when its logs were collected"
+
+
+def test_an_exit_code_that_no_agent_blames_is_told_with_its_signal():
+    result = verdict.compute(PLAN, statuses(worker_0=-11), ENDS)
+    assert verdict.sentence(result["first_failure"]) == "worker 0 on node1: killed by signal 11 (SIGSEGV)"
+
+
+def test_inputs_are_left_as_they_are():
+    found = statuses(worker_1=3)
+    found["node2"]["first_failure"] = failure("worker-1", 120.0)
+    before = copy.deepcopy((PLAN, found, ENDS))
+    verdict.compute(PLAN, found, ENDS)
+    assert (PLAN, found, ENDS) == before
+
+
+def test_the_last_lines_of_a_success():
+    assert verdict.text(verdict.compute(PLAN, statuses(), ENDS), "runs/j1") == [
+        "OK        job j1 (dist_gsync): all 4 processes exited with 0",
+        "accuracy  0.9600 on held-out samples (worker-0)",
+        "time      0:13",
+        "speed     160 samples/s",
+        "report    runs/j1/report.html"]
+
+
+def test_the_last_lines_of_a_failure():
+    found = statuses(worker_1=1)
+    found["node2"]["first_failure"] = failure("worker-1", 120.0, 1, log=[
+        "Traceback (most recent call last):", "\x1b[31mModuleNotFoundError: No module named 'gluoncv'\x1b[0m\x07"])
+    assert verdict.text(verdict.compute(PLAN, found, []), "runs/j1") == [
+        "FAILED    job j1 (dist_gsync) after 0:30",
+        "first     worker 1 on node2: exited with status 1",
+        "  node2/worker-1 | Traceback (most recent call last):",
+        "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
+        "hint      a Python module is missing on the node: install it into the node's environment, and put the modules of your "
+        "own next to the script.",
+        "logs      runs/j1/nodes",
+        "report    runs/j1/report.html"]
+
+
+@pytest.mark.parametrize("message, words", [
+    ("Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "-e port="),
+    ("OSError: [Errno 98] Address already in use", "-e port="),
+    ("mxnet.base.MXNetError: compile with USE_DIST_KVSTORE=1 to use dist", "provision.yml"),
+    ("ImportError: No module named foo", "module is missing"),
+    ("GPU support is disabled. Compile MXNet with USE_CUDA=1 to enable GPU support.", "-e gpus=''"),
+    ("OSError: libcudart.so.9.2: cannot open shared object file", "CUDA"),
+    ("cudaMalloc failed: out of memory", "batch_size"),
+])
+def test_well_known_messages_have_a_hint(message, words):
+    hint, = verdict.hints(failure("worker-1", 1.0, log=["x", message, "y"]))
+    assert words in hint
+
+
+def test_no_hint_without_a_known_message():
+    assert verdict.hints(failure("worker-1", 1.0, log=["all is well"])) == verdict.hints(None) == []
+
+
+@pytest.mark.parametrize("seconds, expected", [(0.4, "0:00"), (59.6, "1:00"), (751, "12:31"), (3723, "1:02:03")])
+def test_clock(seconds, expected):
+    assert verdict.clock(seconds) == expected
+
+
+@pytest.mark.parametrize("number, expected", [(1843.4, "1843"), (9.87, "9.9"), (0.123, "0.12")])
+def test_figure(number, expected):
+    assert verdict.figure(number) == expected
