@@ -14,7 +14,7 @@ from mxcluster import compat, exitcodes
 from mxcluster.watch import Watch, timeout_from_env
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_OPTIMIZER = 0  # the only command that reaches Python: the body is a pickled optimizer
+_OPTIMIZER = 0  # the only command that reaches Python; its body is pickled: an optimizer, or what `kvstore.merge` wraps around it
 
 
 def serve():
@@ -30,7 +30,8 @@ def serve():
         if command == _OPTIMIZER:
             optimizer = _guarded(pickle.loads)(body)
             optimizers[:] = [optimizer]
-            store._set_updater(_guarded(mx.optimizer.get_updater(optimizer)))
+            receive = getattr(optimizer, "receive", None)  # of kvstore.merge; MXNet's own optimizers have none
+            store._set_updater(_guarded(receive or mx.optimizer.get_updater(optimizer)))
 
     check_call(_LIB.MXKVStoreRunServer(store.handle, _CONTROLLER(controller), None))
     watch.stop()

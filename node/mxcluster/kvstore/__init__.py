@@ -6,8 +6,7 @@ stale-synchronous is ours, at both ends:
 
 - on a worker, `gsync.GroupedStore` or `ssync.StaleStore`: a ``KVStore`` that a script gets from
   ``mx.kv.create`` once `install.install` has run;
-- on a server, `merge.GroupMerge` or `merge.StaleUpdate`: an ``Optimizer`` around the user's own, which the
-  first worker sends there.
+- on a server, `merge.GroupMerge` or `merge.StaleUpdate` around the user's optimizer, which the first worker sends there.
 
 `keys` lays out the integer keys, `step` holds what needs neither MXNet nor a network.
 """

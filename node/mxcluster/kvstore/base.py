@@ -59,7 +59,7 @@ class AsyncStore(KVStore):
         """(key, length) of every clock of the job, and of those that this worker looks at."""
         raise NotImplementedError
 
-    def _server_optimizer(self, optimizer, gluon):
+    def _server_update(self, optimizer, gluon):
         """What the servers shall run around the user's `optimizer`."""
         raise NotImplementedError
 
@@ -176,7 +176,7 @@ class AsyncStore(KVStore):
         self._sent_scale = self._optimizer.rescale_grad
         if self.rank == 0:
             optimizer, gluon = portable(self._optimizer)
-            body = py_str(pickle.dumps(self._server_optimizer(optimizer, gluon), 0))
+            body = py_str(pickle.dumps(self._server_update(optimizer, gluon), 0))
             self._send_command_to_servers(_CONTROLLER, body)
             # A server learns where a clock is stored when it is pushed to for the first time.
             clocks = [nd.zeros((length,)) for _, length in every]

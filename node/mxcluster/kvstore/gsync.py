@@ -48,7 +48,7 @@ class GroupedStore(AsyncStore):
         every = [(key, 1) for group in range(self.layout.groups) for key in self.layout.clocks(group)]
         return every, [(key, 1) for key, _ in self._clocks]
 
-    def _server_optimizer(self, optimizer, gluon):
+    def _server_update(self, optimizer, gluon):
         sizes = [self.groups.count(group) for group in range(self.layout.groups)]
         return GroupMerge(optimizer, self.layout, sizes, scale=len(self.groups) if gluon else 1,
                           fixed_y=os.environ.get("MXCLUSTER_GSYNC_Y") == "1",

@@ -1,7 +1,7 @@
-"""What runs on the servers: optimizers that wrap the user's own.
+"""What runs on the servers, around the user's own optimizer.
 
-The first worker pickles one of these and sends it to every server, whose updater then calls ``update`` once for
-every array that any worker pushes.  The updater is told the key and nothing of the sender, so the group is part of
+The first worker pickles one of these and sends it to every server, which then calls ``receive`` once for every array
+that any worker pushes.  It is told the key and nothing of the sender, so the group is part of
 the key (`keys.KeyLayout`).
 
 Pushed arrays are read through numpy views at once: in async mode they wrap the network buffer, which is freed
@@ -13,7 +13,7 @@ import time
 
 import numpy
 from mxnet.lr_scheduler import LRScheduler
-from mxnet.optimizer import Optimizer, get_updater
+from mxnet.optimizer import get_updater
 
 from mxcluster import events
 from mxcluster.kvstore.step import Staleness
@@ -40,14 +40,13 @@ class RoundScheduler(LRScheduler):
         return self.schedule(self.round)
 
 
-class ServerOptimizer(Optimizer):
+class ServerUpdate(object):
     """Common ground of `GroupMerge` and `StaleUpdate`.
 
     Args: `optimizer` the user's; `layout` a `keys.KeyLayout`; `workers` W.
     """
 
     def __init__(self, optimizer, layout, workers):
-        super(ServerOptimizer, self).__init__()
         self.base = optimizer
         self.layout, self.workers = layout, workers
         self._scheduler = None
@@ -56,23 +55,13 @@ class ServerOptimizer(Optimizer):
         self._batches = {}  # parameter index -> batches that its updates have merged so far
         self._apply = None
 
-    def create_state(self, index, weight):
-        """State lives with the user's optimizer, by parameter."""
-        return None
-
-    def create_state_multi_precision(self, index, weight):
-        return None
-
-    def update_multi_precision(self, index, weight, grad, state):
-        self.update(index, weight, grad, state)
-
-    def update(self, index, weight, grad, state):
-        """One pushed array: `index` is the raw key, `weight` what is stored under it."""
-        group, parameter = self.layout.split(index)
+    def receive(self, key, pushed, stored):
+        """One array `pushed` by a worker, and what is `stored` under its key (NDArrays of equal shape)."""
+        group, parameter = self.layout.split(key)
         if parameter is None:
-            self._clock_pushed(group, index, weight, grad)
+            self._clock_pushed(group, stored, pushed)
         else:
-            self._pushed(group, parameter, weight, grad)
+            self._pushed(group, parameter, stored, pushed)
 
     def _step(self, parameter, weight, grad, batches):
         """Lets the user's optimizer change `weight` in place by `grad`, which merges so many workers' batches."""
@@ -89,7 +78,7 @@ class ServerOptimizer(Optimizer):
         """Called once when the server has been told to stop."""
 
 
-class GroupMerge(ServerOptimizer):
+class GroupMerge(ServerUpdate):
     """Grouping-SGD (Jiang et al., CCGrid 2019; algorithm as in MXNet-G's kvstore_dist_server.h).
 
     A group's pushes of a parameter are summed.  At the last member's, the user's optimizer steps the *master*
@@ -114,7 +103,7 @@ class GroupMerge(ServerOptimizer):
         self._updates = [0 for _ in sizes]
         self._reported = time.time()
 
-    def _clock_pushed(self, group, key, weight, grad):
+    def _clock_pushed(self, group, weight, grad):
         """A zero makes the clock known to this server; a one asks for a snapshot of the newest master."""
         if group not in self._clocks:
             self._clocks[group] = (weight, view(weight))
@@ -130,9 +119,9 @@ class GroupMerge(ServerOptimizer):
         buffer, total = self._buffers[merge]
         members = self._waiting.get(merge, 0) + 1
         if members == 1:
-            numpy.copyto(total, view(grad))
+            numpy.copyto(total, view(grad, total.size))
         else:
-            numpy.add(total, view(grad), out=total)
+            numpy.add(total, view(grad, total.size), out=total)
         if members < self.sizes[group]:
             self._waiting[merge] = members
             return
@@ -181,13 +170,13 @@ class GroupMerge(ServerOptimizer):
                                     y={str(y): n for y, n in sorted(histogram.items())})
 
 
-class StaleUpdate(ServerOptimizer):
+class StaleUpdate(ServerUpdate):
     """Stale synchronous parallel (Ho et al., NIPS 2013): every push is a step of the shared weights at once.
 
     The clock is an array of W counters under one key, to which each worker pushes its own increments.
     """
 
-    def _clock_pushed(self, group, key, weight, grad):
+    def _clock_pushed(self, group, weight, grad):
         clock = view(weight)
         numpy.add(clock, view(grad), out=clock)
 

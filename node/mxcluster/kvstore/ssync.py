@@ -47,7 +47,7 @@ class StaleStore(AsyncStore):
         clocks = [(self._clock_key, len(self.groups))]
         return clocks, clocks
 
-    def _server_optimizer(self, optimizer, gluon):
+    def _server_update(self, optimizer, gluon):
         return StaleUpdate(optimizer, self.layout, len(self.groups))
 
     def _serve(self, pulls):

@@ -54,11 +54,12 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
         raise BadInput("%s has no verdict.json or no events.jsonl: its job has not been collected" % run_dir)
     data = series.collect(plan, event_files.read(path))
     pictures = curves.draw(data, plan, verdict, cache_dir)
-    written = [os.path.join(run_dir, "report.html")]
+    html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
     if pictures:
-        written.append(os.path.join(run_dir, "curves.png"))
-        with files.replacing(written[-1], binary=True) as stream:
+        with files.replacing(picture, binary=True) as stream:
             stream.write(pictures["light"])
-    with files.replacing(written[0]) as stream:
+    elif os.path.exists(picture):
+        os.remove(picture)  # of an earlier attempt
+    with files.replacing(html) as stream:
         stream.write(page.render(data, plan, verdict, pictures, files.logs(run_dir, plan)))
-    return written
+    return [html, picture] if pictures else [html]

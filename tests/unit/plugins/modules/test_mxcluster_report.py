@@ -1,0 +1,65 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.report import fake_run
+
+MODULE = Path(__file__).parents[4] / "plugins" / "modules" / "mxcluster_report.py"
+
+
+def run_module(tmp_path, environment=None, **params):
+    """What the module answers, run as Ansible runs it."""
+    (tmp_path / "args.json").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": params}))
+    done = subprocess.run([sys.executable, str(MODULE), str(tmp_path / "args.json")], capture_output=True, text=True, timeout=60,
+                          cwd=str(tmp_path), env=dict(os.environ, **(environment or {})))
+    assert done.stdout.startswith("{"), done
+    return dict(json.loads(done.stdout), rc=done.returncode)
+
+
+def test_a_failed_job_is_reported_and_does_not_fail_the_module(tmp_path):
+    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.6,
+                                      failed=("server-0", -9, ["out of breath"]))
+    run_dir = os.path.join("runs", plan["job"])
+    answer = run_module(tmp_path, run_dir=run_dir, plan=plan, archives=archives, cache_dir="cache")
+    assert answer["rc"] == 0 and answer["changed"] is True, answer
+    assert answer["verdict"] == json.loads((tmp_path / run_dir / "verdict.json").read_text())
+    assert answer["text"][1] == "first     server 0 on node1: killed by signal 9 (SIGKILL)", answer["text"]
+    assert answer["text"][-1] == "report    %s/report.html" % run_dir
+    assert answer["mxcluster_verdict_text"] == answer["text"]
+    assert answer["report"] == str(tmp_path / run_dir / "report.html") and os.path.exists(answer["report"])
+    assert (tmp_path / "cache").is_dir()
+
+
+def test_check_mode_writes_nothing(tmp_path):
+    answer = run_module(tmp_path, run_dir="runs/j", plan=fake_run.make_plan(), _ansible_check_mode=True)
+    assert (answer["rc"], answer["changed"], answer["verdict"], answer["text"]) == (0, True, {}, []), answer
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_without_a_plan_is_refused(tmp_path):
+    answer = run_module(tmp_path, run_dir="runs/j")
+    assert answer["rc"] == 1 and "has no plan.json" in answer["msg"], answer
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    answer = run_module(tmp_path, run_dir="runs/j", plan=fake_run.make_plan())
+    assert answer["rc"] == 1 and "could not be written" in answer["msg"] and "runs/j" in answer["msg"], answer
+
+
+def test_a_python_without_mxcluster_is_told_what_to_install(tmp_path):
+    (tmp_path / "mxcluster.py").write_text("raise ImportError('No module named mxcluster')")
+    answer = run_module(tmp_path, {"PYTHONPATH": str(tmp_path)}, run_dir="runs/j", plan=fake_run.make_plan())
+    assert answer["rc"] == 1 and "mxcluster" in answer["msg"] and "pip install -r requirements.txt" in answer["msg"], answer
+
+
+def test_a_python_without_matplotlib_is_told_what_to_install(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('No module named matplotlib')")
+    plan = fake_run.make_plan(workers=2, groups=1)
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=1, batches=2)
+    answer = run_module(tmp_path, {"PYTHONPATH": str(tmp_path)}, run_dir="runs/j", plan=plan, archives=archives)
+    assert answer["rc"] == 1 and "needs jinja2 and matplotlib" in answer["msg"], answer
+    assert json.loads((tmp_path / "runs" / "j" / "verdict.json").read_text())["ok"], "the verdict is there all the same"

@@ -1,0 +1,69 @@
+import io
+import tarfile
+
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.report import archive
+
+
+def make_tar(path, *members, **files):
+    """A tar file with the given TarInfos, and files {name: text}."""
+    with tarfile.open(str(path), "w") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(b"x" * member.size))
+        for name, text in files.items():
+            info = tarfile.TarInfo(name.replace("__", "/"))
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return str(path)
+
+
+def member(name, kind=tarfile.REGTYPE, target="", size=0):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, target, size
+    return info
+
+
+def test_files_land_in_the_folder(tmp_path):
+    path = make_tar(tmp_path / "a.tar", member("checkpoints", tarfile.DIRTYPE), status="{}", checkpoints__m="weights")
+    archive.unpack(path, str(tmp_path / "to"))
+    assert (tmp_path / "to" / "status").read_text() == "{}"
+    assert (tmp_path / "to" / "checkpoints" / "m").read_text() == "weights"
+
+
+@pytest.mark.parametrize("bad", [
+    member("/etc/passwd", size=1), member("../up", size=1), member("a/../../up", size=1),
+    member("link", tarfile.SYMTYPE, "/etc"), member("hard", tarfile.LNKTYPE, "good"), member("pipe", tarfile.FIFOTYPE),
+    member("disk", tarfile.BLKTYPE)], ids=lambda info: info.name)
+@pytest.mark.parametrize("with_filter", [True, False])
+def test_what_could_leave_the_folder_is_refused_as_a_whole(tmp_path, monkeypatch, bad, with_filter):
+    if not with_filter:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    path = make_tar(tmp_path / "a.tar", member("good", size=1), bad)
+    with pytest.raises(BadInput, match="refused"):
+        archive.unpack(path, str(tmp_path / "deep" / "to"))
+    assert [found.name for found in tmp_path.rglob("*")] == ["a.tar"]
+
+
+def test_a_bad_archive_costs_only_its_own_node(tmp_path):
+    (tmp_path / "torn.tar").write_bytes(b"this is no tar file")
+    problems = archive.unpack_all({
+        "good": make_tar(tmp_path / "good.tar", **{"worker-0.log": "hello"}),
+        "evil": make_tar(tmp_path / "evil.tar", member("../up", size=1)),
+        "gone": str(tmp_path / "gone.tar"), "torn": str(tmp_path / "torn.tar"), "none": None,
+        "garbled": make_tar(tmp_path / "garbled.tar", **{"status.json": "{not json"})}, str(tmp_path / "run"))
+    assert sorted(problems) == ["evil", "garbled", "gone", "none", "torn"]
+    assert "../up" in problems["evil"] and "nothing was collected" in problems["none"]
+    assert "not valid JSON" in problems["garbled"]
+    assert (tmp_path / "run" / "nodes" / "good" / "worker-0.log").read_text() == "hello"
+
+
+def test_checkpoints_are_gathered_and_none_is_lost(tmp_path):
+    archives = {host: make_tar(tmp_path / (host + ".tar"), checkpoints__m=host, **{"checkpoints__" + host: host})
+                for host in ("node1", "node2")}
+    for _ in range(2):  # again gives the same
+        assert archive.unpack_all(archives, str(tmp_path / "run")) == {}
+        found = {path.name: path.read_text() for path in (tmp_path / "run" / "checkpoints").iterdir()}
+        assert found == {"m": "node1", "node1": "node1", "node2": "node2", "node2-m": "node2"}
+    assert not list((tmp_path / "run" / "nodes").rglob("checkpoints"))

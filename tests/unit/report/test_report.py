@@ -1,0 +1,190 @@
+import base64
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+
+from mxcluster import report
+from mxcluster.errors import BadInput
+from mxcluster.report import curves, page, series
+from tests.unit.report import fake_run
+
+
+class Page(HTMLParser):
+    """The texts of a page, and the addresses that its tags fetch or link to."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.addresses, self.texts = [], [], []
+        self.source = path.read_text()
+        self.feed(self.source)
+        self.text = re.sub(r"\s+", " ", " ".join(self.texts))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "srcset", "href", "action", "data")]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_the_run_folder_holds_everything(good_run):
+    names = sorted(str(path.relative_to(good_run)) for path in good_run.rglob("*") if path.is_file())
+    assert {"plan.json", "verdict.json", "report.html", "curves.png", "events.jsonl", "checkpoints/model-0020.params",
+            "nodes/node1/worker-0.log", "nodes/node1/status.json", "nodes/node2/events.jsonl"} <= set(names), names
+    assert not [name for name in names if name.endswith(".new")], names
+
+
+def test_the_events_of_all_nodes_are_merged_by_time(good_run):
+    events = [json.loads(line) for line in (good_run / "events.jsonl").read_text().splitlines()]
+    assert {event["host"] for event in events} == {"node1", "node2"}
+    times = [event["time"] for event in events]
+    assert times == sorted(times)
+
+
+def test_the_verdict_is_written(good_run, failed_run):
+    good, failed = (json.loads((run / "verdict.json").read_text()) for run in (good_run, failed_run))
+    assert good["ok"] and good["accuracy"] == 0.9722 and good["samples_per_s"] > 0, good
+    assert not failed["ok"] and failed["first_failure"]["name"] == "worker-3", failed
+
+
+def test_the_page_needs_no_network(good_run, failed_run):
+    for run in (good_run, failed_run):
+        found = Page(run / "report.html")
+        assert found.addresses and all(address.startswith("data:image/png;base64,") for address in found.addresses)
+        assert not {"script", "link", "iframe", "object"} & set(found.tags), set(found.tags)
+        assert not re.search(r"https?://|url\(|@import", found.source)
+
+
+def test_the_page_of_a_success_tells_the_figures(good_run):
+    found = Page(good_run / "report.html").text
+    verdict = json.loads((good_run / "verdict.json").read_text())
+    for words in ("OK", verdict["job"], "97.22 %", "%.0f" % verdict["samples_per_s"], "mlp on digits", "Y of the groups",
+                  "worker 3", "127.0.0.12:9093", "0.75 – 1", "317 samples, 3 repeated", "batch_size"):
+        assert words in found, words
+    assert "First failure" not in found
+
+
+def test_the_page_of_a_failure_begins_with_its_cause(failed_run):
+    found = Page(failed_run / "report.html").text
+    for words in ("FAILED", "worker 3 on node2: exited with status 1", "Hint:", "killed by signal 15 (SIGTERM)",
+                  "<script>alert('log')</script>"):
+        assert words in found, words
+    assert found.index("First failure") < found.index("Curves")
+
+
+def test_logs_are_escaped_and_lose_their_colours(failed_run, good_run):
+    source = (failed_run / "report.html").read_text()
+    assert "<script" not in source and "&lt;script&gt;alert" in source
+    assert "colours red" in (good_run / "report.html").read_text()
+    assert "\x1b" not in (good_run / "report.html").read_text()
+
+
+def test_every_word_that_others_choose_is_escaped():
+    evil = "<img src=x onerror=alert(1)>"
+    plan = fake_run.make_plan(workers=2, groups=1)
+    plan.update(job=evil, kv=evil)
+    plan["options"]["network"] = evil
+    plan["processes"][-1]["host"] = evil
+    failure = {"role": "worker", "index": 1, "name": "worker-1", "host": evil, "reason": evil, "time": None, "log": [evil]}
+    verdict = {"ok": False, "job": evil, "kv": evil, "accuracy": None, "samples_per_s": None, "seconds": 1.0, "exit_codes": {},
+               "first_failure": failure}
+    data = series.collect(plan, [{"event": "note", "time": 1.0, "role": evil, "index": 0, "host": evil, "text": evil}])
+    source = page.render(data, plan, verdict, {}, {"worker-1": [evil]})
+    assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
+
+
+def size_of(png):
+    return Image.open(io.BytesIO(png)).size
+
+
+def test_the_picture_is_a_png_and_the_same_as_in_the_page(good_run):
+    png = (good_run / "curves.png").read_bytes()
+    assert size_of(png)[0] > 1000
+    assert base64.b64encode(png).decode() in (good_run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("how, rows", [
+    ({"workers": 40, "groups": 4, "servers": 4}, 2), ({"workers": 40, "groups": 40, "servers": 1}, 2),
+    ({"workers": 1, "groups": 1, "kv": "local", "servers": 0}, 2), ({"workers": 3, "groups": 1, "kv": "dist_sync"}, 2)],
+    ids=["40 workers", "40 groups", "one worker", "one group"])
+def test_pictures_of_all_sizes(how, rows, cache_dir, monkeypatch):
+    monkeypatch.setattr(curves, "THEMES", {"light": curves.THEMES["light"]})
+    plan = fake_run.make_plan(**how)
+    events = [event for index in range(plan["workers"]) for event in fake_run.worker_events(plan, index, epochs=2, batches=4)]
+    if plan["kv"] == "dist_gsync":
+        events += fake_run.server_events(plan, 0)
+    pictures = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
+    width, height = size_of(pictures["light"])
+    assert width > 1000 and height > 300 * rows, (width, height)
+
+
+@pytest.mark.parametrize("kinds, panels", [(("batch",), 2), (("epoch",), 1), (("gsync",), 1), (("start",), 0)])
+def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypatch):
+    monkeypatch.setattr(curves, "THEMES", {"light": curves.THEMES["light"]})
+    plan = fake_run.make_plan(workers=2)
+    events = [event for event in fake_run.worker_events(plan, 0, epochs=2, batches=4) + list(fake_run.server_events(plan, 0))
+              if event["event"] in kinds]
+    layouts = []
+    monkeypatch.setattr(curves, "LAYOUTS", Recorder(curves.LAYOUTS, layouts))
+    pictures = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
+    assert layouts == ([panels] if panels else [])
+    assert bool(pictures) == bool(panels)
+
+
+class Recorder(dict):
+    """A dict that notes which keys are asked for."""
+
+    def __init__(self, content, asked):
+        super().__init__(content)
+        self.asked = asked
+
+    def __getitem__(self, key):
+        self.asked.append(key)
+        return super().__getitem__(key)
+
+
+def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
+    plan = fake_run.make_plan(script="/home/me/train.py")
+    (tmp_path / "curves.png").write_bytes(b"of an earlier attempt")
+    verdict = report.assemble(str(tmp_path), {}, plan)
+    assert not verdict["ok"] and set(verdict["nodes"].values()) == {"missing"}
+    assert verdict["first_failure"]["host"] == "node1"
+    assert not (tmp_path / "curves.png").exists()
+    assert "There is nothing to draw" in Page(tmp_path / "report.html").text
+
+
+def test_a_lost_node_does_not_cost_the_logs_of_the_others(tmp_path, cache_dir):
+    plan = fake_run.make_plan()
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
+    del archives["node2"]
+    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
+    assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
+    assert "nothing was collected from node2" in verdict["first_failure"]["reason"]
+    assert "worker-0 is ready" in Page(tmp_path / "run" / "report.html").text
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="has no plan.json: give the folder of a run"):
+        report.write(str(tmp_path))
+
+
+def test_the_command_makes_the_report_again_and_leaves_the_home_alone(good_run, tmp_path):
+    before = (good_run / "report.html").read_text()
+    (good_run / "report.html").unlink()
+    environment = dict(os.environ, HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "c"), XDG_CONFIG_HOME=str(tmp_path / "d"))
+    environment.pop("MPLCONFIGDIR", None)
+    command = [sys.executable, "-m", "mxcluster.report"]
+    done = subprocess.run(command + [str(good_run)], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    assert str(good_run / "report.html") in done.stdout
+    assert (good_run / "report.html").read_text() == before
+    assert list(tmp_path.iterdir()) == []
+    refused = subprocess.run(command + [str(tmp_path)], env=environment, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1 and refused.stderr.startswith("error: %s has no plan.json" % tmp_path), refused
