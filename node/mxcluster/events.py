@@ -32,7 +32,7 @@ class EventLog:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append the event `kind` with its fields; "time" is now (unix seconds). Raises OSError when it cannot be written."""
+        """Append the event `kind` with its fields; "time" is now in unix seconds. Raises OSError if that fails."""
         if self._fd is None:
             return
         event = {"event": kind, "time": round(time.time(), 3)}
@@ -56,7 +56,7 @@ class EventLog:
 
 
 def from_env() -> EventLog:
-    """The event log of this process, from MXCLUSTER_JOB_DIR, _ROLE, _INDEX and _HOST; one that does nothing outside a job."""
+    """The event log of this process, from MXCLUSTER_JOB_DIR, _ROLE, _INDEX and _HOST; outside a job it does nothing."""
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if not folder:
         return EventLog(None)
@@ -110,7 +110,8 @@ def plain(value: Any, not_finite=None) -> Any:
         return [plain(item, not_finite) for item in value]
     if hasattr(value, "tolist"):  # scalars that numpy does not register as numbers (bool_), and arrays
         return plain(value.tolist(), not_finite)
-    raise TypeError("an event cannot hold %r (%s): give a number, a text, a list or a dict" % (value, type(value).__name__))
+    raise TypeError("an event cannot hold %r (%s): give a number, a text, a list or a dict"
+                    % (value, type(value).__name__))
 
 
 def _where(fields: Dict[str, Any]) -> str:

@@ -151,6 +151,9 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     if options["model_load_job"] and not options["model_load_epoch"]:
         yield ("model_load_job=%s without model_load_epoch: say which epoch's model to load, 1 or more"
                % options["model_load_job"])
+    if not script and options["model_load_epoch"] >= options["num_epochs"]:
+        yield ("model_load_epoch=%d leaves nothing to train with num_epochs=%d, which counts the epochs before it too: "
+               "raise num_epochs" % (options["model_load_epoch"], options["num_epochs"]))
     for name in sorted(options["environment"]):
         if name in PLANNED_VARIABLES or name.startswith("MXCLUSTER_"):
             yield ("environment: %s=%s is refused: mxcluster sets %s itself; take it out"

@@ -2,7 +2,8 @@
 
 An answer of one node, as `python -m mxcluster.agent wait` gives it:
 
-    {"status": {...status.json...}, "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
+    {"status": {...status.json...},
+     "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
 
 "progress" holds the last event of each kind of each process of the node; kinds that have not come are absent.
 """
@@ -50,7 +51,7 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
     """The parts of the line of a training program; (rank, text), 0 matters most."""
     batches = {name: events["batch"] for name, events in workers.items() if "batch" in events}
     running = {name: batch for name, batch in batches.items() if "end" not in workers[name]}
-    behind = min((running or batches).values(), key=lambda batch: batch.get("done") or 0)
+    behind = min((running or batches).values(), key=lambda batch: (batch.get("done") or 0, batch.get("step") or 0))
     parts = []
     if behind.get("epoch") is not None:
         parts.append((0, "epoch %d/%d" % (behind["epoch"] + 1, max(_epochs(workers), behind["epoch"] + 1))))
@@ -86,7 +87,7 @@ def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
 
 
 def _remaining(workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]) -> Optional[float]:
-    """Seconds until the last of the running workers is done, by its own speed and clock; None when that is not known."""
+    """Seconds until the last of the running workers is done, by its own speed and clock; None if not known."""
     seconds = []
     for name, batch in running.items():
         done, start = batch.get("done"), workers[name].get("start")

@@ -11,22 +11,26 @@ _ENDINGS = {"lease": "ended: the lease ran out, nobody was waiting for the job a
                      "(was train.yml interrupted, or its connection to the node lost?)",
             "stopped": "ended: the job was stopped on request"}
 
+_NO_GPU = ("a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA version, or train "
+           "with -e gpus=''.")
 _HINTS = (
-    ("bind failed", "the process could not listen on its port: another program holds it, or the address is not one of this "
-                    "machine. Choose another port with -e port=, see who has it with 'ss -ltnp', check node_address."),
-    ("Address already in use", "another program holds the port: is a job still running there? Choose another one with "
-                               "-e port=, or see who has it with 'ss -ltnp'."),
-    ("compile with USE_DIST_KVSTORE", "this MXNet was built without the distributed kv-store. Install the official wheel: "
-                                      "run provision.yml on this host again."),
-    ("No module named", "a Python module is missing on the node: install it into the node's environment, and put the "
-                        "modules of your own next to the script."),
-    ("GPU support is disabled", "a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA "
-                                "version, or train with -e gpus=''."),
-    ("GPU is not enabled", "a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA version, "
-                           "or train with -e gpus=''."),
-    ("libcudart", "the CUDA runtime that this MXNet was built for is not found: provision the host with the CUDA version "
-                  "of the wheel."),
-    ("out of memory", "the memory was used up: take a smaller batch_size, or fewer workers on this host."),
+    ("bind failed",
+     "the process could not listen on its port: another program holds it, or the address is not one of this machine. "
+     "Choose another port with -e port=, see who has it with 'ss -ltnp', check node_address."),
+    ("Address already in use",
+     "another program holds the port: is a job still running there? Choose another one with -e port=, or see who has "
+     "it with 'ss -ltnp'."),
+    ("compile with USE_DIST_KVSTORE",
+     "this MXNet was built without the distributed kv-store. Install the official wheel: run provision.yml on this "
+     "host again."),
+    ("No module named",
+     "a Python module is missing on the node: install it into the node's environment."),
+    ("GPU support is disabled", _NO_GPU),
+    ("GPU is not enabled", _NO_GPU),
+    ("libcudart",
+     "the CUDA runtime that this MXNet was built for is not found: provision the host with the wheel's CUDA version."),
+    ("out of memory",
+     "the memory was used up: take a smaller batch_size, or fewer workers on this host."),
 )
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -36,16 +40,17 @@ def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
             problems: Optional[Dict[str, str]] = None) -> Json:
     """The verdict on the job that `plan` describes, as it is written to verdict.json.
 
-    `statuses` is {host: content of its status.json, None when it could not be had}, `problems` {host: why it could not};
-    `events` are those of all nodes. A job is ok when every process of the plan exited with 0 and, if it ran a program of mxcluster, every worker
-    also wrote its `end` event: an exit status alone can lie.
+    `statuses` is {host: content of its status.json, None when it could not be had}, `problems` {host: why not};
+    `events` are those of all nodes. A job is ok when every process of the plan exited with 0 and, if it ran a program
+    of mxcluster, every worker also wrote its `end` event: an exit status alone can lie.
     """
     found = {process["name"]: process for status in statuses.values() if status for process in status["processes"]}
     exit_codes = {process["name"]: found.get(process["name"], {}).get("exit_code") for process in plan["processes"]}
     ends = {event["index"]: event for event in events if event["event"] == "end" and event.get("role") == "worker"}
     failure = first_failure(status for status in statuses.values() if status)
     if failure is None or failure.get("echo"):  # then the lost node is more likely the cause than what followed from it
-        failure = _not_collected(plan, statuses, problems or {}) or failure or _not_finished(plan, statuses, exit_codes, ends)
+        failure = (_not_collected(plan, statuses, problems or {}) or failure
+                   or _not_finished(plan, statuses, exit_codes, ends))
     seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
     samples = sum(end.get("samples") or 0 for end in ends.values())
     return {"ok": failure is None, "job": plan["job"], "kv": plan["kv"],

@@ -1,4 +1,4 @@
-"""Ansible's default screen output, more compact, with one live line for a running job and its verdict at the very end."""
+"""Ansible's default output, more compact, with one live line for a running job and its verdict at the very end."""
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -75,7 +75,8 @@ class CallbackModule(Default):
         self._remember_verdict(result._result)
         if self._about_job(result):
             return
-        if isinstance(result._task, TaskInclude) or self._run_is_verbose(result) or not self.get_option("display_ok_hosts"):
+        if (isinstance(result._task, TaskInclude) or self._run_is_verbose(result)
+                or not self.get_option("display_ok_hosts")):
             self._settle()
             super(CallbackModule, self).v2_runner_on_ok(result)
         else:
@@ -177,7 +178,7 @@ class CallbackModule(Default):
     def _about_job(self, result):
         """Take a result as an answer about the job; False if it is none."""
         answer = result._result
-        if progress is None or not (isinstance(answer.get("status"), dict) and isinstance(answer.get("progress"), dict)):
+        if progress is None or not all(isinstance(answer.get(key), dict) for key in ("status", "progress")):
             return False
         if self._hosts:  # those that had nothing to wait for
             self._settle()

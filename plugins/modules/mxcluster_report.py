@@ -91,7 +91,8 @@ verdict:
       type: dict
       returned: when not in check mode
     first_failure:
-      description: The first cause; C(host), C(role), C(index), C(name), C(reason), C(exit_code), C(time), C(log). Null if ok.
+      description: The first cause, with its C(host), C(role), C(index), C(name), C(reason), C(exit_code), C(time) and
+        the last lines of its C(log); null if the job is ok.
       type: dict
       returned: when not in check mode
     nodes:
@@ -130,12 +131,12 @@ except ImportError:
 def main():
     """Run the module."""
     module = AnsibleModule(
-        argument_spec=dict(
-            run_dir=dict(type="path", required=True),
-            archives=dict(type="dict", default={}),
-            plan=dict(type="dict"),
-            cache_dir=dict(type="path"),
-        ),
+        argument_spec={
+            "run_dir": {"type": "path", "required": True},
+            "archives": {"type": "dict", "default": {}},
+            "plan": {"type": "dict"},
+            "cache_dir": {"type": "path"},
+        },
         supports_check_mode=True,
     )
     run_dir = os.path.abspath(module.params["run_dir"])
@@ -143,8 +144,9 @@ def main():
     if module.check_mode:
         module.exit_json(changed=True, verdict={}, text=[], mxcluster_verdict_text=[], report=page)
     if IMPORT_ERROR:
-        module.fail_json(msg="%s. On the controller: pip install -r requirements.txt, and set ansible_python_interpreter "
-                             "of localhost to ansible_playbook_python" % missing_required_lib("mxcluster"),
+        module.fail_json(msg="%s. On the controller: pip install -r requirements.txt, and set "
+                             "ansible_python_interpreter of localhost to ansible_playbook_python"
+                             % missing_required_lib("mxcluster"),
                          exception=IMPORT_ERROR)
     try:
         found = report.assemble(run_dir, module.params["archives"], module.params["plan"], module.params["cache_dir"])

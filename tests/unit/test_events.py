@@ -22,8 +22,8 @@ def test_an_event_says_who_and_when(tmp_path):
 
 def test_numbers_of_numpy_are_cast(tmp_path):
     log = events.EventLog(str(tmp_path / "e"))
-    log.write("x", a=numpy.float32(0.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.arange(3), e={1: numpy.float64(2)},
-              f=[numpy.int8(1), None, "t", True])
+    log.write("x", a=numpy.float32(0.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.arange(3),
+              e={1: numpy.float64(2)}, f=[numpy.int8(1), None, "t", True])
     event, = lines_of(tmp_path / "e")
     assert [event[name] for name in "abcdef"] == [0.5, 3, True, [0, 1, 2], {"1": 2.0}, [1, None, "t", True]]
     assert event["c"] is True

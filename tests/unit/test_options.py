@@ -143,6 +143,7 @@ def test_staleness(given, value):
     ({"data": "mnist", "data_dir": "/d", "num_examples": "60001"}, ["num_examples=60001", "mnist", "60000"]),
     ({"model_load_epoch": "3"}, ["model_load_epoch=3", "model_load_job"]),
     ({"model_load_job": "job-1"}, ["model_load_job=job-1", "model_load_epoch"]),
+    ({"model_load_epoch": "20", "model_load_job": "job-1"}, ["model_load_epoch=20", "num_epochs=20", "raise"]),
     ({"environment": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
     ({"environment": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
 ])

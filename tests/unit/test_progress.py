@@ -14,8 +14,8 @@ def answer(host, processes, kv="dist_gsync", started=1000.0, failure=None, reaso
 
 def training(step, speed, loss, done, accuracy=None, began=1000.0, now=1010.0, epoch=None, end=None):
     events = {"start": {"epochs": 20, "time": began},
-              "batch": {"epoch": step // 50 if epoch is None else epoch, "step": step, "samples_per_s": speed, "loss": loss,
-                        "done": done, "time": now}}
+              "batch": {"epoch": step // 50 if epoch is None else epoch, "step": step, "samples_per_s": speed,
+                        "loss": loss, "done": done, "time": now}}
     if accuracy is not None:
         events["epoch"] = {"epoch": 0, "accuracy": accuracy}
     if end is not None:
@@ -31,8 +31,8 @@ def two_nodes(**worker_3):
 
 
 def test_the_line_of_a_running_job():
-    assert progress.line(two_nodes()) == ("gsync  epoch 7/20  step 312  1201 samples/s (slowest worker-3 401)  loss 0.31  "
-                                          "accuracy 0.953  ETA 0:22")
+    assert progress.line(two_nodes()) == (
+        "gsync  epoch 7/20  step 312  1201 samples/s (slowest worker-3 401)  loss 0.31  accuracy 0.953  ETA 0:22")
 
 
 @pytest.mark.parametrize("width, expected", [
@@ -77,8 +77,8 @@ def test_when_only_some_have_made_a_step():
 def test_workers_that_have_ended_count_as_done_and_not_for_the_speed():
     answers = two_nodes()
     answers["node1"]["progress"]["worker-0"]["end"] = {"accuracy": 0.961}
-    assert progress.line(answers) == ("gsync  epoch 7/20  step 312  401 samples/s  loss 0.32  accuracy 0.961  1 of 2 workers done  "
-                                      "ETA 0:22")
+    assert progress.line(answers) == (
+        "gsync  epoch 7/20  step 312  401 samples/s  loss 0.32  accuracy 0.961  1 of 2 workers done  ETA 0:22")
 
 
 def test_when_all_have_ended():

@@ -6,9 +6,11 @@ from mxcluster import verdict
 
 PLAN = {"job": "j1", "kv": "dist_gsync", "options": {"script": ""}, "workers": 2, "servers": 1,
         "nodes": {"node1": {}, "node2": {}},
-        "processes": [{"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host} for name, host in (
-            ("scheduler-0", "node1"), ("server-0", "node1"), ("worker-0", "node1"), ("worker-1", "node2"))]}
-ENDS = [{"event": "end", "role": "worker", "index": index, "time": 130.0, "accuracy": accuracy, "samples": 1000, "seconds": seconds}
+        "processes": [{"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host}
+                      for name, host in (("scheduler-0", "node1"), ("server-0", "node1"), ("worker-0", "node1"),
+                                         ("worker-1", "node2"))]}
+ENDS = [{"event": "end", "role": "worker", "index": index, "time": 130.0, "accuracy": accuracy, "samples": 1000,
+         "seconds": seconds}
         for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))]
 
 
@@ -18,14 +20,14 @@ def statuses(**codes):
     for host in PLAN["nodes"]:
         processes = [{"name": process["name"], "exit_code": codes.get(process["name"].replace("-", "_"), 0)}
                      for process in PLAN["processes"] if process["host"] == host]
-        found[host] = {"host": host, "state": "ended", "reason": "done", "started": 100.0, "ended": 130.0, "processes": processes,
-                       "first_failure": None}
+        found[host] = {"host": host, "state": "ended", "reason": "done", "started": 100.0, "ended": 130.0,
+                       "processes": processes, "first_failure": None}
     return found
 
 
 def failure(name, time, code=3, echo=False, reason=None, host="node2", log=()):
-    return {"host": host, "role": name.split("-")[0], "index": int(name[-1]), "name": name, "exit_code": code, "time": time,
-            "reason": reason or "exited with status %d" % code, "log": list(log), "echo": echo}
+    return {"host": host, "role": name.split("-")[0], "index": int(name[-1]), "name": name, "exit_code": code,
+            "time": time, "reason": reason or "exited with status %d" % code, "log": list(log), "echo": echo}
 
 
 def test_a_job_that_went_well():
@@ -76,7 +78,8 @@ def test_a_lost_node_is_more_likely_the_cause_than_an_echo_of_it():
     result = verdict.compute(PLAN, found, [], {"node2": "no route to host"})
     assert result["nodes"] == {"node1": "done", "node2": "missing"}
     assert result["exit_codes"]["worker-1"] is None
-    assert verdict.sentence(result["first_failure"]) == "agent on node2: its status could not be collected: no route to host"
+    assert verdict.sentence(result["first_failure"]) == (
+        "agent on node2: its status could not be collected: no route to host")
 
 
 @pytest.mark.parametrize("reason, words", [("lease", "the lease ran out"), ("stopped", "stopped on request")])
@@ -125,8 +128,7 @@ def test_the_last_lines_of_a_failure():
         "first     worker 1 on node2: exited with status 1",
         "  node2/worker-1 | Traceback (most recent call last):",
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
-        "hint      a Python module is missing on the node: install it into the node's environment, and put the modules of your "
-        "own next to the script.",
+        "hint      a Python module is missing on the node: install it into the node's environment.",
         "logs      runs/j1/nodes",
         "report    runs/j1/report.html"]
 

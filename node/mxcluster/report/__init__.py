@@ -44,7 +44,8 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     """Draw curves.png and write report.html from the other files of `run_dir`; returns the paths written.
 
     Without any event to draw there is no curves.png. `cache_dir` is where matplotlib may keep its list of fonts
-    (default: a temporary folder), so that nothing is written into anybody's home. Raises BadInput if `run_dir` holds no run.
+    (default: a temporary folder), so that nothing is written into anybody's home. Raises BadInput if `run_dir` holds
+    no run.
     """
     from mxcluster.report import curves, page, series
     plan = files.read_plan(run_dir)

@@ -8,7 +8,8 @@ from mxcluster.errors import MxclusterError
 
 def main(argv=None) -> int:
     """Exit status 0 when the report was written, 1 when the folder holds no run."""
-    parser = argparse.ArgumentParser(prog="python -m mxcluster.report", description="Make report.html and curves.png of a run again.")
+    parser = argparse.ArgumentParser(prog="python -m mxcluster.report",
+                                     description="Make report.html and curves.png of a run again.")
     parser.add_argument("run_dir", help="the folder of a run, e.g. runs/20261121-101500-dist_gsync")
     try:
         print("\n".join(report.write(parser.parse_args(argv).run_dir)))

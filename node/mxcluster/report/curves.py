@@ -17,7 +17,8 @@ THEMES = {"light": {"paper": "#ffffff", "ink": "#1f2933", "faint": "#5c6b7a", "g
 COLOURS = ("#4c78d0", "#f08a24", "#3fa55b", "#e0524f", "#9a6fd0", "#22a6b3", "#d96fae", "#a9842c", "#7f8fa3", "#8fbf3f")
 STYLES = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (10, 3)), (0, (6, 2, 1.5, 2, 1.5, 2)))
 LEGEND_WORKERS = 12  # more than that are told apart by a scale of colours
-TITLES = {"loss": "Training loss", "accuracy": "Validation accuracy", "speed": "Samples per second", "y": "Histogram of Y"}
+TITLES = {"loss": "Training loss", "accuracy": "Validation accuracy", "speed": "Samples per second",
+          "y": "Histogram of Y"}
 UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))  # name, seconds, up to
 LAYOUTS = {1: [["0"]], 2: [["0", "1"]], 3: [["0", "1"], ["2", "2"]], 4: [["0", "1"], ["2", "3"]]}
 
@@ -61,11 +62,11 @@ def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any], theme: Di
     """One PNG. No pyplot: a Figure of its own draws with Agg, whatever the backend of the machine is."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": theme["ink"], "axes.labelcolor": theme["faint"],
-             "axes.edgecolor": theme["grid"], "axes.facecolor": theme["paper"], "figure.facecolor": theme["paper"],
-             "xtick.color": theme["faint"], "ytick.color": theme["faint"], "grid.color": theme["grid"],
-             "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11, "axes.titleweight": "bold",
-             "axes.titlelocation": "left", "axes.grid": True, "axes.axisbelow": True, "legend.frameon": False}
+    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": theme["ink"],
+             "axes.labelcolor": theme["faint"], "axes.edgecolor": theme["grid"], "axes.facecolor": theme["paper"],
+             "figure.facecolor": theme["paper"], "xtick.color": theme["faint"], "ytick.color": theme["faint"],
+             "grid.color": theme["grid"], "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
+             "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.grid": True, "axes.axisbelow": True, "legend.frameon": False}
     with rc_context(style):
         layout = LAYOUTS[len(panels)]
         figure = Figure(figsize=(6.2 * max(2, len(layout[0])), 3.5 * len(layout) + 0.5), dpi=110, layout="constrained")
@@ -141,8 +142,8 @@ def _histogram(axis: Any, name: str, data: Json, plan: Json, theme: Dict[str, st
                      color=_group_colour(plan, group, looks))
         else:
             ys = range(1, highest + 1)
-            axis.plot(list(ys), [counts.get(y, 0.0) for y in ys], label=text if len(groups) <= 10 else None, linewidth=1.4,
-                      color=_group_colour(plan, group, looks))
+            axis.plot(list(ys), [counts.get(y, 0.0) for y in ys], linewidth=1.4,
+                      label=text if len(groups) <= 10 else None, color=_group_colour(plan, group, looks))
     from matplotlib.ticker import MaxNLocator
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_title(TITLES[name])
@@ -172,12 +173,14 @@ def _mark_failure(axis: Any, data: Json, verdict: Json, theme: Dict[str, str], n
                           xycoords=("data", "axes fraction"), color=theme["bad"], fontsize=9)
 
 
-def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, theme: Dict[str, str], looks: Dict[int, Json]) -> None:
+def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, theme: Dict[str, str],
+            looks: Dict[int, Json]) -> None:
     """Every worker by name, or, when they are many, a scale of colours and the groups' line styles."""
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, BoundaryNorm
+    from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.lines import Line2D
-    drawn = [index for index in sorted(looks) if any(data["workers"][index][name] for name in ("loss", "accuracy", "speed"))]
+    drawn = [index for index in sorted(looks)
+             if any(data["workers"][index][name] for name in ("loss", "accuracy", "speed"))]
     if not drawn:
         return
     if len(looks) <= LEGEND_WORKERS:
@@ -196,4 +199,5 @@ def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, theme: Di
                           label="group %s (%d workers)" % (group_label(plan, group), len(members)))
                    for group, members in enumerate(plan["groups"])] if styled else []
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)), handlelength=3.2, fontsize=9)
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)), handlelength=3.2,
+                      fontsize=9)

@@ -55,7 +55,7 @@ def read_json(path: str) -> Optional[Any]:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise BadInput("%s is not valid JSON: %s" % (path, error))
+        raise BadInput("%s is not valid JSON: %s" % (path, error)) from error
 
 
 def write_json(path: str, content: Any) -> None:

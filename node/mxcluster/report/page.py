@@ -15,9 +15,10 @@ TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 
 
 def render(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], logs: Dict[str, List[str]]) -> str:
-    """The page. `data` is what series.collect() gave, `pictures` what curves.draw() gave, `logs` {process: last lines}."""
+    """The page: `data` is of series.collect(), `pictures` of curves.draw(), `logs` {process name: last lines}."""
     import jinja2
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+                                     lstrip_blocks=True)
     with open(TEMPLATE, encoding="utf-8") as stream:
         template = environment.from_string(stream.read())
     return template.render(**context(data, plan, verdict, pictures, logs)) + "\n"
@@ -31,7 +32,8 @@ def context(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], l
         "verdict": verdict, "what": _what(plan["options"]), "when": _date(data["begin"]), "tiles": tiles(plan, verdict),
         "failure": failure and {"sentence": sentence(failure), "log": [printable(entry) for entry in failure["log"]],
                                 "hints": hints(failure)},
-        "pictures": {name: "data:image/png;base64," + base64.b64encode(png).decode("ascii") for name, png in pictures.items()},
+        "pictures": {name: "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+                     for name, png in pictures.items()},
         "grouped": several_groups(plan), "processes": rows,
         "columns": {name for name in ("gpus", "samples", "speed", "waited") if any(row[name] for row in rows)},
         "y": y_table(data, plan), "notes": [_note(event, data["begin"]) for event in data["notes"]],
@@ -44,13 +46,15 @@ def context(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], l
 def tiles(plan: Json, verdict: Json) -> List[Json]:
     """The figures of the headline: name, value, what it is."""
     accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
+    counts = (len(plan.get("groups") or []), "group"), (plan["servers"], "server"), (len(plan["nodes"]), "node")
     found = [{"name": "Accuracy", "value": "%.2f %%" % (100 * accuracy), "hint": "held-out samples, worker-0"}
              if accuracy is not None else None,
-             {"name": "Time", "value": clock(verdict["seconds"]), "hint": "training" if verdict["ok"] else "until it ended"},
-             {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"} if speed is not None else None,
+             {"name": "Time", "value": clock(verdict["seconds"]),
+              "hint": "training" if verdict["ok"] else "until it ended"},
+             {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"}
+             if speed is not None else None,
              {"name": "Workers", "value": str(plan["workers"]),
-              "hint": ", ".join(_several(number, word) for number, word in (
-                  (len(plan.get("groups") or []), "group"), (plan["servers"], "server"), (len(plan["nodes"]), "node")) if number)}]
+              "hint": ", ".join(_several(number, word) for number, word in counts if number)}]
     return [tile for tile in found if tile]
 
 
@@ -58,7 +62,8 @@ def y_table(data: Json, plan: Json) -> List[Json]:
     """A line of the table of Y for every group; bars are [(Y, count, percent)]."""
     return [{"group": group_label(plan, group), "members": ranges(plan["groups"][group]),
              "updates": histogram["updates"], "mean": "%.2f" % histogram["mean"],
-             "bars": [(y, count, round(100.0 * count / histogram["updates"], 1)) for y, count in histogram["counts"].items()],
+             "bars": [(y, count, round(100.0 * count / histogram["updates"], 1))
+                      for y, count in histogram["counts"].items()],
              "most": max(histogram["counts"].values())}
             for group, histogram in sorted(data["y"].items())]
 
@@ -78,9 +83,9 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
     """A line of the table of processes; what does not apply is empty."""
     code = verdict["exit_codes"].get(process["name"])
     failure = verdict["first_failure"]
-    row = {"role": process["role"], "index": process["index"], "host": process["host"], "address": process.get("address") or "",
-           "port": process.get("port") or "", "gpus": ", ".join(map(str, process.get("gpus") or [])),
-           "group": "", "share": "", "samples": "", "speed": "", "waited": "", "in_share": "",
+    row = {"role": process["role"], "index": process["index"], "host": process["host"],
+           "address": process.get("address") or "", "port": process.get("port") or "",
+           "gpus": ", ".join(map(str, process.get("gpus") or [])), "group": "", "share": "", "samples": "", "speed": "", "waited": "", "in_share": "",
            "exit": "not known" if code is None else "0" if code == 0 else describe(code), "good": code == 0,
            "first": bool(failure) and failure["name"] == process["name"]}
     if process["role"] != "worker":
@@ -119,5 +124,6 @@ def _date(seconds: Any) -> str:
 
 
 def _note(event: Json, begin: float) -> Json:
-    who = "%s %s on %s" % (event.get("role") or "process", "" if event.get("index") is None else event["index"], event.get("host"))
+    index = "" if event.get("index") is None else event["index"]
+    who = "%s %s on %s" % (event.get("role") or "process", index, event.get("host"))
     return {"when": clock(event["time"] - begin), "who": who, "text": printable(str(event.get("text", "")))}

@@ -11,7 +11,8 @@ def collect(plan: Json, events: List[Json]) -> Json:
     """Everything that the report shows of the events:
 
     {"begin": unix seconds of the first event or None,
-     "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)], "start"|"end"|"kv": last event or {}}},
+     "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
+                         "start"|"end"|"kv": last event or {}}},
      "y": {group: {"updates": how many, "counts": {Y: how many}, "mean": mean Y}}, "notes": [note events]}
 
     Losses and speeds are smoothed and thinned to some hundred points.

@@ -7,6 +7,7 @@ import time
 
 import mxcluster
 from mxcluster import processes
+from mxcluster.agent.__main__ import run
 from mxcluster.agent.folder import JobFolder
 
 PACKAGE = os.path.dirname(os.path.dirname(mxcluster.__file__))
@@ -56,10 +57,9 @@ class Job:
         return processes.Identity(**status["agent"])
 
     def ask(self, *argv):
-        """The answer to an agent command, which must succeed."""
-        code, answer = command_line(argv[0], "--job-dir", self.path, *argv[1:])
-        assert code == 0, answer
-        return answer
+        """The answer to an agent command that must succeed, given without a process of its own (which takes longer)."""
+        assert argv[0] != "start", "an agent must not be forked from the tests' process"
+        return run([argv[0], "--job-dir", self.path] + list(argv[1:]))
 
     def end(self, seconds=8):
         """Wait for the end of the job and return the last status."""

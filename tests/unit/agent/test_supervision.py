@@ -9,6 +9,7 @@ import pytest
 from mxcluster import exitcodes, processes
 from mxcluster.agent import supervisor
 from mxcluster.agent.folder import JobFolder
+from tests.unit.agent.jobs import command_line
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 
@@ -193,14 +194,14 @@ def test_a_full_disk_does_not_end_the_supervision(tmp_path, monkeypatch, capsys)
 
 
 def test_an_agent_that_runs_into_an_error_ends_its_processes(job):
-    job.start("sleep 20", [sys.executable, 5])  # an argument that no process can have
-    status = job.end()
-    assert status["reason"] == "failed"
+    job.plan("sleep 20", [sys.executable, 5])  # an argument that no process can have
+    code, answer = command_line("start", "--job-dir", job.path)
+    assert code == 1 and "Traceback" in answer["error"], answer
+    status = job.folder.status()
+    assert (status["state"], status["reason"]) == ("ended", "failed")
     assert (status["first_failure"]["role"], status["first_failure"]["name"]) == ("agent", "agent")
     assert status["first_failure"]["reason"].startswith("the agent failed: "), status
-    assert any("Traceback" in line for line in status["first_failure"]["log"])
     assert ends(status) == [(-15, "agent"), (None, "agent")]
-    job.nothing_left()
 
 
 def test_it_is_cheap(job):

@@ -25,5 +25,6 @@ def failed_run(tmp_path_factory, cache_dir):
 
 def _run(folder, plan, cache_dir, **how):
     run_dir = folder / plan["job"]
-    report.assemble(str(run_dir), fake_run.make_archives(str(folder / "nodes"), plan, epochs=6, batches=10, **how), plan, cache_dir)
+    archives = fake_run.make_archives(str(folder / "nodes"), plan, epochs=6, batches=10, **how)
+    report.assemble(str(run_dir), archives, plan, cache_dir)
     return run_dir

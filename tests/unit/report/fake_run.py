@@ -28,7 +28,8 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
         if role == "worker":
             process.update(group=group_of[index], share=[index / workers, (index + 1) / workers])
         processes.append(process)
-    return {"schema": 1, "job": "20261121-101500-%s" % kv, "kv": kv, "lease": 60.0, "workers": workers, "servers": servers,
+    return {"schema": 1, "job": "20261121-101500-%s" % kv, "kv": kv, "lease": 60.0,
+            "workers": workers, "servers": servers,
             "root": {"address": "127.0.0.11", "port": 9091}, "groups": members,
             "group_labels": [chr(ord("a") + number) for number in range(groups)],
             "shares": [[i / workers, (i + 1) / workers] for i in range(workers)], "staleness": None, "files": {},
@@ -52,7 +53,8 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
     def event(kind, **fields):
         return dict({"event": kind, "time": round(moment, 3)}, **dict(who, **fields))
 
-    events = [event("start", epochs=epochs, batches=batches, batch_size=32, samples_in_share=batches * 32 - 3, repeated=3)]
+    events = [event("start", epochs=epochs, batches=batches, batch_size=32, samples_in_share=batches * 32 - 3,
+                    repeated=3)]
     waited = 0.0
     for step in range(1, epochs * batches + 1):
         seconds = pace * (0.85 + 0.3 * dice.random())
@@ -60,13 +62,15 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
         moment += seconds
         done = step / (epochs * batches)
         loss = 2.3 * math.exp(-5 * done) + 0.04 + 0.25 * math.exp(-3 * done) * dice.random()
-        events.append(event("batch", epoch=(step - 1) // batches, batch=(step - 1) % batches, step=step, samples=step * 32,
-                            loss=loss, train_accuracy=1 - loss / 3, samples_per_s=32 / seconds, done=done))
+        epoch, batch = divmod(step - 1, batches)
+        events.append(event("batch", epoch=epoch, batch=batch, step=step, samples=step * 32, loss=loss,
+                            train_accuracy=1 - loss / 3, samples_per_s=32 / seconds, done=done))
         if step % batches == 0:
             accuracy = 0.975 - 0.8 * math.exp(-7 * done) + 0.006 * dice.random()
-            events.append(event("epoch", epoch=step // batches - 1, accuracy=accuracy, samples=step * 32, seconds=batches * pace))
+            events.append(event("epoch", epoch=epoch, accuracy=accuracy, samples=step * 32, seconds=batches * pace))
     seconds = moment - BEGIN - 1.5
-    events.append(event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited, polling_s=0.1, polls=9000))
+    events.append(event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited, polling_s=0.1,
+                        polls=9000))
     events.append(event("end", accuracy=0.9722, samples=epochs * batches * 32, seconds=seconds,
                         samples_per_s=epochs * batches * 32 / seconds))
     return [e for e in events if until is None or e["time"] < BEGIN + until]
@@ -94,7 +98,7 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
         os.makedirs(os.path.join(job, "checkpoints"), exist_ok=True)
         events, states, first = [], [], None
         for process in (p for p in plan["processes"] if p["host"] == host):
-            code, log = 0, ["[10:15:01] src/kvstore: %s is ready" % process["name"], "colours \x1b[31mred\x1b[0m", "done"]
+            code, log = 0, ["[10:15:01] %s is ready" % process["name"], "colours \x1b[31mred\x1b[0m", "done"]
             if process["role"] == "worker":
                 events += worker_events(plan, process["index"], epochs, batches, until)
             elif process["role"] == "server" and plan["kv"] == "dist_gsync" and failed is None:
@@ -102,7 +106,8 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
             if failed and failed[0] == process["name"]:
                 code, log = failed[1], failed[2]
                 first = {"host": host, "role": process["role"], "index": process["index"], "name": process["name"],
-                         "reason": exitcodes.describe(code), "exit_code": code, "time": BEGIN + until, "log": log[-20:], "echo": False}
+                         "reason": exitcodes.describe(code), "exit_code": code, "time": BEGIN + until,
+                         "log": log[-20:], "echo": False}
             elif failed:
                 code = -15
             states.append({"name": process["name"], "role": process["role"], "index": process["index"], "pid": 1000,

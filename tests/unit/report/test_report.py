@@ -65,8 +65,9 @@ def test_the_page_needs_no_network(good_run, failed_run):
 def test_the_page_of_a_success_tells_the_figures(good_run):
     found = Page(good_run / "report.html").text
     verdict = json.loads((good_run / "verdict.json").read_text())
-    for words in ("OK", verdict["job"], "97.22 %", "%.0f" % verdict["samples_per_s"], "mlp on digits", "Y of the groups",
-                  "worker 3", "127.0.0.12:9093", "0.75 – 1", "317 samples, 3 repeated", "batch_size"):
+    for words in ("OK", verdict["job"], "97.22 %", "%.0f" % verdict["samples_per_s"], "mlp on digits",
+                  "Y of the groups", "worker 3", "127.0.0.12:9093", "0.75 – 1", "317 samples, 3 repeated",
+                  "batch_size"):
         assert words in found, words
     assert "First failure" not in found
 
@@ -92,9 +93,10 @@ def test_every_word_that_others_choose_is_escaped():
     plan.update(job=evil, kv=evil)
     plan["options"]["network"] = evil
     plan["processes"][-1]["host"] = evil
-    failure = {"role": "worker", "index": 1, "name": "worker-1", "host": evil, "reason": evil, "time": None, "log": [evil]}
-    verdict = {"ok": False, "job": evil, "kv": evil, "accuracy": None, "samples_per_s": None, "seconds": 1.0, "exit_codes": {},
-               "first_failure": failure}
+    failure = {"role": "worker", "index": 1, "name": "worker-1", "host": evil, "reason": evil,
+               "time": None, "log": [evil]}
+    verdict = {"ok": False, "job": evil, "kv": evil, "accuracy": None, "samples_per_s": None, "seconds": 1.0,
+               "exit_codes": {}, "first_failure": failure}
     data = series.collect(plan, [{"event": "note", "time": 1.0, "role": evil, "index": 0, "host": evil, "text": evil}])
     source = page.render(data, plan, verdict, {}, {"worker-1": [evil]})
     assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
@@ -117,7 +119,8 @@ def test_the_picture_is_a_png_and_the_same_as_in_the_page(good_run):
 def test_pictures_of_all_sizes(how, rows, cache_dir, monkeypatch):
     monkeypatch.setattr(curves, "THEMES", {"light": curves.THEMES["light"]})
     plan = fake_run.make_plan(**how)
-    events = [event for index in range(plan["workers"]) for event in fake_run.worker_events(plan, index, epochs=2, batches=4)]
+    events = [event for index in range(plan["workers"])
+              for event in fake_run.worker_events(plan, index, epochs=2, batches=4)]
     if plan["kv"] == "dist_gsync":
         events += fake_run.server_events(plan, 0)
     pictures = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
@@ -129,8 +132,8 @@ def test_pictures_of_all_sizes(how, rows, cache_dir, monkeypatch):
 def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypatch):
     monkeypatch.setattr(curves, "THEMES", {"light": curves.THEMES["light"]})
     plan = fake_run.make_plan(workers=2)
-    events = [event for event in fake_run.worker_events(plan, 0, epochs=2, batches=4) + list(fake_run.server_events(plan, 0))
-              if event["event"] in kinds]
+    events = fake_run.worker_events(plan, 0, epochs=2, batches=4) + list(fake_run.server_events(plan, 0))
+    events = [event for event in events if event["event"] in kinds]
     layouts = []
     monkeypatch.setattr(curves, "LAYOUTS", Recorder(curves.LAYOUTS, layouts))
     pictures = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
@@ -178,7 +181,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 def test_the_command_makes_the_report_again_and_leaves_the_home_alone(good_run, tmp_path):
     before = (good_run / "report.html").read_text()
     (good_run / "report.html").unlink()
-    environment = dict(os.environ, HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "c"), XDG_CONFIG_HOME=str(tmp_path / "d"))
+    environment = dict(os.environ, HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "c"),
+                       XDG_CONFIG_HOME=str(tmp_path / "d"))
     environment.pop("MPLCONFIGDIR", None)
     command = [sys.executable, "-m", "mxcluster.report"]
     done = subprocess.run(command + [str(good_run)], env=environment, capture_output=True, text=True, timeout=60)

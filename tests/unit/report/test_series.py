@@ -55,7 +55,8 @@ def test_y_is_the_last_word_of_every_server_summed_over_servers():
     assert series.y_histograms([
         gsync(0, 1.0, 0, {"1": 5}), gsync(1, 1.0, 0, {"1": 1, "10": 1}), gsync(0, 2.0, 0, {"1": 6, "2": 2}),
         gsync(0, 2.0, 1, {"2": 4}), gsync(1, 1.0, 1, {}), gsync(0, 2.0, 2, {}),
-    ]) == {0: {"updates": 10, "counts": {1: 7, 2: 2, 10: 1}, "mean": 2.1}, 1: {"updates": 4, "counts": {2: 4}, "mean": 2.0}}
+    ]) == {0: {"updates": 10, "counts": {1: 7, 2: 2, 10: 1}, "mean": 2.1},
+           1: {"updates": 4, "counts": {2: 4}, "mean": 2.0}}
 
 
 def test_labels_name_the_group_only_where_there_are_several():

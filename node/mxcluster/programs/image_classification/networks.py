@@ -103,7 +103,7 @@ def _global_average(data, classes, name="fc"):
 
 
 def _resnet20(data, classes):
-    """The residual network of 20 layers for CIFAR-10, shortcuts without parameters (He et al., CVPR 2016, section 4.2)."""
+    """The 20-layer residual network for CIFAR-10 (He et al., CVPR 2016, section 4.2); shortcuts have no parameters."""
     net = _convolution(data, 16, "stem")
     for stage, filters in enumerate((16, 32, 64), 1):
         for block in (1, 2, 3):

@@ -107,7 +107,8 @@ class Training:
         accuracy = self._accuracy()
         speed = self._samples() / seconds
         self.log.write("end", accuracy=accuracy, samples=self._samples(), seconds=seconds, samples_per_s=speed)
-        say("end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s" % (accuracy, self._samples(), seconds, speed))
+        say("end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
+            % (accuracy, self._samples(), seconds, speed))
 
     def _train(self, epoch):
         """One epoch; returns its seconds."""
@@ -134,7 +135,7 @@ class Training:
         return time.time() - began
 
     def _tell(self, epoch, number, labels, speed):
-        """The `batch` event; loss and accuracy are those of this batch alone, so that telling costs no training time."""
+        """The `batch` event; loss and accuracy are those of this batch alone, so that telling costs little time."""
         chances = self.module.get_outputs()[0].asnumpy()
         loss = float(-np.log(np.maximum(chances[np.arange(len(labels)), labels.astype(int)], 1e-12)).mean())
         accuracy = float((chances.argmax(axis=1) == labels).mean())
@@ -145,9 +146,10 @@ class Training:
 
     def _accuracy(self):
         """The part of the validation samples that the module's present weights get right."""
-        samples, size = len(self.validation), self.args.batch_size
-        order, right = batches.in_file_order(samples, size), 0
-        for number, (images, labels) in enumerate(batches.ahead(lambda row: self.validation.read(row, self.side), order, READERS)):
+        samples, size, right = len(self.validation), self.args.batch_size, 0
+        rows = batches.ahead(lambda row: self.validation.read(row, self.side),
+                             batches.in_file_order(samples, size), READERS)
+        for number, (images, labels) in enumerate(rows):
             self.module.forward(mx.io.DataBatch([mx.nd.array(images)], None), is_train=False)
             fresh = min(size, samples - number * size)      # the rest fills up the last batch
             right += (self.module.get_outputs()[0].asnumpy().argmax(axis=1) == labels)[:fresh].sum()

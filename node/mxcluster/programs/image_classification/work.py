@@ -1,13 +1,14 @@
 """Pure: which part of the data is a worker's own, how many batches it trains, and when the learning rate drops."""
 import collections
+import math
 import os
 
 from mxcluster import clusterfiles
 from mxcluster.errors import BadInput
 
 Work = collections.namedtuple("Work", "index begin end batches repeated updates")
-Work.__doc__ = """What worker `index` does in an epoch: `batches` batches of the samples begin .. end - 1 (numbers in the
-data set), and `repeated` samples again to fill them. `updates`: what an epoch counts for the lr schedule."""
+Work.__doc__ = """What worker `index` does in an epoch: so many batches of the samples begin .. end - 1 (numbers in the
+data set), `repeated` samples again to fill them. `updates`: what an epoch counts for the lr schedule."""
 
 
 def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
@@ -66,5 +67,6 @@ def lr_drops(updates_per_epoch, every, first_epoch, epochs):
     if every * updates_per_epoch < 1:
         raise BadInput("--lr-factor-epoch %g is less than a single batch: an epoch has %g" % (every, updates_per_epoch))
     times = [number * every for number in range(1, int(epochs / every) + 1)]
-    drops = [int(round((time - first_epoch) * updates_per_epoch)) for time in times]
+    # floor(x + 0.5), since round() takes 1.5 and 2.5 both to 2.
+    drops = [math.floor((time - first_epoch) * updates_per_epoch + 0.5) for time in times]
     return sum(drop < 1 for drop in drops), [drop for drop in drops if drop >= 1]

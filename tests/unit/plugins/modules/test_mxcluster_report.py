@@ -12,15 +12,15 @@ MODULE = Path(__file__).parents[4] / "plugins" / "modules" / "mxcluster_report.p
 def run_module(tmp_path, environment=None, **params):
     """What the module answers, run as Ansible runs it."""
     (tmp_path / "args.json").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": params}))
-    done = subprocess.run([sys.executable, str(MODULE), str(tmp_path / "args.json")], capture_output=True, text=True, timeout=60,
-                          cwd=str(tmp_path), env=dict(os.environ, **(environment or {})))
-    assert done.stdout.startswith("{"), done
+    done = subprocess.run([sys.executable, str(MODULE), str(tmp_path / "args.json")], capture_output=True, text=True,
+                          timeout=60, cwd=str(tmp_path), env=dict(os.environ, **(environment or {})))
+    assert done.stdout.strip().startswith("{"), done
     return dict(json.loads(done.stdout), rc=done.returncode)
 
 
 def test_a_failed_job_is_reported_and_does_not_fail_the_module(tmp_path):
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.6,
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.9,
                                       failed=("server-0", -9, ["out of breath"]))
     run_dir = os.path.join("runs", plan["job"])
     answer = run_module(tmp_path, run_dir=run_dir, plan=plan, archives=archives, cache_dir="cache")
@@ -53,7 +53,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_a_python_without_mxcluster_is_told_what_to_install(tmp_path):
     (tmp_path / "mxcluster.py").write_text("raise ImportError('No module named mxcluster')")
     answer = run_module(tmp_path, {"PYTHONPATH": str(tmp_path)}, run_dir="runs/j", plan=fake_run.make_plan())
-    assert answer["rc"] == 1 and "mxcluster" in answer["msg"] and "pip install -r requirements.txt" in answer["msg"], answer
+    assert answer["rc"] == 1, answer
+    assert "mxcluster" in answer["msg"] and "pip install -r requirements.txt" in answer["msg"], answer
 
 
 def test_a_python_without_matplotlib_is_told_what_to_install(tmp_path):

@@ -86,4 +86,5 @@ def idx(path, dimensions):
             raise ValueError("it starts with %s" % content[:4].hex())
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError) as error:
-        raise BadInput("%s is not an idx file of %d dimensions (%s): fetch it again" % (path, dimensions, error)) from None
+        raise BadInput("%s is not an idx file of %d dimensions (%s): fetch it again"
+                       % (path, dimensions, error)) from None

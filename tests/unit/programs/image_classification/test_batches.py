@@ -1,0 +1,71 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+from mxcluster.programs.image_classification.data import batches
+
+
+def test_every_sample_at_least_once_and_none_of_others():
+    order = batches.order(100, 203, 5, 32, [0, 0, 0])
+    assert order.shape == (5, 32)
+    assert sorted(set(order.ravel())) == list(range(100, 203))
+    # 57 samples come a second time, none a third.
+    assert np.bincount(order.ravel() - 100).max() == 2
+
+
+def test_a_share_smaller_than_a_batch_is_repeated():
+    order = batches.order(5, 8, 2, 8, [0, 0, 0])
+    assert sorted(np.bincount(order.ravel() - 5)) == [5, 5, 6]
+
+
+def test_order_depends_on_seed_epoch_and_worker_only():
+    first = batches.order(0, 100, 4, 25, [1, 2, 3])
+    assert np.array_equal(first, batches.order(0, 100, 4, 25, [1, 2, 3]))
+    for other in ([0, 2, 3], [1, 0, 3], [1, 2, 0]):
+        assert not np.array_equal(first, batches.order(0, 100, 4, 25, other)), other
+
+
+def test_samples_that_do_not_fit():
+    with pytest.raises(ValueError, match="65 samples do not fit into 2 batches of 32"):
+        batches.order(0, 65, 2, 32, [0])
+
+
+def test_validation_reads_all_once():
+    order = batches.in_file_order(10, 4)
+    assert order.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
+
+
+def test_ahead_keeps_the_order():
+    def read(number):
+        time.sleep(0.01 if number % 3 == 0 else 0)
+        return number * number
+    assert list(batches.ahead(read, range(20), 4)) == [number * number for number in range(20)]
+
+
+def test_ahead_reads_while_the_caller_works_but_not_without_end():
+    begun, lock = [], threading.Lock()
+
+    def read(number):
+        with lock:
+            begun.append(number)
+        return number
+    results = batches.ahead(read, range(100), 2)
+    assert next(results) == 0
+    deadline = time.time() + 5
+    while len(begun) < 4 and time.time() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    assert sorted(begun) == [0, 1, 2, 3], begun
+    results.close()
+
+
+def test_ahead_raises_what_read_raised():
+    def read(number):
+        if number == 3:
+            raise KeyError("sample 3")
+        return number
+    results = batches.ahead(read, range(10), 2)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyError, match="sample 3"):
+        next(results)

@@ -1,0 +1,86 @@
+import pytest
+from mxcluster.errors import BadInput
+from mxcluster.programs.image_classification import work
+
+
+def plan(kv, workers, samples=1437, batch_size=32, allocate=0, **environ):
+    return [work.from_env(dict(environ, MXCLUSTER_INDEX=str(index)), kv, workers, 0, samples, batch_size, allocate)
+            for index in range(workers)]
+
+
+@pytest.fixture
+def shares(tmp_path):
+    (tmp_path / "data_sharding").write_text("0 0.35\n0.35 0.7\n0.7 0.85\n0.85 1\n")
+    return {"allocate": 1, "MXCLUSTER_JOB_DIR": str(tmp_path), "MXCLUSTER_GROUPS": "0,0,1,1"}
+
+
+def test_alone_it_has_everything():
+    assert work.from_env({}, "local", 1, 0, 100, 32, 1) == (0, 0, 100, 4, 28, 4)
+
+
+def test_without_mxcluster_the_rank_counts():
+    assert work.from_env({}, "dist_sync", 2, 1, 100, 10, 0)[:4] == (1, 50, 100, 5)
+
+
+@pytest.mark.parametrize("allocate", [0, 1])
+def test_shares_are_all_samples_once(shares, allocate):
+    parts = plan("dist_gsync", 4, **dict(shares, allocate=allocate))
+    assert [part.index for part in parts] == [0, 1, 2, 3]
+    assert [number for part in parts for number in range(part.begin, part.end)] == list(range(1437)), parts
+
+
+def test_a_group_has_equal_batches(shares):
+    parts = plan("dist_gsync", 4, samples=1430, batch_size=100, **shares)
+    assert [part.end - part.begin for part in parts] == [501, 500, 215, 214], parts
+    assert [part.batches for part in parts] == [6, 6, 3, 3], parts
+    assert [part.repeated for part in parts] == [99, 100, 85, 86], parts
+
+
+def test_workers_that_wait_for_nobody_run_what_they_have(shares):
+    parts = plan("dist_async", 4, samples=1430, batch_size=100, **shares)
+    assert [part.batches for part in parts] == [6, 5, 3, 3], parts
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync", "dist_ssync"])
+def test_all_wait_for_all(shares, kv):
+    assert {part.batches for part in plan(kv, 4, samples=1430, batch_size=100, **shares)} == {6}
+
+
+def test_updates_of_an_epoch_are_the_same_for_all_workers(shares):
+    # Pushes of an epoch: 6 + 6 + 3 + 3 and 6 + 5 + 3 + 3.
+    assert {part.updates for part in plan("dist_gsync", 4, 1430, 100, **shares)} == {18 / 4}
+    assert {part.updates for part in plan("dist_async", 4, 1430, 100, **shares)} == {17}
+
+
+@pytest.mark.parametrize("environ,message", [
+    ({"MXCLUSTER_INDEX": "2"}, "MXCLUSTER_INDEX=2, but the job has 2 workers"),
+    ({"MXCLUSTER_GROUPS": "0,0,1"}, "MXCLUSTER_GROUPS='0,0,1' names the groups of 3 workers, but the job has 2"),
+    ({"MXCLUSTER_JOB_DIR": "/nowhere"}, "/nowhere/data_sharding, .* cannot be read: No such file"),
+])
+def test_what_does_not_fit_is_refused(environ, message):
+    with pytest.raises(BadInput, match=message):
+        work.from_env(dict({"MXCLUSTER_INDEX": "0"}, **environ), "dist_gsync", 2, 0, 100, 10, 1)
+
+
+@pytest.mark.parametrize("updates,every,first,epochs,expected", [
+    (10, 1.0, 0, 4, (0, [10, 20, 30, 40])),
+    (10, 1.0, 2, 4, (2, [10, 20])),        # resumed after two epochs: two drops have been
+    (10, 1.5, 2, 5, (1, [10, 25])),        # at epochs 1.5, 3 and 4.5
+    (2.5, 1.0, 0, 4, (0, [3, 5, 8, 10])),  # rounded, but never twice the same
+    (1, 1.0, 0, 3, (0, [1, 2, 3])),
+    (10, 9.0, 0, 4, (0, [])),
+])
+def test_lr_drops(updates, every, first, epochs, expected):
+    assert work.lr_drops(updates, every, first, epochs) == expected
+
+
+def test_lr_drops_strictly_rise():
+    for updates in (1, 2.5, 7, 11.25):
+        for every in (1 / updates, 1.3 / updates, 1.5):
+            drops = work.lr_drops(updates, every, 0, 30)[1]
+            assert all(a < b for a, b in zip(drops, drops[1:])), (updates, every, drops)
+
+
+def test_lr_cannot_drop_more_often_than_once_per_update():
+    with pytest.raises(BadInput, match="--lr-factor-epoch 0.05 is less than a single batch: an epoch has 12"):
+        work.lr_drops(12, 0.05, 0, 20)
