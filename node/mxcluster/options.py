@@ -17,7 +17,7 @@ PROGRAMS = ("image_classification",)
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 DEFAULT_STALENESS = 3
 
-# What the plan sets for every process; `environment` must leave these alone.
+# What the plan sets for every process; `env` must leave these alone.
 PLANNED_VARIABLES = (
     "DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
     "DMLC_INTERFACE", "PORT", "PS_VERBOSE", "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT", "CUDA_VISIBLE_DEVICES",
@@ -96,9 +96,9 @@ OPTIONS = (
     _path("data_sharding_file"),
     Option("job_id", "", to_text, _is_job_id_or_empty, _JOB_ID),
     _flag("plan_only"),
-    Option("port", 9091, to_int, between(1024, 65000), "a port number from 1024 to 65000"),
+    Option("root_port", 9091, to_int, between(1024, 65000), "a port number from 1024 to 65000"),
     Option("seed", 0, to_int, between(0, 2 ** 31 - 1), "a whole number from 0 to 2147483647"),
-    Option("environment", {}, casts.to_environment, None,
+    Option("env", {}, casts.to_environment, None,
            "a dict of environment variables with strings of one line, such as '{\"OMP_NUM_THREADS\": \"1\"}'"),
     Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
     # Below 2 s a single late heartbeat would end a healthy job.
@@ -154,7 +154,7 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     if not script and options["model_load_epoch"] >= options["num_epochs"]:
         yield ("model_load_epoch=%d leaves nothing to train with num_epochs=%d, which counts the epochs before it too: "
                "raise num_epochs" % (options["model_load_epoch"], options["num_epochs"]))
-    for name in sorted(options["environment"]):
+    for name in sorted(options["env"]):
         if name in PLANNED_VARIABLES or name.startswith("MXCLUSTER_"):
-            yield ("environment: %s=%s is refused: mxcluster sets %s itself; take it out"
-                   % (name, shown(options["environment"][name]), name))
+            yield ("env: %s=%s is refused: mxcluster sets %s itself; take it out"
+                   % (name, shown(options["env"][name]), name))

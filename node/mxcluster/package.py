@@ -1,4 +1,5 @@
-"""This package as one zip file, which is how it gets to the nodes: Python imports from a zip as from a folder.
+"""This package as one zip file, which is how it gets to the nodes: Python imports from a zip as from a folder.  So does a
+user's script with the files beside it, to be unpacked there.
 
 The same source gives the same bytes, and the name holds their digest: a node that has a file of that name has this
 package, and a new package never takes the place of one that a running job still imports from.
@@ -14,14 +15,18 @@ TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o100644 << 16
 
 
-def archive(folder: Optional[str] = None) -> Tuple[str, bytes]:
-    """(file name, content) of the zip with the package in `folder`, by default this one."""
+def archive(folder: Optional[str] = None, inside: bool = False) -> Tuple[str, bytes]:
+    """(file name, content) of the zip with `folder`, by default this package.
+
+    The names in the zip begin with that of the folder, unless only what is `inside` is wanted.
+    """
     folder = os.path.abspath(folder or os.path.dirname(__file__))
+    prefix = "" if inside else os.path.basename(folder) + "/"
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as packed:
         for path in sources(folder):
             with open(os.path.join(folder, path), "rb") as source:
-                member = zipfile.ZipInfo(os.path.basename(folder) + "/" + path, TIMESTAMP)
+                member = zipfile.ZipInfo(prefix + path, TIMESTAMP)
                 member.external_attr = READABLE
                 packed.writestr(member, source.read(), zipfile.ZIP_DEFLATED)
     digest = hashlib.sha256(content.getvalue()).hexdigest()

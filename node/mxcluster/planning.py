@@ -2,6 +2,7 @@
 
 Nothing is written. What is pure is in `plan` and `options`; here are the files.
 """
+import base64
 import glob
 import json
 import os
@@ -9,11 +10,13 @@ import time
 from typing import Any, Dict, List, Optional
 
 from . import options as knobs
+from . import package
 from .datasets import DATASETS
 from .errors import BadInput
 from .plan import for_node, make_plan, table
 
 Json = Dict[str, Any]
+MOST_CODE = 16 << 20  # bytes
 
 
 def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str) -> Json:
@@ -21,7 +24,8 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
 
     given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
     runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
-    "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, None for none.
+    "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;
+    "script" the script's folder as a zip file in base64, "" for none.
     """
     options = knobs.cast(given)
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
@@ -33,12 +37,12 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
                        % (job, os.path.join(runs_dir, job)))
     records = read_records(records_dir)
     files = {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
-    model = _model(options, runs_dir) if options["model_load_epoch"] else None
+    model = _model(options, runs_dir) if options["model_load_epoch"] else ""
     plan = make_plan(options, inventory, records, files, job,
                      job_dirs={host: record["job_dir"] for host, record in records.items()},
                      data_dirs={host: record["data_dir"] for host, record in records.items()},
                      model_file="model.params" if model else None)
-    return {"plan": plan, "table": table(plan), "model": model,
+    return {"plan": plan, "table": table(plan), "model": model, "script": _packed(options["script"]),
             "looks": {host: look(plan, host, records[host]) for host in plan["nodes"]}}
 
 
@@ -78,6 +82,19 @@ def _existing(name: str, path: str, cwd: str) -> str:
         what = "is a folder" if os.path.isdir(found) else "does not exist"
         raise BadInput("%s='%s' %s (%s on the controller): correct the path" % (name, path, what, found))
     return found
+
+
+def _packed(script: str) -> str:
+    """The folder of the script, since scripts import what lies beside them."""
+    if not script:
+        return ""
+    folder = os.path.dirname(script)
+    size = sum(os.path.getsize(os.path.join(folder, name)) for name in package.sources(folder))
+    if size > MOST_CODE:
+        raise BadInput("script='%s': its folder goes to every node and holds %d MB, more than %d: put the script and what it "
+                       "imports into a folder of their own, and data on the nodes (data_dir)"
+                       % (script, size >> 20, MOST_CODE >> 20))
+    return base64.b64encode(package.archive(folder, inside=True)[1]).decode("ascii")
 
 
 def _text(path: str) -> Optional[str]:

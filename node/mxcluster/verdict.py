@@ -16,10 +16,10 @@ _NO_GPU = ("a wheel for CPUs is installed but GPUs were asked for: provision the
 _HINTS = (
     ("bind failed",
      "the process could not listen on its port: another program holds it, or the address is not one of this machine. "
-     "Choose another port with -e port=, see who has it with 'ss -ltnp', check node_address."),
+     "Choose another port with -e root_port=, see who has it with 'ss -ltnp', check node_address."),
     ("Address already in use",
-     "another program holds the port: is a job still running there? Choose another one with -e port=, or see who has "
-     "it with 'ss -ltnp'."),
+     "another program holds the port: is a job still running there? Choose another one with -e root_port=, or see "
+     "who has it with 'ss -ltnp'."),
     ("compile with USE_DIST_KVSTORE",
      "this MXNet was built without the distributed kv-store. Install the official wheel: run provision.yml on this "
      "host again."),

@@ -31,6 +31,9 @@ options:
   job_dir:
     description: The job's folder on the node, holding plan.json. Needed by all commands but V(look) and V(record).
     type: path
+  plan:
+    description: For V(start), this node's part of the plan, which is written into O(job_dir).
+    type: dict
   request:
     description:
       - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(files) and
@@ -68,6 +71,7 @@ EXAMPLES = r"""
     python: /opt/mxcluster/env/bin/python
     command: start
     job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
+    plan: "{{ plan | mxcluster_for_node(inventory_hostname) }}"
 
 - name: Wait until the job has ended
   mxcluster_node:
@@ -87,7 +91,7 @@ problems:
   returned: command is look
   type: list
   elements: str
-  sample: ["port 9091 on 127.0.0.11 is in use by pid 4711 (python): choose another with -e port=..., or stop it"]
+  sample: ["port 9091 on 127.0.0.11 is in use by pid 4711 (python): choose another with -e root_port=..., or stop it"]
 facts:
   description: What was seen of the node; C(interfaces), C(address_of_default_route), C(gpus), C(python_version).
   returned: command is look
@@ -128,7 +132,7 @@ bytes:
   description: The size of the tar file.
   returned: command is collect
   type: int
-skipped:
+left_out:
   description: What lies in O(job_dir) and was not packed.
   returned: command is collect
   type: list
@@ -151,6 +155,8 @@ def argv_for(params):
         return [params["python"], "-m", "mxcluster.node", command,
                 "--request", json.dumps(params["request"], sort_keys=True)]
     argv = [params["python"], "-m", "mxcluster.agent", command, "--job-dir", os.path.abspath(params["job_dir"])]
+    if command == "start" and params["plan"]:
+        argv.append("--plan")
     if command == "wait":
         argv += ["--seconds", str(params["seconds"]), "--renew"]
     elif command == "collect":
@@ -207,6 +213,7 @@ def main():
             "command": {"type": "str", "required": True,
                         "choices": ["look", "record", "start", "wait", "status", "stop", "collect"]},
             "job_dir": {"type": "path"},
+            "plan": {"type": "dict"},
             "request": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 5},
             "output": {"type": "path"},
@@ -222,7 +229,8 @@ def main():
     argv = argv_for(module.params)
     # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.
     # The request may hold dollars and tildes, which are not for expanding.
-    code, out, err = module.run_command(argv, cwd="/", expand_user_and_vars=False)
+    stdin = json.dumps(module.params["plan"]) if "--plan" in argv else None
+    code, out, err = module.run_command(argv, data=stdin, cwd="/", expand_user_and_vars=False)
     answer, error = parse_answer(argv, code, out, err)
     if error:
         module.fail_json(msg=error)

@@ -69,8 +69,12 @@ looks:
   description: What each node must be able to give, by host; the request of C(mxcluster_node) with V(command=look).
   returned: success
   type: dict
+script:
+  description: The folder of the user's script as a zip file in base64, empty for none.
+  returned: success
+  type: str
 model:
-  description: The saved model to start from, null for none.
+  description: The saved model to start from, empty for none.
   returned: success
   type: str
 """
@@ -110,7 +114,7 @@ def main():
     except MxclusterError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),
-                     looks=planned["looks"], model=planned["model"])
+                     looks=planned["looks"], model=planned["model"], script=planned["script"])
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def test_a_port_in_use_names_its_holder():
         port = server.getsockname()[1]
         problem = node.port_problem("127.0.0.11", port)
         assert problem.startswith("port %d on 127.0.0.11 is in use by pid %d (" % (port, os.getpid())), problem
-        assert "-e port=" in problem
+        assert "-e root_port=" in problem
     assert node.port_problem("127.0.0.11", port) is None
 
 

@@ -15,7 +15,7 @@ def test_defaults():
     found = options.cast({})
     assert list(found) == [option.name for option in options.OPTIONS]
     assert found["kv"] == "dist_sync" and found["lr"] == 0.05 and found["gpus"] == "auto"
-    assert found["staleness"] is None and found["script_args"] == [] and found["environment"] == {}
+    assert found["staleness"] is None and found["script_args"] == [] and found["env"] == {}
     assert json.loads(json.dumps(found)) == found
 
 
@@ -28,8 +28,8 @@ def test_every_default_may_be_given_as_a_string():
 
 def test_defaults_belong_to_nobody():
     options.cast({})["script_args"].append("changed")
-    options.cast({})["environment"]["A"] = "changed"
-    assert options.cast({})["script_args"] == [] and options.cast({})["environment"] == {}
+    options.cast({})["env"]["A"] = "changed"
+    assert options.cast({})["script_args"] == [] and options.cast({})["env"] == {}
 
 
 @pytest.mark.parametrize("name, given, value", [
@@ -43,9 +43,9 @@ def test_defaults_belong_to_nobody():
     ("gpus", (0, 1), [0, 1]),
     ("kv", "dist_async", "dist_async"), ("data", "synthetic", "synthetic"), ("data_allocator", "1", 1),
     ("job_id", "2026.my_job-1", "2026.my_job-1"), ("job_id", 20261121, "20261121"), ("dmlc_interface", "ib0", "ib0"),
-    ("batch_size", None, 32), ("network", None, "mlp"), ("seed", "0", 0), ("port", "65000", 65000),
-    ("environment", {"OMP_NUM_THREADS": 1, "A": "b c"}, {"OMP_NUM_THREADS": "1", "A": "b c"}),
-    ("environment", '{"A": "x=\\"1\\""}', {"A": 'x="1"'}), ("environment", "", {}),
+    ("batch_size", None, 32), ("network", None, "mlp"), ("seed", "0", 0), ("root_port", "65000", 65000),
+    ("env", {"OMP_NUM_THREADS": 1, "A": "b c"}, {"OMP_NUM_THREADS": "1", "A": "b c"}),
+    ("env", '{"A": "x=\\"1\\""}', {"A": 'x="1"'}), ("env", "", {}),
     ("hosts_file", "my hosts", "my hosts"), ("ps_verbose", "2", 2),
 ])
 def test_casting(name, given, value):
@@ -66,17 +66,17 @@ def test_casting(name, given, value):
     ("savemodel", "maybe", "true or false"), ("savemodel", 2, "true or false"), ("plan_only", "", "true or false"),
     ("gpus", "all", "auto"), ("gpus", "0-3", "auto"), ("gpus", "0,0", "auto"), ("gpus", "-1", "auto"),
     ("gpus", True, "auto"), ("gpus", "[0", "auto"), ("gpus", {"a": 1}, "auto"),
-    ("data_allocator", "2", "0 (equal shares)"), ("ps_verbose", "3", "0, 1 or 2"), ("port", "80", "1024"),
-    ("port", "65001", "65000"), ("job_id", "a/b", "letters"), ("job_id", "..", "letters"), ("job_id", "-x", "letters"),
+    ("data_allocator", "2", "0 (equal shares)"), ("ps_verbose", "3", "0, 1 or 2"), ("root_port", "80", "1024"),
+    ("root_port", "65001", "65000"), ("job_id", "a/b", "letters"), ("job_id", "..", "letters"), ("job_id", "-x", "letters"),
     ("job_id", "a b", "letters"), ("job_id", "x" * 101, "letters"), ("data_dir", "~/data", "begins with '/'"),
     ("network", "", "the name of a network"), ("model_load_job", "../x", "runs/"), ("model_load_epoch", "-1", "afresh"),
     ("staleness", "-1", "at least 0"), ("staleness", "2.5", "at least 0"), ("staleness", "many", "at least 0"),
     ("script_args", "--lr 0.1", "list of strings"), ("script_args", ["--lr", 0.1], "write numbers in quotes"),
     ("script_args", '["--lr", 0.1]', "write numbers in quotes"), ("script_args", {"a": "b"}, "list of strings"),
     ("script_args", ["a\0b"], "list of strings"),
-    ("environment", "A=1", "dict of environment variables"), ("environment", ["A"], "dict"),
-    ("environment", {"A-B": "1"}, "dict"), ("environment", {"A\n": "1"}, "dict"), ("environment", {"A": None}, "dict"),
-    ("environment", {"A": True}, "dict"), ("environment", {"A": "1\n2"}, "one line"), ("environment", {1: "1"}, "dict"),
+    ("env", "A=1", "dict of environment variables"), ("env", ["A"], "dict"),
+    ("env", {"A-B": "1"}, "dict"), ("env", {"A\n": "1"}, "dict"), ("env", {"A": None}, "dict"),
+    ("env", {"A": True}, "dict"), ("env", {"A": "1\n2"}, "one line"), ("env", {1: "1"}, "dict"),
     ("kv", "dist", "dist_gsync"), ("program", "image", "image_classification"), ("data", "cifar", "cifar10"),
     ("kv", ["local"], "one of local"),
 ])
@@ -144,8 +144,8 @@ def test_staleness(given, value):
     ({"model_load_epoch": "3"}, ["model_load_epoch=3", "model_load_job"]),
     ({"model_load_job": "job-1"}, ["model_load_job=job-1", "model_load_epoch"]),
     ({"model_load_epoch": "20", "model_load_job": "job-1"}, ["model_load_epoch=20", "num_epochs=20", "raise"]),
-    ({"environment": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
-    ({"environment": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
+    ({"env": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
+    ({"env": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
 ])
 def test_contradictions(given, words):
     message = refused(**given)
@@ -161,4 +161,4 @@ def test_good_combinations():
     options.cast({"data": "mnist", "data_dir": "/data", "num_examples": "60000"})
     options.cast({"data": "synthetic", "num_examples": "10000000"})
     options.cast({"model_load_epoch": "3", "model_load_job": "job-1"})
-    options.cast({"environment": {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "DMLC_PS_VAN_TYPE": "zmq"}})
+    options.cast({"env": {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "DMLC_PS_VAN_TYPE": "zmq"}})

@@ -134,8 +134,8 @@ def test_the_last_lines_of_a_failure():
 
 
 @pytest.mark.parametrize("message, words", [
-    ("Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "-e port="),
-    ("OSError: [Errno 98] Address already in use", "-e port="),
+    ("Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "-e root_port="),
+    ("OSError: [Errno 98] Address already in use", "-e root_port="),
     ("mxnet.base.MXNetError: compile with USE_DIST_KVSTORE=1 to use dist", "provision.yml"),
     ("ImportError: No module named foo", "module is missing"),
     ("GPU support is disabled. Compile MXNet with USE_CUDA=1 to enable GPU support.", "-e gpus=''"),

@@ -2,6 +2,7 @@
 
 Exit status 0; on an error 1, and the object is {"error": "what is wrong, where, and what to do"}.
 """
+import json
 import sys
 from typing import List
 
@@ -15,18 +16,21 @@ def run(argv: List[str]) -> dict:
     parser = answer.Parser(prog="mxcluster.agent", description="Runs one node's processes of one job.")
     parser.add_argument("command", choices=("start", "wait", "status", "stop", "collect"))
     parser.add_argument("--job-dir", required=True, help="the job's folder on this node; holds plan.json")
+    parser.add_argument("--plan", action="store_true", help="start: read this node's part of the plan from stdin")
     parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
     parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease first")
     parser.add_argument("--output", help="collect: the tar file to write")
     given = parser.parse_args(argv)
     folder = JobFolder(given.job_dir)
+    if given.command == "start":
+        return commands.start(folder, json.load(sys.stdin) if given.plan else None)
     if given.command == "wait":
         return commands.wait(folder, given.seconds, given.renew)
     if given.command == "collect":
         if not given.output:
             parser.error("collect needs --output FILE")
         return commands.collect(folder, given.output)
-    return {"start": commands.start, "status": commands.status, "stop": commands.stop}[given.command](folder)
+    return {"status": commands.status, "stop": commands.stop}[given.command](folder)
 
 
 if __name__ == "__main__":

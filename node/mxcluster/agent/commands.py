@@ -18,8 +18,10 @@ STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
 PACKED = ("plan.json", "status.json", "events.jsonl")
 
 
-def start(folder: JobFolder) -> Json:
-    """Start the agent: {"job", "pid", "status"}."""
+def start(folder: JobFolder, plan: Optional[Json] = None) -> Json:
+    """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
+    if plan is not None and folder.status() is None:
+        folder.prepare(plan)
     daemon.start(folder)
     status = look(folder)
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
@@ -68,10 +70,10 @@ def stop(folder: JobFolder) -> Json:
 
 
 def collect(folder: JobFolder, output: str) -> Json:
-    """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "skipped"}.
+    """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "left_out"}.
 
     Packed are plan.json, status.json, events.jsonl, *.env, *.log and checkpoints/, names relative to the folder and in
-    alphabetical order. `skipped` names everything else that lies in the folder.
+    alphabetical order. `left_out` names everything else that lies in the folder.
     """
     names = _to_pack(folder)
     draft = output + ".part"
@@ -80,8 +82,8 @@ def collect(folder: JobFolder, output: str) -> Json:
             _pack(archive, folder.file(name), name)
     os.replace(draft, output)
     own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock", os.path.basename(output)}
-    skipped = sorted(set(os.listdir(folder.path)) - own)
-    return {"files": len(names), "bytes": os.path.getsize(output), "skipped": skipped}
+    left_out = sorted(set(os.listdir(folder.path)) - own)
+    return {"files": len(names), "bytes": os.path.getsize(output), "left_out": left_out}
 
 
 def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:

@@ -3,6 +3,7 @@ import json
 import os
 import shlex
 import time
+import zipfile
 from typing import Any, Dict, List, Optional
 
 from mxcluster.errors import BadInput
@@ -23,6 +24,18 @@ class JobFolder:
     def file(self, name: str) -> str:
         """The path of a file of the folder."""
         return os.path.join(self.path, name)
+
+    def prepare(self, plan: Json) -> None:
+        """Write what a job needs before it starts: plan.json, the three cluster files, the user's script unpacked."""
+        os.makedirs(self.path, exist_ok=True)
+        if os.path.exists(self.file("script.zip")):
+            with zipfile.ZipFile(self.file("script.zip")) as packed:
+                packed.extractall(self.file("script"))
+        for name, text in sorted(plan["files"].items()):
+            with open(self.file(name), "w", encoding="utf-8") as stream:
+                stream.write(text)
+        with open(self.file("plan.json"), "w", encoding="utf-8") as stream:
+            json.dump(plan, stream, indent=1)
 
     def plan(self) -> Json:
         """This node's slice of the plan, checked as far as the agent needs it."""

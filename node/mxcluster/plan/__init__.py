@@ -68,13 +68,13 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     plan = {"schema": 1, "job": job, "kv": options["kv"], "lease": options["lease"],
             "workers": count, "servers": len(servers),
             "heartbeat": {"interval": processes.HEARTBEAT_INTERVAL, "timeout": options["heartbeat_timeout"]},
-            "root": {"address": nodes[scheduler]["address"], "port": options["port"]} if scheduler else None,
+            "root": {"address": nodes[scheduler]["address"], "port": options["root_port"]} if scheduler else None,
             "groups": grouped, "group_labels": labels, "shares": [list(share) for share in parts],
             "staleness": options["staleness"],
             "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouped, lines),
                       "data_sharding": clusterfiles.render_data_sharding(parts)},
             "options": options, "nodes": nodes,
-            "processes": processes.lay_out(scheduler, servers, workers, nodes, options["port"])}
+            "processes": processes.lay_out(scheduler, servers, workers, nodes, options["root_port"])}
     _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records), data_dirs or {}, model_file)
     batches(plan)  # refuses shares without a sample
     return plan

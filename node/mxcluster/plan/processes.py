@@ -100,5 +100,5 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
                     "PS_VERBOSE": str(options["ps_verbose"]),
                     "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),
                     "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"])})
-    env.update(options["environment"])
+    env.update(options["env"])
     return env

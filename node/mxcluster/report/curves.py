@@ -63,10 +63,11 @@ def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any], theme: Di
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": theme["ink"],
-             "axes.labelcolor": theme["faint"], "axes.edgecolor": theme["grid"], "axes.facecolor": theme["paper"],
-             "figure.facecolor": theme["paper"], "xtick.color": theme["faint"], "ytick.color": theme["faint"],
-             "grid.color": theme["grid"], "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
-             "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.grid": True, "axes.axisbelow": True, "legend.frameon": False}
+             "figure.facecolor": theme["paper"], "axes.facecolor": theme["paper"], "axes.edgecolor": theme["grid"],
+             "axes.labelcolor": theme["faint"], "xtick.color": theme["faint"], "ytick.color": theme["faint"],
+             "axes.grid": True, "grid.color": theme["grid"], "axes.axisbelow": True, "legend.frameon": False,
+             "axes.spines.top": False, "axes.spines.right": False,
+             "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left"}
     with rc_context(style):
         layout = LAYOUTS[len(panels)]
         figure = Figure(figsize=(6.2 * max(2, len(layout[0])), 3.5 * len(layout) + 0.5), dpi=110, layout="constrained")

@@ -85,7 +85,8 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
     failure = verdict["first_failure"]
     row = {"role": process["role"], "index": process["index"], "host": process["host"],
            "address": process.get("address") or "", "port": process.get("port") or "",
-           "gpus": ", ".join(map(str, process.get("gpus") or [])), "group": "", "share": "", "samples": "", "speed": "", "waited": "", "in_share": "",
+           "gpus": ", ".join(map(str, process.get("gpus") or [])),
+           "group": "", "share": "", "in_share": "", "samples": "", "speed": "", "waited": "",
            "exit": "not known" if code is None else "0" if code == 0 else describe(code), "good": code == 0,
            "first": bool(failure) and failure["name"] == process["name"]}
     if process["role"] != "worker":

@@ -143,7 +143,7 @@ def test_collect(job, tmp_path):
     answer = job.ask("collect", "--output", target)
     names = ["agent.log", "checkpoints/a.json", "checkpoints/deep/b.params", "events.jsonl", "plan.json", "status.json",
              "worker-0.env", "worker-0.log"]
-    assert answer == {"files": len(names), "bytes": os.path.getsize(target), "skipped": ["other.txt"]}
+    assert answer == {"files": len(names), "bytes": os.path.getsize(target), "left_out": ["other.txt"]}
     with tarfile.open(target) as archive:
         assert archive.getnames() == names
         assert archive.extractfile("worker-0.log").read() == b"said\n"

@@ -80,7 +80,7 @@ def test_loading_and_saving_a_model(model_file, expected):
 PLAN = {"job": "j1", "kv": "dist_ssync", "workers": 3, "servers": 1, "staleness": 4, "groups": [[0, 2], [1]],
         "root": {"address": "10.0.0.1", "port": 9091}, "heartbeat": {"interval": 1, "timeout": 3},
         "nodes": {"b": {"address": "10.0.0.2", "interface": "ib0", "job_dir": "/jobs/j1"}},
-        "options": {"ps_verbose": 1, "environment": {"OMP_NUM_THREADS": "1"}}}
+        "options": {"ps_verbose": 1, "env": {"OMP_NUM_THREADS": "1"}}}
 PROCESS = {"role": "worker", "index": 1, "host": "b", "address": "10.0.0.2", "port": 9094, "gpus": [1, 3], "group": 1,
            "share": [0.1, 1 / 3]}
 
@@ -109,5 +109,5 @@ def test_environment_of_kv_local():
 
 
 def test_users_cannot_give_what_the_plan_sets():
-    ours = set(processes.environment(PROCESS, PLAN)) - set(PLAN["options"]["environment"])
+    ours = set(processes.environment(PROCESS, PLAN)) - set(PLAN["options"]["env"])
     assert [name for name in ours if name not in PLANNED_VARIABLES and not name.startswith("MXCLUSTER_")] == []

@@ -35,7 +35,7 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
             "shares": [[i / workers, (i + 1) / workers] for i in range(workers)], "staleness": None, "files": {},
             "options": {"kv": kv, "program": "image_classification", "script": script, "script_args": [],
                         "network": "mlp", "data": "digits", "batch_size": 32, "lr": 0.05, "num_epochs": 20,
-                        "environment": {}, "gpus": "auto", "savemodel": False},
+                        "env": {}, "gpus": "auto", "savemodel": False},
             "nodes": {host: {"address": "127.0.0.%d" % (11 + number), "interface": "lo", "job_dir": "/jobs/" + host,
                              "python": "/env/bin/python"} for number, host in enumerate(hosts)},
             "processes": processes}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from mxcluster.errors import BadInput
 from mxcluster.programs.image_classification.data import recordio
+
 from tests import recordio_files
 
 MAGIC = recordio.MAGIC

@@ -30,26 +30,26 @@ def test_shares_are_all_samples_once(shares, allocate):
 
 
 def test_a_group_has_equal_batches(shares):
-    parts = plan("dist_gsync", 4, samples=1430, batch_size=100, **shares)
-    assert [part.end - part.begin for part in parts] == [501, 500, 215, 214], parts
-    assert [part.batches for part in parts] == [6, 6, 3, 3], parts
-    assert [part.repeated for part in parts] == [99, 100, 85, 86], parts
+    parts = plan("dist_gsync", 4, samples=1401, batch_size=70, **shares)
+    assert [part.end - part.begin for part in parts] == [491, 490, 210, 210], parts
+    assert [part.batches for part in parts] == [8, 8, 3, 3], parts
+    assert [part.repeated for part in parts] == [69, 70, 0, 0], parts
 
 
 def test_workers_that_wait_for_nobody_run_what_they_have(shares):
-    parts = plan("dist_async", 4, samples=1430, batch_size=100, **shares)
-    assert [part.batches for part in parts] == [6, 5, 3, 3], parts
+    parts = plan("dist_async", 4, samples=1401, batch_size=70, **shares)
+    assert [part.batches for part in parts] == [8, 7, 3, 3], parts
 
 
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync", "dist_ssync"])
 def test_all_wait_for_all(shares, kv):
-    assert {part.batches for part in plan(kv, 4, samples=1430, batch_size=100, **shares)} == {6}
+    assert {part.batches for part in plan(kv, 4, samples=1401, batch_size=70, **shares)} == {8}
 
 
 def test_updates_of_an_epoch_are_the_same_for_all_workers(shares):
-    # Pushes of an epoch: 6 + 6 + 3 + 3 and 6 + 5 + 3 + 3.
-    assert {part.updates for part in plan("dist_gsync", 4, 1430, 100, **shares)} == {18 / 4}
-    assert {part.updates for part in plan("dist_async", 4, 1430, 100, **shares)} == {17}
+    # Pushes of an epoch: 8 + 8 + 3 + 3 and 8 + 7 + 3 + 3.
+    assert {part.updates for part in plan("dist_gsync", 4, 1401, 70, **shares)} == {22 / 4}
+    assert {part.updates for part in plan("dist_async", 4, 1401, 70, **shares)} == {21}
 
 
 @pytest.mark.parametrize("environ,message", [
