@@ -36,7 +36,7 @@ test: lint ## everything: lint, fast tests, then playbooks and real trainings (2
 	pytest -q --durations=10 tests/playbooks tests/training
 
 soak: venv-dev ## 50 healthy jobs in a row
-	MXCLUSTER_SOAK_JOBS=50 pytest -q -s tests/training/test_soak.py
+	MXCLUSTER_SOAK_JOBS=50 pytest -q -s tests/playbooks/test_4_soak.py
 
 bench: venv-dev ## the figures of the README
 	python -m bench $(ARGS)

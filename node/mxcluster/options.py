@@ -102,7 +102,7 @@ OPTIONS = (
            "a dict of environment variables with strings of one line, such as '{\"OMP_NUM_THREADS\": \"1\"}'"),
     Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
     # Below 2 s a single late heartbeat would end a healthy job.
-    Option("heartbeat_timeout", 3, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
+    Option("heartbeat_timeout", 5, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
 )
 
 

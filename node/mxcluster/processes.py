@@ -102,6 +102,23 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
         chosen |= children
 
 
+def with_variable(name: str, value: str) -> List[Identity]:
+    """The living processes whose environment had name=value when they were started, as far as this user may look.
+
+    Environments are inherited: so a family is found even when all its elders have ended and it has left their session.
+    """
+    wanted = ("%s=%s" % (name, value)).encode()
+    found = []
+    for line in table():
+        try:
+            with open("/proc/%d/environ" % line.pid, "rb") as stream:
+                if wanted in stream.read().split(b"\0") and line.state not in DEAD:
+                    found.append(line.identity)
+        except OSError:  # ended meanwhile, or another user's
+            pass
+    return found
+
+
 def end_groups(roots: Iterable[Identity], grace: float = 2.0, patience: float = 3.0, spare: Iterable[Identity] = (),
                each_pass: Callable[[], None] = lambda: None) -> List[Identity]:
     """End the families of `roots` (see `family`): SIGTERM, after `grace` seconds SIGKILL; those in `spare` are left.

@@ -1,9 +1,29 @@
-import collections, pathlib, pytest
-Environment = collections.namedtuple("Environment", "version python")
-WHERE={"1.2.1":"v36","1.5.1":"v151","1.9.1":"v311"}
+import pathlib
+
+import pytest
+
+from tests.training.environments import VERSIONS, mxnet_environment
+
+
 @pytest.fixture
-def scripts(): return pathlib.Path(__file__).parent/"scripts"
-@pytest.fixture(params=["1.9.1","1.5.1","1.2.1"])
-def every_mxnet(request): return Environment(request.param, "/tmp/w/%s/bin/python"%WHERE[request.param])
+def scripts():
+    """The folder of the users' scripts that the tests train with."""
+    return pathlib.Path(__file__).with_name("scripts")
+
+
+@pytest.fixture(params=list(VERSIONS))
+def every_mxnet(request):
+    """Each MXNet that mxcluster is made for, in turn: its version, and the Python that has it."""
+    return mxnet_environment(request.param)
+
+
 @pytest.fixture
-def mxnet_new(): return Environment("1.9.1", "/tmp/w/v311/bin/python")
+def mxnet_new():
+    """The MXNet that provision.yml installs by default."""
+    return mxnet_environment("1.9.1")
+
+
+@pytest.fixture
+def mxnet_python(every_mxnet):
+    """The path of a Python that has each MXNet."""
+    return str(every_mxnet.python)

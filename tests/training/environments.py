@@ -1,4 +1,42 @@
+"""The MXNet environments that the tests and benchmarks train in, built as provision.yml builds them on a node."""
+
 import collections
+import functools
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+# MXNet and the Python that it is tested under; None is the one that runs the tests.
+VERSIONS = {"1.9.1": None, "1.5.1": "3.11", "1.2.1": "3.6"}
+
 Environment = collections.namedtuple("Environment", "version python")
-WHERE={"1.2.1":"v36","1.5.1":"v151","1.9.1":"v311"}
-def mxnet_environment(version): return Environment(version, "/tmp/w/%s/bin/python"%WHERE[version])
+
+
+@functools.lru_cache(maxsize=None)
+def mxnet_environment(version):
+    """The Environment with this MXNet; built by the role mxnet the first time, in .state/tests."""
+    home = PROJECT / ".state" / "tests" / version
+    result = subprocess.run(
+        [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), "tests/training/environments.yml",
+         "-e", "mxnet_version=" + version, "-e", "mxcluster_home=%s" % home,
+         "-e", "mxnet_python=%s" % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable)],
+        cwd=str(PROJECT), env=dict(os.environ, LC_ALL="C.UTF-8"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert result.returncode == 0, result.stdout.decode(errors="replace")
+    return Environment(version, home / "env" / "bin" / "python")
+
+
+def find_python(version):
+    """The interpreter `python<version>`, from PATH or pyenv; fails with what to do if there is none."""
+    found = []
+    program = shutil.which("python" + version)
+    if program:
+        found.append(program)
+    found += sorted(map(str, pathlib.Path.home().glob(".pyenv/versions/%s.*/bin/python%s" % (version, version))))
+    for candidate in found:  # a pyenv shim may be there without a version behind it
+        if subprocess.run([candidate, "-c", "import venv"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+            return candidate
+    raise AssertionError("these tests need Python %s with venv: install it, for example with `pyenv install %s`"
+                         % (version, version))

@@ -100,6 +100,9 @@ def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
     if known["state"] == "ended":
         return known
     roots = [processes.Identity(part["pid"], part["start_time"]) for part in known["processes"] if part["pid"]]
+    # The plan gives every process this variable; none older than the agent can have it from there.
+    roots += [who for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
+              if who.start_time >= known["agent"]["start_time"] and who.pid != os.getpid()]
     left = processes.end_groups(roots) if tidy else processes.family(roots)
     names = [part["name"] for part in known["processes"]]
     last = without_agent(known, left, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))

@@ -39,8 +39,11 @@ def collect(plan: Json, events: List[Json]) -> Json:
 
 
 def smooth(points: Points, most: int = MOST_POINTS) -> Points:
-    """A trailing mean over 2 % of the points, of which at most `most` are kept: all of the shape in a small picture."""
-    span = max(1, len(points) // 50)
+    """A trailing mean over 2 % of the points, of a short series over up to 5; at most `most` of the points are kept.
+
+    Losses and speeds are of single batches and so noisy; the picture is to show where they go.
+    """
+    span = max(1, min(5, len(points) // 5), len(points) // 50)
     step = max(1, -(-len(points) // most))
     sums = [0.0]
     for _, value in points:

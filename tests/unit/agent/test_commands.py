@@ -93,18 +93,20 @@ def test_stop_where_no_job_ever_was(job, tmp_path):
 
 
 def test_stop_without_an_agent_ends_what_it_left(job):
-    status = job.start("sleep 20 & setsid sh -c 'sleep 20 & echo $!; wait' & sleep 20")
+    """A child, a grandchild, and one that has left their session: its parents die with the agent."""
+    text = "sleep 20 & setsid sh -c 'sleep 20 & echo $!; wait' & sleep 20"
+    status = job.start(text, env={"MXCLUSTER_JOB_DIR": job.path})
     job.until(lambda: job.log("worker-0"))
     job.remember(status)
-    orphan = processes.identity(int(job.log("worker-0")))
+    stray = processes.identity(int(job.log("worker-0")))
     kill_agent(status)
     job.until(lambda: not processes.alive(job.agent(status)))
+    assert processes.alive(stray), "the test needs a stray"
     answer = job.ask("stop")
-    assert answer["ran"] is True and answer["status"]["state"] == "ended"
+    assert answer["ran"] is True
+    assert (answer["status"]["state"], answer["status"]["left"]) == ("ended", [])
     assert answer["status"]["first_failure"]["reason"] == "the agent itself was killed"
-    job.until(lambda: [who for who in job.seen if processes.alive(who)] in ([], [orphan]) or True)
-    left = {who for who in job.seen if processes.alive(who)}
-    assert all(processes.entry(who.pid).session not in [part["pid"] for part in status["processes"]] for who in left)
+    job.nothing_left()
 
 
 def test_stop_does_not_wait_for_an_agent_that_is_held(job, monkeypatch):

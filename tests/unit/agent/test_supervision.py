@@ -135,7 +135,7 @@ def test_a_reserved_code_is_an_echo(job):
 
 
 def test_the_lease_runs_out(job):
-    job.start("sleep 20", lease=0.8)
+    job.start("sleep 20", lease=0.6)
     begun = time.monotonic()
     status = job.until(lambda: job.folder.status()["state"] == "ended" and job.folder.status())
     assert (status["reason"], status["first_failure"], ends(status)) == ("lease", None, [(-15, "agent")])
@@ -144,12 +144,12 @@ def test_the_lease_runs_out(job):
 
 
 def test_a_renewed_lease_goes_on(job):
-    job.start("sleep 20", lease=1.0)
-    for _ in range(4):
+    job.start("sleep 20", lease=0.8)
+    for _ in range(3):
         begun = time.monotonic()
         status = job.ask("wait", "--seconds", "5", "--renew")["status"]
         assert status["state"] == "running", job.evidence(status)
-        assert time.monotonic() - begun < 0.9, "a wait must not sleep through the lease that it has renewed"
+        assert time.monotonic() - begun < 0.7, "a wait must not sleep through the lease that it has renewed"
     job.ask("wait", "--seconds", "0")
     assert job.end(3)["reason"] == "lease", "a wait without --renew does not renew"
 
@@ -214,5 +214,5 @@ def test_it_is_cheap(job):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     before = cpu_seconds()
-    time.sleep(1.5)
+    time.sleep(1)
     assert cpu_seconds() - before <= 0.03

@@ -34,10 +34,15 @@ def test_events_of_workers_that_are_not_in_the_plan_are_left_out():
     assert sorted(data["workers"]) == [0, 1]
 
 
-def test_smooth_leaves_few_points_as_they_are():
-    points = [(float(x), float(x * x)) for x in range(20)]
+def test_smooth_leaves_a_handful_of_points_as_they_are():
+    points = [(float(x), float(x * x)) for x in range(9)]
     assert series.smooth(points) == points
     assert series.smooth([]) == []
+
+
+def test_smooth_takes_means_of_a_few_points_of_a_short_series():
+    points = [(float(x), float(x % 3)) for x in range(15)]
+    assert series.smooth(points) == [(0.0, 0.0), (1.0, 0.5)] + [(float(x), 1.0) for x in range(2, 15)]
 
 
 def test_smooth_takes_trailing_means_and_keeps_both_ends():

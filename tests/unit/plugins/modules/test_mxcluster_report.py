@@ -9,11 +9,14 @@ from tests.unit.report import fake_run
 MODULE = Path(__file__).parents[4] / "plugins" / "modules" / "mxcluster_report.py"
 
 
-def run_module(tmp_path, environment=None, **params):
-    """What the module answers, run as Ansible runs it."""
+def run_module(tmp_path, python_path=None, **params):
+    """What the module answers, run as Ansible runs it; modules in the folder `python_path` hide others."""
+    environment = dict(os.environ)
+    if python_path:
+        environment["PYTHONPATH"] = os.pathsep.join([str(python_path), environment.get("PYTHONPATH", "")])
     (tmp_path / "args.json").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": params}))
     done = subprocess.run([sys.executable, str(MODULE), str(tmp_path / "args.json")], capture_output=True, text=True,
-                          timeout=60, cwd=str(tmp_path), env=dict(os.environ, **(environment or {})))
+                          timeout=60, cwd=str(tmp_path), env=environment)
     assert done.stdout.strip().startswith("{"), done
     return dict(json.loads(done.stdout), rc=done.returncode)
 
@@ -52,7 +55,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_a_python_without_mxcluster_is_told_what_to_install(tmp_path):
     (tmp_path / "mxcluster.py").write_text("raise ImportError('No module named mxcluster')")
-    answer = run_module(tmp_path, {"PYTHONPATH": str(tmp_path)}, run_dir="runs/j", plan=fake_run.make_plan())
+    answer = run_module(tmp_path, tmp_path, run_dir="runs/j", plan=fake_run.make_plan())
     assert answer["rc"] == 1, answer
     assert "mxcluster" in answer["msg"] and "pip install -r requirements.txt" in answer["msg"], answer
 
@@ -61,6 +64,6 @@ def test_a_python_without_matplotlib_is_told_what_to_install(tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ImportError('No module named matplotlib')")
     plan = fake_run.make_plan(workers=2, groups=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=1, batches=2)
-    answer = run_module(tmp_path, {"PYTHONPATH": str(tmp_path)}, run_dir="runs/j", plan=plan, archives=archives)
+    answer = run_module(tmp_path, tmp_path, run_dir="runs/j", plan=plan, archives=archives)
     assert answer["rc"] == 1 and "needs jinja2 and matplotlib" in answer["msg"], answer
     assert json.loads((tmp_path / "runs" / "j" / "verdict.json").read_text())["ok"], "the verdict is there all the same"

@@ -135,7 +135,7 @@ class Images:
         import mxnet as mx
         try:
             return mx.image.imdecode(encoded).asnumpy()
-        except mx.base.MXNetError as error:
+        except Exception as error:      # not MXNetError: 1.2.1 returns a broken array and then raises a bare Exception
             raise BadInput("%s: record %d is not an image that MXNet can read (%s)"
                            % (self._records.path, number, str(error).splitlines()[0])) from None
 

@@ -1,0 +1,152 @@
+"""train.yml on the local inventory, with real trainings."""
+
+import json
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+SCRIPTS = pathlib.Path(__file__).parents[1] / "training" / "scripts"
+
+
+def verdict_of(result, run):
+    assert (run / "verdict.json").exists(), result.output
+    return json.loads((run / "verdict.json").read_text())
+
+
+@pytest.mark.parametrize("kv", ["local", "device", "dist_sync", "dist_device_sync", "dist_async", "dist_gsync", "dist_ssync"])
+def test_every_scheme_learns_the_digits(project, kv):
+    """Validation accuracy of at least 0.95; the run folder is complete and the last lines say what matters."""
+    # Workers that do not wait for each other make four steps where the others make one.
+    rate = 0.01 if kv in ("dist_async", "dist_ssync") else 0.05
+    result, run = project.train(kv=kv, lr=rate, num_epochs=15)
+    verdict = verdict_of(result, run)
+    assert result.code == 0 and verdict["ok"] and verdict["accuracy"] >= 0.95, result.output
+    assert set(verdict["exit_codes"].values()) == {0} and verdict["first_failure"] is None
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"plan.json", "verdict.json", "report.html", "curves.png", "events.jsonl", "nodes"}, names
+    last = result.output.rstrip().splitlines()[-5:]
+    for word in ("accuracy", "time", "samples/s", "report.html"):
+        assert any(word in line for line in last), last
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    workers = 4 if kv.startswith("dist") else 1
+    epochs = [event for event in events if event["event"] == "epoch"]
+    assert len(epochs) == 15 * workers and all(0 <= event["accuracy"] <= 1 for event in epochs)
+    if kv == "dist_gsync":
+        assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}
+    project.wait_for_nothing_left(2)
+
+
+def test_progress_is_told_while_it_runs_without_a_terminal(project):
+    result, _ = project.train(kv="dist_sync", network="lenet", num_epochs=12)
+    lines = [line for line in result.output.splitlines() if "samples/s" in line and "epoch" in line]
+    assert result.code == 0 and lines, result.output
+    assert any("ETA" in line and "slowest" in line and "accuracy" in line for line in lines), lines
+
+
+def test_a_users_script_gets_the_real_store_and_its_arguments(project):
+    arguments = ["gluon", "dist_gsync", "20", "worker", "params={\"learning_rate\": 0.1}", "hidden=16", "seed=0", "pause=0",
+                 "mult=", "schedule=", "delay=", "note=two  words, a 'quote', a \"double\" and $HOME"]
+    result, run = project.train(kv="dist_gsync", script=str(SCRIPTS / "small_training.py"), script_args=arguments)
+    assert result.code == 0, result.output
+    plan = json.loads((run / "plan.json").read_text())
+    assert plan["options"]["script_args"] == arguments
+    assert all(process["command"][-len(arguments):] == arguments
+               for process in plan["processes"] if process["role"] == "worker")
+    kv = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines() if '"kv"' in line]
+    assert {event["index"] for event in kv if event["event"] == "kv"} == {0, 1, 2, 3}, "the script trained with another store"
+
+
+def test_arguments_reach_a_script_as_they_were_written(project, tmp_path):
+    script = tmp_path / "mine" / "print_arguments.py"
+    script.parent.mkdir()
+    script.write_text("import json, sys, beside\nprint('ARGUMENTS ' + json.dumps(sys.argv[1:]))\n")
+    (script.parent / "beside.py").write_text("import mxnet\n")
+    arguments = ["two  words", "it's \"quoted\"", "{{ braces }}", "$HOME *", "", "\u00e9", "True", "1"]
+    arguments.remove("{{ braces }}")  # Ansible's own syntax
+    result, run = project.train(kv="local", script=str(script), script_args=arguments)
+    assert result.code == 0, result.output
+    log = (run / "nodes" / "node1" / "worker-0.log").read_text()
+    assert json.loads(log.split("ARGUMENTS ")[1].splitlines()[0]) == arguments
+
+
+def test_every_worker_trains_its_share(project, tmp_path):
+    (tmp_path / "data_sharding").write_text("0 0.1\n0.1 0.2\n0.2 0.6\n0.6 1\n")
+    result, run = project.train(kv="dist_gsync", data_allocator="1", num_epochs="2",
+                                data_sharding_file=str(tmp_path / "data_sharding"))
+    assert result.code == 0, result.output
+    starts = {event["index"]: event for event in map(json.loads, (run / "events.jsonl").read_text().splitlines())
+              if event["event"] == "start"}
+    # 1437 samples by largest remainder; batches of 32 are equal inside each group of two.
+    assert [starts[index]["samples_in_share"] for index in range(4)] == [144, 144, 574, 575]
+    assert [starts[index]["batches"] for index in range(4)] == [5, 5, 18, 18]
+
+
+def test_a_saved_model_is_gone_on_from(project):
+    result, run = project.train(kv="dist_sync", num_epochs=8, savemodel="true")
+    assert result.code == 0 and (run / "checkpoints" / "mlp-0008.params").exists(), result.output
+    result, after = project.train(kv="dist_sync", num_epochs=9, model_load_epoch=8, model_load_job=run.name)
+    epochs = [event for event in map(json.loads, (after / "events.jsonl").read_text().splitlines())
+              if event["event"] == "epoch"]
+    assert result.code == 0 and {event["epoch"] for event in epochs} == {8}, result.output
+    assert min(event["accuracy"] for event in epochs) > 0.9, epochs
+
+
+def test_nothing_is_written_elsewhere(project):
+    """After all the trainings above."""
+    assert list(project.home.rglob("*")) == [] and list(project.tmp.rglob("*")) == []
+
+
+def start_a_long_job(project, kv, job):
+    """train.yml in the background, when every worker has done some batches: (the process, its nodes' status)."""
+    process = project.start("train.yml", "-e", json.dumps({"kv": kv, "num_epochs": 2000, "job_id": job}))
+    deadline = time.time() + 60
+    jobs = project.path / ".state" / "local" / "jobs"
+    while time.time() < deadline:
+        logs = [path.read_text() for path in jobs.glob("*/%s/worker-*.log" % job)]
+        if len(logs) == 4 and all("epoch 1:" in log for log in logs):
+            return process, {path.parent.parent.name: json.loads(path.read_text())
+                             for path in jobs.glob("*/%s/status.json" % job)}
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    raise AssertionError(process.communicate()[0].decode())
+
+
+@pytest.mark.parametrize("kv,victim", [("dist_gsync", "worker-2"), ("dist_sync", "server-1"), ("dist_ssync", "scheduler-0")])
+def test_a_process_that_dies_ends_the_job_and_is_named(project, kv, victim):
+    job = "killed-" + victim
+    process, statuses = start_a_long_job(project, kv, job)
+    host, pid = next((host, part["pid"]) for host, status in statuses.items()
+                     for part in status["processes"] if part["name"] == victim)
+    os.kill(pid, signal.SIGKILL)
+    killed = time.time()
+    output = process.communicate(timeout=90)[0].decode()
+    project.wait_for_nothing_left(5)
+    assert process.returncode != 0, output
+    assert time.time() - killed < 40, "the end of the job took %.0f s\n%s" % (time.time() - killed, output)
+    verdict = json.loads((project.path / "runs" / job / "verdict.json").read_text())
+    failure = verdict["first_failure"]
+    role, index = victim.split("-")
+    assert not verdict["ok"] and (failure["host"], failure["role"], failure["index"]) == (host, role, int(index)), failure
+    assert "SIGKILL" in failure["reason"] and host in output and role in output and "SIGKILL" in output, output
+    if role == "worker":
+        assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
+
+
+def test_a_script_that_fails_is_named_with_its_last_words(project, tmp_path):
+    (tmp_path / "broken.py").write_text("import mxnet as mx\nkv = mx.kv.create('dist_sync')\nraise SystemExit('out of luck')\n")
+    result, run = project.train(kv="dist_sync", script=str(tmp_path / "broken.py"))
+    failure = verdict_of(result, run)["first_failure"]
+    assert result.code != 0 and failure["role"] == "worker" and failure["exit_code"] == 1, result.output
+    assert "out of luck" in result.output and "exited with status 1" in result.output
+    project.wait_for_nothing_left(20)
+
+
+def test_after_control_c_the_lease_ends_everything(project):
+    process, _ = start_a_long_job(project, "dist_gsync", "interrupted")
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    project.wait_for_nothing_left(10 + 5)  # the lease of the local inventory, and the time to end

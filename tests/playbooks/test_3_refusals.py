@@ -1,0 +1,105 @@
+"""Bad input is refused within seconds, with its value and the cure, before anything is started or written.
+
+tests/inventories has every rule, against the plan; here are those of the issue, through the playbook.
+"""
+
+import socket
+
+import pytest
+
+
+def sharding(*lines):
+    return {"data_sharding_file": "\n".join(lines) + "\n", "data_allocator": "1"}
+
+
+CASES = {
+    "unknown kv": (dict(kv="dist_gsynch"), ["dist_gsynch", "did you mean", "dist_gsync"]),
+    "staleness without ssync": (dict(kv="dist_sync", staleness="3"), ["staleness=3", "dist_ssync"]),
+    "negative staleness": (dict(kv="dist_ssync", staleness="-1"), ["staleness", "-1", "at least 0"]),
+    "not a number": (dict(batch_size="many"), ["batch_size", "many", "whole number"]),
+    "out of range": (dict(lr_factor="1.5"), ["lr_factor", "1.5", "at most 1"]),
+    "a worker in two groups": (dict(kv="dist_gsync", groups_file="127.0.0.11 127.0.0.12\n127.0.0.12 127.0.0.13 127.0.0.14\n"),
+                               ["127.0.0.12", "groups"]),
+    "a worker in no group": (dict(kv="dist_gsync", groups_file="127.0.0.11 127.0.0.12\n127.0.0.13\n"), ["127.0.0.14", "groups"]),
+    "a group of strangers": (dict(kv="dist_gsync", groups_file="127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n10.0.0.1\n"),
+                             ["10.0.0.1"]),
+    "shares that overlap": (sharding("0 0.3", "0.25 0.5", "0.5 0.75", "0.75 1"), ["0.25", "overlap"]),
+    "shares with a gap": (sharding("0 0.2", "0.25 0.5", "0.5 0.75", "0.75 1"), ["0.2", "gap"]),
+    "a reversed share": (sharding("0 0.25", "0.5 0.25", "0.5 0.75", "0.75 1"), ["0.5 0.25"]),
+    "shares that do not end at 1": (sharding("0 0.25", "0.25 0.5", "0.5 0.75", "0.75 0.9"), ["0.9", "1"]),
+    "fewer shares than workers": (sharding("0 0.5", "0.5 1"), ["2", "4"]),
+    "more shares than workers": (sharding("0 0.2", "0.2 0.4", "0.4 0.6", "0.6 0.8", "0.8 1"), ["5", "4"]),
+    "unequal shares under dist_sync": (dict(sharding("0 0.1", "0.1 0.5", "0.5 0.75", "0.75 1"), kv="dist_sync"),
+                                       ["dist_sync", "dist_gsync"]),
+    "gpus on a node without": (dict(gpus="0"), ["gpus", "node1"]),
+    "a script that does not exist": (dict(script="nowhere/mine.py"), ["nowhere/mine.py", "does not exist"]),
+    "a network that no one knows": (dict(network="resnet21"), ["resnet21", "resnet20"]),
+    "an interface that a node does not have": (dict(dmlc_interface="ib7"), ["ib7", "node1"]),
+    "an unknown option in a file's place": (dict(hosts_file="missing"), ["missing", "does not exist"]),
+}
+
+
+def refused(project, result, words, jobs):
+    assert result.code != 0, result.output
+    assert all(word in result.output for word in words), "%s lacks one of %s" % (result.output, words)
+    assert "Traceback" not in result.output, result.output
+    assert result.seconds < 10, "refused after %.1f s\n%s" % (result.seconds, result.output)
+    assert project.jobs() == jobs and not project.processes(), result.output
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_options_are_refused(project, tmp_path, name):
+    options, words = CASES[name]
+    options = dict(options)
+    for option in ("groups_file", "data_sharding_file"):
+        if option in options:
+            (tmp_path / option).write_text(options[option])
+            options[option] = str(tmp_path / option)
+    jobs = project.jobs()
+    result, _ = project.train(**options)
+    refused(project, result, words, jobs)
+
+
+@pytest.mark.parametrize("name,old,new,words", [
+    ("two_schedulers", "scheduler:\n      hosts:\n        node1:", "scheduler:\n      hosts:\n        node1:\n        node2:",
+     ["node1", "node2", "scheduler"]),
+    ("no_scheduler", "scheduler:\n      hosts:\n        node1:", "scheduler:", ["scheduler"]),
+    ("no_such_address", "127.0.0.13", "10.9.9.9", ["10.9.9.9", "node3"]),
+    ("one_address_twice", "127.0.0.13", "127.0.0.12", ["127.0.0.12", "node3"]),
+    ("a_group_left_out", "          worker_group: second pair\n        node4", "        node4", ["node3", "worker_group"]),
+])
+def test_bad_inventories_are_refused(project, name, old, new, words):
+    jobs = project.jobs()
+    result, _ = project.train("-i", project.inventory(name, **{old: new}), kv="dist_gsync")
+    refused(project, result, words, jobs)
+
+
+def test_no_workers_are_refused(project):
+    folder = project.inventory("no_workers")
+    text = (folder / "hosts.yml").read_text()
+    (folder / "hosts.yml").write_text(text[:text.index("    # Train.")])
+    jobs = project.jobs()
+    result, _ = project.train("-i", folder)
+    refused(project, result, ["workers"], jobs)
+
+
+def test_too_few_forks_are_refused(project):
+    jobs = project.jobs()
+    result, _ = project.train("--forks", "2")
+    refused(project, result, ["forks", "2", "4"], jobs)
+
+
+def test_a_port_in_use_is_refused_and_its_holder_named(project):
+    jobs = project.jobs()
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.12", 9391))
+        holder.listen()
+        result, _ = project.train(root_port=9391)
+    refused(project, result, ["9391", "127.0.0.12", "in use", "root_port"], jobs)
+
+
+def test_a_plan_alone_starts_nothing(project):
+    jobs = project.jobs()
+    result, _ = project.train(plan_only="true", kv="dist_gsync")
+    assert result.code == 0 and "scheduler" in result.output and "127.0.0.14:9091" in result.output, result.output
+    assert project.jobs() == jobs and not project.processes()

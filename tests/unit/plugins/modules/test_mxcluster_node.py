@@ -1,0 +1,164 @@
+"""The doorway to the agent: exact command lines with a fake run_command, and once for real."""
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+PATH = ROOT / "plugins" / "modules" / "mxcluster_node.py"
+AGENT = [sys.executable, "-m", "mxcluster.agent"]
+RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
+
+
+class Left(Exception):
+    """The module has answered."""
+
+
+@pytest.fixture
+def module():
+    spec = importlib.util.spec_from_file_location("mxcluster_node", str(PATH))
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture
+def play(module, monkeypatch):
+    """play(answer, **params) runs the module with a node that answers so: (result, [(argv, options), ...])."""
+    def run(answer, check=False, **params):
+        calls, results = [], []
+
+        class Fake:
+            def __init__(self, argument_spec, required_if, supports_check_mode):
+                assert supports_check_mode
+                self.check_mode = check
+                self.params = {name: params.get(name, spec.get("default")) for name, spec in argument_spec.items()}
+                assert set(params) <= set(argument_spec)
+
+            def run_command(self, argv, **options):
+                calls.append((argv, options))
+                return answer if isinstance(answer, tuple) else (0, json.dumps(answer) + "\n", "")
+
+            def exit_json(self, **result):
+                results.append(result)
+                raise Left
+
+            def fail_json(self, **result):
+                self.exit_json(failed=True, **result)
+
+        monkeypatch.setattr(module, "AnsibleModule", Fake)
+        with pytest.raises(Left):
+            module.main()
+        return results[0], calls
+    return run
+
+
+@pytest.mark.parametrize("params, argv, data", [
+    ({"command": "start"}, ["start", "--job-dir", "/jobs/j"], None),
+    ({"command": "start", "plan": {"job": "j"}}, ["start", "--job-dir", "/jobs/j", "--plan"], '{"job": "j"}'),
+    ({"command": "wait"}, ["wait", "--job-dir", "/jobs/j", "--seconds", "5", "--renew"], None),
+    ({"command": "wait", "seconds": 2}, ["wait", "--job-dir", "/jobs/j", "--seconds", "2", "--renew"], None),
+    ({"command": "status"}, ["status", "--job-dir", "/jobs/j"], None),
+    ({"command": "stop"}, ["stop", "--job-dir", "/jobs/j"], None),
+    ({"command": "collect", "output": "/tmp/o.tar"},
+     ["collect", "--job-dir", "/jobs/j", "--output", "/tmp/o.tar"], None)])
+def test_command_lines_of_the_agent(play, params, argv, data):
+    _, calls = play(RUNNING, python=sys.executable, job_dir="/jobs/j", **params)
+    assert calls == [(AGENT + argv, {"data": data, "cwd": "/", "expand_user_and_vars": False})]
+
+
+@pytest.mark.parametrize("command", ["look", "record"])
+def test_command_lines_of_the_node(play, command):
+    request = {"files": ["/data/$HOME/~"], "address": "10.0.0.5"}
+    _, calls = play({"problems": []}, python=sys.executable, command=command, request=request)
+    assert calls == [([sys.executable, "-m", "mxcluster.node", command, "--request",
+                       '{"address": "10.0.0.5", "files": ["/data/$HOME/~"]}'],
+                      {"data": None, "cwd": "/", "expand_user_and_vars": False})]
+
+
+@pytest.mark.parametrize("command, answer, result", [
+    ("start", {"job": "j", "pid": 7, "status": {}}, {"changed": True, "job": "j", "pid": 7, "status": {}}),
+    ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
+    ("wait", {"status": {"state": "ended"}, "progress": {}},
+     {"status": {"state": "ended"}, "progress": {}, "changed": False, "ended": True}),
+    ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
+    ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
+    ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
+    ("collect", {"files": 3, "bytes": 9, "skipped": []}, {"files": 3, "bytes": 9, "skipped": [], "changed": True}),
+    ("look", {"problems": ["p"], "facts": {}}, {"problems": ["p"], "facts": {}, "changed": False}),
+    ("record", {"host": "node1"}, {"record": {"host": "node1"}, "changed": False})])
+def test_results(play, command, answer, result):
+    assert play(answer, python=sys.executable, command=command, job_dir="/j", output="/o")[0] == result
+
+
+@pytest.mark.parametrize("command, result", [
+    ("start", {"changed": True}),
+    ("wait", {"changed": False, "status": None, "progress": {}, "ended": True}),
+    ("stop", {"changed": False, "status": None, "ran": False}),
+    ("collect", {"changed": True})])
+def test_check_mode_runs_nothing_and_says_so(play, command, result):
+    answer, calls = play(RUNNING, check=True, python="/no/such/python", command=command, job_dir="/j", output="/o")
+    assert calls == []
+    assert answer == dict(result, msg="check mode: the command %s was not run" % command)
+
+
+@pytest.mark.parametrize("command", ["look", "record", "status"])
+def test_check_mode_still_looks(play, command):
+    _, calls = play(RUNNING, check=True, python=sys.executable, command=command, job_dir="/j")
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("answer, msg", [
+    ((1, '{"error": "an agent is already running, pid 7"}\n', "noise"), "an agent is already running, pid 7"),
+    ((1, "", "Traceback\n/env/bin/python: No module named mxcluster\n"),
+     "%s -m mxcluster.agent start ended with status 1 and without an answer: run provision.yml. Its last words:\n"
+     "Traceback\n/env/bin/python: No module named mxcluster" % sys.executable),
+    ((-9, "", ""), "%s -m mxcluster.agent start ended with status -9 and without an answer. Its last words:\n(nothing)"
+     % sys.executable)])
+def test_errors_are_told_cleanly(play, answer, msg):
+    assert play(answer, python=sys.executable, command="start", job_dir="/j")[0] == {"failed": True, "msg": msg}
+
+
+def test_what_a_library_prints_does_not_hide_the_answer(play):
+    result, _ = play((0, 'a library says hello\n{"host": "node1"}\n', ""), python=sys.executable, command="record")
+    assert result["record"] == {"host": "node1"}
+
+
+def test_a_python_that_is_not_there(play):
+    result, calls = play(RUNNING, python="/no/such/python", command="look")
+    assert result == {"failed": True, "msg": "/no/such/python cannot be run on this node: run provision.yml"}
+    assert calls == []
+
+
+def ansible(tmp_path, **params):
+    """The answer of the module run as Ansible runs it, with its exit status."""
+    (tmp_path / "args.json").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": dict(params, python=sys.executable)}))
+    done = subprocess.run([sys.executable, str(PATH), str(tmp_path / "args.json")], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=60, env=dict(os.environ, PYTHONPATH=str(ROOT / "node")))
+    assert done.stdout.strip().startswith(b"{"), done
+    return dict(json.loads(done.stdout.decode()), rc=done.returncode)
+
+
+def test_a_job_from_start_to_collection(tmp_path):
+    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh", "-c", "echo done"], "env": {}}
+    plan = {"schema": 1, "job": "j", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+    job = {"job_dir": str(tmp_path / "job")}
+    assert ansible(tmp_path, command="look", request={"address": "127.0.0.11"})["problems"] == []
+    started = ansible(tmp_path, command="start", plan=plan, **job)
+    assert started["changed"] is True and started["job"] == "j", started
+    again = ansible(tmp_path, command="start", plan=plan, **job)
+    assert again["rc"] == 1 and again["failed"] is True and str(tmp_path / "job") in again["msg"], again
+    waited = ansible(tmp_path, command="wait", **job)
+    assert (waited["ended"], waited["status"]["reason"]) == (True, "done"), waited
+    assert ansible(tmp_path, command="stop", **job)["changed"] is False
+    packed = ansible(tmp_path, command="collect", output=str(tmp_path / "o.tar"), **job)
+    assert packed["files"] == 5 and os.path.getsize(str(tmp_path / "o.tar")) == packed["bytes"], packed
+
+
+def test_a_command_without_what_it_needs(tmp_path):
+    answer = ansible(tmp_path, command="collect", job_dir="/j")
+    assert answer["rc"] == 1 and "output" in answer["msg"], answer
