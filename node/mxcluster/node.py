@@ -80,9 +80,10 @@ def port_problem(address: str, port: int) -> Optional[str]:
         return None
     holder = network.who_listens(address, port)
     if holder:
-        return ("port %d on %s is in use by %s: choose another with -e root_port=..., or stop it" % (port, address, holder))
-    return ("port %d on %s cannot be had (%s): choose another with -e root_port=..., or see with `ss -ltnp` (as root) who "
-            "has it" % (port, address, refusal))
+        return ("port %d on %s is in use by %s: choose another with -e root_port=..., or stop it"
+                % (port, address, holder))
+    return ("port %d on %s cannot be had (%s): choose another with -e root_port=..., or see with `ss -ltnp` (as root) "
+            "who has it" % (port, address, refusal))
 
 
 def gpu_problems(gpus: List[int], count: int) -> List[str]:

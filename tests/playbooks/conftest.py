@@ -32,7 +32,8 @@ class Project:
     def start(self, *arguments):
         """Starts ansible-playbook in a process group of its own."""
         programs = str(pathlib.Path(sys.executable).parent)
-        environment = {"PATH": programs + ":" + os.environ["PATH"], "HOME": str(self.home), "TMPDIR": str(self.tmp),
+        # Not the whole PATH: pip asks any rustc that it finds for its version, and rustup's answers by writing to the home.
+        environment = {"PATH": programs + ":/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "TMPDIR": str(self.tmp),
                        "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
         # Where pip finds packages on this machine is no business of the project's.
         environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_")})

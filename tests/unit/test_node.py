@@ -58,8 +58,8 @@ def test_a_host_name_is_refused_as_an_address():
 
 @pytest.mark.parametrize("interface, address, words", [
     ("ib0", "10.0.0.5", "interface ib0 has no IPv4 address: give it one, or set dmlc_interface to one of eth0, lo"),
-    ("eth0", "127.0.0.11", "interface eth0 does not hold the address 127.0.0.11, it holds 10.0.0.5/24: set node_address "
-                           "or dmlc_interface"),
+    ("eth0", "127.0.0.11", "interface eth0 does not hold the address 127.0.0.11, it holds 10.0.0.5/24: "
+                           "set node_address or dmlc_interface"),
     ("lo", "127.0.0.11", None), ("eth0", "10.0.0.5", None), ("eth0", None, None), ("", "10.0.0.5", None)])
 def test_interfaces(interface, address, words):
     assert node.interface_problems(interface, address, KNOWN) == ([words] if words else [])
@@ -79,8 +79,8 @@ def test_a_port_in_use_names_its_holder():
 @pytest.mark.parametrize("gpus, count, words", [
     ([], 0, None), ([0, 1], 2, None),
     ([2], 2, "GPU 2 is not on this node; it has 0, 1: correct gpus"),
-    ([0, 1], 0, "GPUs 0, 1 are not on this node: neither nvidia-smi nor /proc/driver/nvidia/gpus shows any; set -e gpus='' "
-                "to train on the CPU, or install the driver")])
+    ([0, 1], 0, "GPUs 0, 1 are not on this node: neither nvidia-smi nor /proc/driver/nvidia/gpus shows any; "
+                "set -e gpus='' to train on the CPU, or install the driver")])
 def test_gpus(gpus, count, words):
     assert node.gpu_problems(gpus, count) == ([words] if words else [])
 
@@ -93,7 +93,7 @@ def program(folder, text):
 
 def test_gpus_are_counted_by_nvidia_smi(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    program(tmp_path, "test \"$1\" = -L && echo 'GPU 0: Tesla V100 (UUID: GPU-1)' && echo 'GPU 1: Tesla V100 (UUID: GPU-2)'")
+    program(tmp_path, "test \"$1\" = -L && printf 'GPU %s: Tesla V100 (UUID: GPU-%s)\\n' 0 8f 1 a0")
     assert node.gpu_count() == 2
 
 

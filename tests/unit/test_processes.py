@@ -156,7 +156,8 @@ def test_end_groups_spares_whom_it_is_told_to(shell):
 def test_a_family_is_known_by_its_environment(tmp_path):
     """Also what has left the session and lost its parents."""
     text = "setsid sh -c 'sleep 30 & echo $!'; sleep 0.2"
-    subprocess.check_call(["sh", "-c", "(%s) > out" % text], env=dict(os.environ, MARK=str(tmp_path)), cwd=str(tmp_path))
+    environment = dict(os.environ, MARK=str(tmp_path))
+    subprocess.check_call(["sh", "-c", "(%s) > out" % text], env=environment, cwd=str(tmp_path))
     orphan = processes.identity(int((tmp_path / "out").read_text()))
     try:
         assert processes.with_variable("MARK", str(tmp_path)) == [orphan]

@@ -60,8 +60,8 @@ def test_the_environment_can_be_read_by_a_shell(tmp_path):
     values = {"PLAIN": "1", "QUOTES": "it's \"so\" $HOME\nand more", "EMPTY": ""}
     folder.write_env(dict(PROCESS, command=["python", "-c", "print(1)\nprint(2)"]), values)
     assert os.stat(folder.file("worker-0.env")).st_mode & 0o777 == 0o600
-    shown = subprocess.check_output(["sh", "-c", ". ./worker-0.env; printf '%s|%s|%s' \"$PLAIN\" \"$QUOTES\" \"$EMPTY\""],
-                                    cwd=folder.path, env={})
+    text = ". ./worker-0.env; printf '%s|%s|%s' \"$PLAIN\" \"$QUOTES\" \"$EMPTY\""
+    shown = subprocess.check_output(["sh", "-c", text], cwd=folder.path, env={})
     assert shown.decode() == "|".join(values[name] for name in ("PLAIN", "QUOTES", "EMPTY"))
 
 
