@@ -5,8 +5,8 @@ import subprocess
 import textwrap
 
 import pytest
-from mxcluster.datasets import write_digits
 
+from mxcluster.datasets import write_digits
 from tests import recordio_files
 from tests.training.loopback import NODE_PACKAGE, Job
 
@@ -122,7 +122,7 @@ def test_imagenet_files_are_read_as_mxnet_wrote_them(every_mxnet, tmp_path):
         for source, rng in ((train, np.random.RandomState(0)), (validation, None)):
             images, labels = source.read([2, 0, 3, 1], 224, rng)
             assert images.shape == (4, 3, 224, 224) and labels.tolist() == [2, 0, 3, 1]
-            seen = images * recordio.SPREAD.reshape(3, 1, 1) + recordio.MEAN.reshape(3, 1, 1)
+            seen = images * recordio.SPREAD + recordio.MEAN
             assert np.abs(seen - colors[[2, 0, 3, 1]][:, :, None, None]).max() < 10, seen[:, :, 0, 0]
         try:
             recordio.Images("train.rec", 1000)._decode(b"no image", 3)

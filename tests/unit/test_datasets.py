@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+
 from mxcluster.datasets import DATASETS, training_samples, write_digits
 from mxcluster.errors import BadInput
-from sklearn.datasets import load_digits
 
 
 def test_samples_of_an_epoch():

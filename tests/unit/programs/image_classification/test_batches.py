@@ -3,6 +3,7 @@ import time
 
 import numpy as np
 import pytest
+
 from mxcluster.programs.image_classification.data import batches
 
 

@@ -3,6 +3,7 @@ import struct
 
 import numpy as np
 import pytest
+
 from mxcluster import datasets
 from mxcluster.errors import BadInput
 from mxcluster.programs.image_classification import data

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from mxcluster.programs.image_classification.data import pictures
 
 

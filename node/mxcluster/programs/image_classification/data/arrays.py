@@ -38,10 +38,10 @@ class Synthetic:
     def __init__(self, samples, seed, part):
         classes, (channels, side, _) = DATASETS["synthetic"].classes, DATASETS["synthetic"].shape
         patterns = np.random.RandomState([seed, 0]).normal(size=(classes, channels, 4, 4))
-        self._patterns = pictures.resize(patterns.astype(np.float32), side)
+        self._patterns = pictures.resize(0.4 * patterns.astype(np.float32), side)
         rng = np.random.RandomState([seed, part])
         self._labels = rng.permutation(np.arange(samples) % classes)
-        self._noise = rng.normal(scale=2, size=2 ** 20).astype(np.float32)
+        self._noise = rng.normal(scale=0.8, size=2 ** 20).astype(np.float32)
         self._starts = rng.randint(len(self._noise) - self._patterns[0].size, size=samples)
 
     def __len__(self):

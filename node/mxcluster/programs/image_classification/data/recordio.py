@@ -19,8 +19,8 @@ WHOLE, FIRST, MIDDLE, LAST = range(4)
 IMAGE_HEADER = struct.Struct("<IfQQ")
 
 # Mean and spread of ImageNet's colours (red, green, blue; 0 to 255), good enough for CIFAR-10 too.
-MEAN = np.array([123.68, 116.78, 103.94], np.float32)
-SPREAD = np.array([58.40, 57.12, 57.38], np.float32)
+MEAN = np.array([123.68, 116.78, 103.94], np.float32).reshape(3, 1, 1)
+SPREAD = np.array([58.40, 57.12, 57.38], np.float32).reshape(3, 1, 1)
 
 
 class Records:
@@ -114,8 +114,9 @@ class Images:
         labels = np.empty(len(indices), np.float32)
         for row, number in enumerate(indices):
             labels[row], encoded = self._unpack(number)
-            pixels = self._fit(self._decode(encoded, number), side, rng)
-            images[row] = ((pixels - MEAN) / SPREAD).transpose(2, 0, 1)
+            images[row] = self._fit(self._decode(encoded, number), side, rng).transpose(2, 0, 1)
+        images -= MEAN
+        images /= SPREAD
         return images, labels
 
     def _unpack(self, number):
