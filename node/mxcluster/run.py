@@ -18,7 +18,7 @@ import threading
 import traceback
 
 from mxcluster import compat, exitcodes
-from mxcluster.watch import Watch, timeout_from_env
+from mxcluster.watch import Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
 
@@ -30,17 +30,18 @@ class Worker(object):
         self.store = None
         self.watch = None
 
-    def created(self, store):
-        """Called with every distributed kv-store of the script."""
-        self.store = store  # held here, so that a script that drops it does not free it
-        self.watch = Watch(store.handle, timeout_from_env())
+    def make(self, create):
+        """Makes a distributed kv-store of the script by calling `create`, under watch from the beginning."""
+        self.watch = Watch(watching_handle(), timeout_from_env())
         self.watch.start()
+        self.store = create()  # held here, so that a script that drops it does not free it
+        return self.store
 
     def run(self, what, name, arguments):
         """Runs the program or script; returns the exit status."""
         mx = compat.import_mxnet()
         from mxcluster.kvstore.install import install
-        install(self.created)
+        install(self.make)
         mx.kvstore.KVStore.__del__ = lambda store: None  # `_finish` frees the one that matters, at the right time
         status = _status_of(_program if what == "program" else _script, name, arguments)
         if status == 0 and self.store is None and "DMLC_ROLE" in os.environ:

@@ -9,17 +9,20 @@ import ctypes
 import os
 import sys
 import threading
+import time
 
 from mxcluster import exitcodes
 
+START_SECONDS = 600.0  # a script may load its data before it makes its kv-store, and the others wait for it
 _EVERYBODY = 7  # ps-lite's node group: scheduler 1 + servers 2 + workers 4
+_LONG_AGO = -(10 ** 6)
 
 
 class Watch(threading.Thread):
     """Asks once a second; two readings in a row that miss somebody end the process.
 
-    Single readings killed healthy jobs at their start (run).  `handle` is the KVStore's, which must not be freed
-    before `stop` has returned.  `timeout` in seconds; 0 means that nobody is watched.
+    Single readings killed healthy jobs at their start (run).  `handle` is that of a distributed KVStore, which must not
+    be freed before `stop` has returned.  `timeout` in seconds; 0 means that nobody is watched.
     """
 
     def __init__(self, handle, timeout, interval=1.0):
@@ -28,14 +31,14 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self):
-        missing = 0
+        missing, together, began = 0, False, time.time()
         while self._timeout > 0 and not self._ended.wait(self._interval):
+            together = together or are_together(self._handle)
             missing = missing + 1 if dead_nodes(self._handle, self._timeout) > 0 else 0
             if missing >= 2:
-                sys.stderr.write("mxcluster: another process of this job has not been heard of for %d s; ending\n"
-                                 % self._timeout)
-                sys.stderr.flush()
-                os._exit(exitcodes.PEER_DIED)
+                _end("another process of this job has not been heard of for %d s" % self._timeout)
+            if not together and time.time() - began > START_SECONDS:
+                _end("the processes of this job have not found each other within %d s" % START_SECONDS)
 
     def stop(self):
         """Returns when no reading is under way and none will follow."""
@@ -49,9 +52,36 @@ def timeout_from_env():
     return int(float(os.environ.get("PS_HEARTBEAT_TIMEOUT") or 0))
 
 
+def watching_handle():
+    """A handle to ask with before this worker's own kv-store is made: making that waits for the others already.
+
+    What MXNet makes for a server is inert until it is run, and ps-lite's knowledge of the dead is the process's, not the
+    handle's.  It is never freed: that would be done as a worker.
+    """
+    from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
+    handle, role = KVStoreHandle(), os.environ["DMLC_ROLE"]
+    os.environ["DMLC_ROLE"] = "server"
+    try:
+        check_call(_LIB.MXKVStoreCreate(c_str("dist_async"), ctypes.byref(handle)))
+    finally:
+        os.environ["DMLC_ROLE"] = role
+    return handle
+
+
 def dead_nodes(handle, timeout):
     """How many processes have been silent for `timeout` seconds, as far as this one can know; 0 before the start."""
     from mxnet.base import _LIB
     number = ctypes.c_int(0)
     failed = _LIB.MXKVStoreGetNumDeadNode(handle, _EVERYBODY, ctypes.byref(number), ctypes.c_int(timeout))
     return 0 if failed else number.value
+
+
+def are_together(handle):
+    """Whether this process has met the others: then all of them have been silent since a time in the future."""
+    return dead_nodes(handle, _LONG_AGO) > 0
+
+
+def _end(why):
+    sys.stderr.write("mxcluster: %s; ending\n" % why)
+    sys.stderr.flush()
+    os._exit(exitcodes.PEER_DIED)

@@ -18,7 +18,7 @@ def run(argv: List[str]) -> dict:
     parser.add_argument("--job-dir", required=True, help="the job's folder on this node; holds plan.json")
     parser.add_argument("--plan", action="store_true", help="start: read this node's part of the plan from stdin")
     parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
-    parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease first")
+    parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease meanwhile")
     parser.add_argument("--output", help="collect: the tar file to write")
     given = parser.parse_args(argv)
     folder = JobFolder(given.job_dir)

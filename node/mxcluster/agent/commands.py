@@ -28,17 +28,19 @@ def start(folder: JobFolder, plan: Optional[Json] = None) -> Json:
 
 
 def wait(folder: JobFolder, seconds: float, renew: bool) -> Json:
-    """Wait until the job has ended, at most `seconds`: {"status", "progress"}. With `renew`, renew its lease first.
+    """Wait until the job has ended, at most `seconds`: {"status", "progress"}. With `renew`, renew its lease all the while.
 
-    A renewed lease is not slept through: the wait is then at most half of it long.
+    So the lease has to last only from one wait to the next, however loaded the machines are.  A wait whose caller is gone
+    renews for `seconds` more, hence for at most half of the lease.
     """
     look(folder)
     if renew:
-        folder.renew_lease()
         lease = float(folder.plan().get("lease") or 0)
         seconds = min(seconds, lease / 2) if lease else seconds
     deadline = time.monotonic() + seconds
     while True:
+        if renew:
+            folder.renew_lease()
         answer = look(folder, tidy=True)
         rest = deadline - time.monotonic()
         if answer["state"] == "ended" or rest <= 0:

@@ -12,11 +12,11 @@ LOCAL = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "
 OURS = ("dist_gsync", "dist_ssync")
 
 
-def install(created):
+def install(make):
     """Replaces MXNet's ``create`` by one that knows our stores and refuses names that nobody knows.
 
-    `created` is called with every distributed store.  A second store of the same name in one process is the first
-    one again; ps-lite allows no other.
+    A distributed store is made by ``make(function)``, which calls the function and returns the store.  A second store of
+    the same name in one process is the first one again; ps-lite allows no other.  Returns MXNet's own ``create``.
     """
     original = stock.create
     existing = {}
@@ -27,16 +27,13 @@ def install(created):
         kind = name.lower()
         if kind in existing:
             return existing[kind]
-        if kind in OURS:
-            store = _ours(kind)
-        elif kind in DISTRIBUTED or kind in LOCAL or kind in _registered():
-            store = original(name)
-        else:
-            raise ValueError(unknown(name, _registered()))
         if kind in OURS + DISTRIBUTED:
-            existing[kind] = store
-            created(store)
-        return store
+            _check_job(kind)
+            existing[kind] = make(lambda: _ours(kind) if kind in OURS else original(name))
+            return existing[kind]
+        if kind in LOCAL or kind in _registered():
+            return original(name)
+        raise ValueError(unknown(name, _registered()))
 
     create.__doc__ = original.__doc__
     for module in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
@@ -62,10 +59,14 @@ def _registered():
     return getattr(getattr(stock, "KVStoreBase", None), "kv_registry", {})
 
 
-def _ours(kind):
-    if "MXCLUSTER_GROUPS" not in os.environ:
-        raise RuntimeError("%s needs a job with servers and groups: start the script with "
+def _check_job(kind):
+    """MXNet itself would wait for a scheduler that is not there, or abort."""
+    if "DMLC_ROLE" not in os.environ:
+        raise RuntimeError("%s needs a job with a scheduler and servers: start the script with "
                            "`ansible-playbook train.yml -e kv=%s -e script=...`" % (kind, kind))
+
+
+def _ours(kind):
     groups = [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]
     index = int(os.environ["MXCLUSTER_INDEX"])
     if kind == "dist_gsync":

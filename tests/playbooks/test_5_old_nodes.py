@@ -1,0 +1,40 @@
+"""The oldest node there is: Python 3.6 with MXNet 1.2.1, through the playbooks from end to end."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.training.environments import find_python
+
+
+@pytest.fixture(scope="module")
+def old_nodes(project):
+    """An inventory of its own, provisioned with MXNet 1.2.1."""
+    folder = project.path / "inventory" / "old"
+    shutil.copytree(str(project.path / "inventory" / "local"), str(folder))
+    with (folder / "group_vars" / "all.yml").open("a") as variables:
+        variables.write('\nmxnet_version: "1.2.1"\n')
+    text = (folder / "group_vars" / "all.yml").read_text()
+    (folder / "group_vars" / "all.yml").write_text(
+        text.replace('mxnet_python: "{{ ansible_playbook_python }}"', "mxnet_python: " + find_python("3.6")))
+    result = project.run("-i", folder, "provision.yml")
+    assert result.code == 0, result.output
+    return folder
+
+
+def test_its_records_say_so(project, old_nodes):
+    record = json.loads((project.path / ".state" / "old" / "nodes" / "node1.json").read_text())
+    assert record["mxnet"] == "1.2.1" and record["python_version"].startswith("3.6."), record
+
+
+@pytest.mark.parametrize("kv", ["dist_gsync", "dist_async"])
+def test_it_trains(project, old_nodes, kv):
+    result, run = project.train("-i", old_nodes, kv=kv, num_epochs=15, lr=0.05 if kv == "dist_gsync" else 0.01)
+    assert result.code == 0, result.output
+    assert json.loads((run / "verdict.json").read_text())["accuracy"] >= 0.95, result.output
+
+
+def test_a_python_that_does_not_fit_is_refused(project):
+    result = project.run("provision.yml", "-e", "mxnet_version=1.2.1")
+    assert result.code != 0 and "1.2.1" in result.output and "3.8" in result.output, result.output
