@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help train venv venv-dev lint unit test soak bench clean
+.PHONY: help train venv venv-dev lint unit test soak docs bench clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
@@ -37,6 +37,9 @@ test: lint ## everything: lint, fast tests, then playbooks and real trainings (2
 
 soak: venv-dev ## 50 healthy jobs in a row
 	MXCLUSTER_SOAK_JOBS=50 pytest -q -s tests/playbooks/test_4_soak.py
+
+docs: venv-dev ## the tables of the READMEs, from the argument specs
+	python tools/docs.py
 
 bench: venv-dev ## the figures of the README
 	python -m bench $(ARGS)

@@ -40,11 +40,11 @@ VARIABLES = ("node_address", "cluster_network", "dmlc_interface", "worker_group"
 
 def mxcluster_inventory(hostvars, groups):
     """{"groups": {group: [host]}, "hosts": {host: {variable: value}}} for `plan.make_plan`."""
-    members = dict((group, list(groups.get(group, []))) for group in GROUPS)
+    members = {group: list(groups.get(group, [])) for group in GROUPS}
     hosts = {}
     for host in set(sum(members.values(), [])):
         known = hostvars[host]
-        hosts[host] = dict((name, known[name]) for name in VARIABLES if name in known)
+        hosts[host] = {name: known[name] for name in VARIABLES if name in known}
     return {"groups": members, "hosts": hosts}
 
 

@@ -43,7 +43,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 def main():
     """Run the module."""
-    module = AnsibleModule(argument_spec=dict(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     try:
         from mxcluster import package
     except ImportError as error:

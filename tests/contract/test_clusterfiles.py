@@ -3,6 +3,7 @@ from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mxcluster import clusterfiles
 from mxcluster.plan import shares as plan_shares
 

@@ -6,6 +6,7 @@ import copy
 import pathlib
 
 import yaml
+
 from mxcluster import options
 from mxcluster.plan import make_plan
 

@@ -2,9 +2,9 @@
 import json
 
 import pytest
+
 from mxcluster.clusterfiles import parse_data_sharding, parse_groups, parse_hosts
 from mxcluster.errors import BadInput
-
 from tests.inventories.cases import FOLDER, changed, load, plan_of
 
 GOOD = sorted(path.stem for path in (FOLDER / "good").glob("*.yml"))

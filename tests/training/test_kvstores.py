@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 from tests.training.loopback import Job
 from tests.training.replay import load, replay
 

@@ -1,4 +1,5 @@
 import pytest
+
 from mxcluster import clusterfiles
 from mxcluster.clusterfiles import batches_per_epoch, cut, parse_data_sharding, parse_groups, parse_hosts, waiting_sets
 from mxcluster.errors import BadInput

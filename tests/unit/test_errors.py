@@ -1,4 +1,5 @@
 import pytest
+
 from mxcluster.errors import BadInput, did_you_mean, for_each, refuse
 
 

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from mxcluster import options
 from mxcluster.errors import BadInput
 

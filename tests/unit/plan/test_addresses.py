@@ -1,4 +1,5 @@
 import pytest
+
 from mxcluster.errors import BadInput
 from mxcluster.plan.addresses import Node, check_distinct, interface_of, locate
 

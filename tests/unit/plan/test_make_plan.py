@@ -3,10 +3,10 @@ import copy
 import json
 
 import pytest
+
 from mxcluster import options
 from mxcluster.errors import BadInput
 from mxcluster.plan import for_node, make_plan
-
 from tests.inventories.cases import changed, load, plan_of
 
 LOCAL = load("good/local")

@@ -1,4 +1,5 @@
 import pytest
+
 from mxcluster import options
 from mxcluster.errors import BadInput
 from mxcluster.options import PLANNED_VARIABLES

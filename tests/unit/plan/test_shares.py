@@ -1,4 +1,5 @@
 import pytest
+
 from mxcluster.errors import BadInput
 from mxcluster.plan import shares
 

@@ -1,6 +1,6 @@
 import pytest
-from mxcluster.plan import table
 
+from mxcluster.plan import table
 from tests.inventories.cases import changed, load, plan_of
 
 

@@ -1,0 +1,67 @@
+"""What is documented is what there is."""
+
+import pathlib
+import re
+
+import jinja2
+import pytest
+import yaml
+from mxcluster import options
+
+from tools import docs
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if path.is_dir())
+
+
+def defaults_of(role):
+    path = PROJECT / "roles" / role / "defaults" / "main.yml"
+    return (yaml.safe_load(path.read_text()) if path.exists() else None) or {}
+
+
+def test_tables_are_up_to_date():
+    assert docs.main(check=True) == 0, "run `make docs`"
+
+
+def test_the_readme_is_short():
+    assert len((PROJECT / "README.md").read_text().splitlines()) <= 250
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_specs_are_the_defaults(role):
+    assert set(docs.options_of(role)) == set(defaults_of(role))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_is_complete_and_its_files_are_short(role):
+    folder = PROJECT / "roles" / role
+    assert (folder / "README.md").exists() and (folder / "meta" / "argument_specs.yml").exists()
+    for path in folder.glob("tasks/*.yml"):
+        assert len(path.read_text().splitlines()) <= 80, path
+
+
+@pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
+def test_a_knob_has_one_default(option):
+    """In the role, in its specs and in the package; and `-e name=value` reaches it."""
+    name = "train_job_" + option.name
+    given = defaults_of("train_job")[name]
+    bare = jinja2.Environment().from_string(given).render()
+    assert options.cast({option.name: bare})[option.name] == options.cast({})[option.name], given
+    assert "%s | default(" % option.name in given
+    assert options.cast({option.name: docs.options_of("train_job")[name]["default"]}) == options.cast({})
+
+
+def test_every_knob_stands_commented_out_in_group_vars():
+    text = (PROJECT / "group_vars" / "all.yml").read_text()
+    assert yaml.safe_load(text) is None, "a value that is not commented out would beat the roles' defaults for everybody"
+    named = set(re.findall(r"^# ([a-z_]+): ", text, re.MULTILINE))
+    assert named == {name for role in ("train_job", "mxnet", "mxcluster") for name in defaults_of(role)}
+
+
+def test_playbooks_see_group_vars():
+    assert (PROJECT / "playbooks" / "group_vars").resolve() == PROJECT / "group_vars"
+
+
+def test_collections_are_those_of_the_bundle():
+    """The main job needs none; what a role comes to need must be what the tests run with."""
+    assert yaml.safe_load((PROJECT / "requirements.yml").read_text()) == {"collections": []}
