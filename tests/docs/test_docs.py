@@ -6,8 +6,8 @@ import re
 import jinja2
 import pytest
 import yaml
-from mxcluster import options
 
+from mxcluster import options
 from tools import docs
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
