@@ -1,5 +1,7 @@
 """What a kv-store knows about training steps, apart from MXNet and the network (pure)."""
 
+import collections
+
 
 class StepPattern(object):
     """Learns from one step which keys a step pulls, and says when the last of them has come.
@@ -40,26 +42,28 @@ class StepPattern(object):
 class Backoff(object):
     """How long to sleep before each look at a clock, in seconds.
 
-    The first sleep is most of the last wait, so that a group with an even pace is asked about twice a step;
-    after it the pauses grow from `shortest` to `longest`.
+    The first sleep is half of the shortest of the last waits, so that a long wait costs few looks; a single long one does
+    not count, or one late worker would make the others late in the next step.  After it the pauses grow from `shortest`
+    to `longest`.
     """
 
-    def __init__(self, shortest=0.0005, longest=0.01):
+    def __init__(self, shortest=0.0005, longest=0.01, remembered=4):
         self._shortest, self._longest = shortest, longest
-        self._last_wait = 0.0
+        self._waits = collections.deque([0.0] * remembered, maxlen=remembered)
 
     def pauses(self):
         """Yields the sleeps of one wait, for ever."""
-        if self._last_wait > 4 * self._shortest:
-            yield 0.8 * self._last_wait
+        first = 0.5 * min(self._waits)
+        if first > 2 * self._shortest:
+            yield first
         pause = self._shortest
         while True:
             yield pause
             pause = min(pause * 1.5, self._longest)
 
     def waited(self, seconds):
-        """Remembers how long the last wait took; one long stall must not become the next first sleep whole."""
-        self._last_wait = min(seconds, 2 * self._last_wait + 10 * self._shortest)
+        """Remembers how long a wait took."""
+        self._waits.append(seconds)
 
 
 class Staleness(object):

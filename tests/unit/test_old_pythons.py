@@ -1,0 +1,19 @@
+"""What runs on a node is written for the node's Python: 2.7 for Ansible's modules, 3.6 for the package."""
+
+import pathlib
+import subprocess
+
+import pytest
+
+from tests.training.environments import find_python
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+COMPILE = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
+
+
+@pytest.mark.parametrize("version,files", [
+    ("2.7", sorted(PROJECT.glob("plugins/modules/*.py"))), ("3.6", sorted(PROJECT.glob("node/mxcluster/**/*.py")))])
+def test_it_compiles(version, files):
+    result = subprocess.run([find_python(version), "-c", COMPILE, *map(str, files)], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, universal_newlines=True)
+    assert files and result.returncode == 0, result.stdout

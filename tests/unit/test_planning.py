@@ -1,0 +1,81 @@
+"""What the controller reads for a plan, and what it says when it is not as it should be."""
+
+import base64
+import io
+import json
+import zipfile
+
+import pytest
+
+from mxcluster import planning
+from mxcluster.errors import BadInput
+
+INVENTORY = {"groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]}, "forks": 5,
+             "hosts": {"a": {"node_address": "127.0.0.11"}, "b": {"node_address": "127.0.0.12"}}}
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Plans with the options given, in a project of two nodes."""
+    (tmp_path / "nodes").mkdir()
+    for host in "ab":
+        record = {"schema": 1, "host": host, "interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None,
+                  "gpus": 0, "python": "/env/bin/python", "mxnet": "1.9.1", "model_zoo": [], "job_dir": "/jobs/" + host,
+                  "data_dir": "/data"}
+        (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
+
+    def run(**options):
+        return planning.plan_job(options, INVENTORY, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path))
+    return run
+
+
+def test_a_node_is_asked_for_what_its_processes_need(plan):
+    looks = plan(kv="dist_sync", root_port="9300")["looks"]
+    assert looks["a"] == {"address": "127.0.0.11", "interface": "lo", "ports": [9300, 9301, 9302], "gpus": [],
+                          "files": ["/data/digits.npz"], "python": "/env/bin/python"}
+    assert plan(kv="local")["looks"]["a"]["ports"] == []
+
+
+def test_the_job_is_named_by_time_and_scheme(plan):
+    assert plan(kv="dist_gsync")["plan"]["job"].endswith("-dist_gsync")
+
+
+def test_a_name_is_used_once(plan, tmp_path):
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    with pytest.raises(BadInput, match="job_id='mine' has been used"):
+        plan(job_id="mine")
+
+
+def test_a_script_takes_along_what_lies_beside_it(plan, tmp_path):
+    folder = tmp_path / "code"
+    (folder / ".git").mkdir(parents=True)
+    for name in ("train.py", "model.py", ".git/config"):
+        (folder / name).write_text(name)
+    planned = plan(script="code/train.py")
+    packed = zipfile.ZipFile(io.BytesIO(base64.b64decode(planned["script"])))
+    assert packed.namelist() == ["model.py", "train.py"]
+    worker = planned["plan"]["processes"][-1]
+    assert worker["command"][3:6] == ["mxcluster.run", "script", worker["env"]["MXCLUSTER_JOB_DIR"] + "/script/train.py"]
+
+
+def test_a_folder_that_is_too_large_is_refused(plan, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    with (tmp_path / "data.bin").open("wb") as data:
+        data.truncate(planning.MOST_CODE + 1)
+    with pytest.raises(BadInput, match="a folder of their own"):
+        plan(script="train.py")
+
+
+def test_a_record_that_is_no_record_is_named(plan, tmp_path):
+    (tmp_path / "nodes" / "a.json").write_text("{")
+    with pytest.raises(BadInput, match="a.json is not a node record.*run provision.yml"):
+        plan()
+
+
+def test_a_model_that_is_not_there_says_which_are(plan, tmp_path):
+    (tmp_path / "runs" / "old" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "runs" / "old" / "checkpoints" / "mlp-0004.params").write_text("")
+    with pytest.raises(BadInput, match="model_load_epoch=5.*mlp-0004.params"):
+        plan(model_load_epoch=5, model_load_job="old")
+    planned = plan(model_load_epoch=4, model_load_job="old")
+    assert planned["model"].endswith("old/checkpoints/mlp-0004.params")
