@@ -11,7 +11,7 @@ import tempfile
 from tests.training.environments import mxnet_environment
 from tests.training.loopback import Job
 
-WORKERS, STEPS, ROUNDS, PAD = 4, 45, 1, 0.2
+WORKERS, STEPS, ROUNDS, PAD = 4, 45, 3, 0.2
 NETWORKS = (("mlp", 32), ("resnet20", 2))
 
 

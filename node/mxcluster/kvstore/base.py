@@ -214,15 +214,14 @@ class AsyncStore(KVStore):
     def _wait_until(self, passed):
         """Polls until `passed()`; sleeps grow as `Backoff` says."""
         began = time.time()
-        pauses = self._backoff.pauses()
-        while True:
+        for pause in self._backoff.pauses():
+            time.sleep(pause)
             asked = time.time()
             done = passed()
             self._counts["polling_s"] += time.time() - asked
             self._counts["polls"] += 1
             if done:
                 break
-            time.sleep(next(pauses))
         waited = time.time() - began
         self._backoff.waited(waited)
         self._counts["waited_s"] += waited
