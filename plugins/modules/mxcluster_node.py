@@ -45,6 +45,11 @@ options:
     description: How long V(wait) waits at most. It never waits longer than half the job's lease.
     type: int
     default: 5
+  board:
+    description:
+      - For V(wait), a folder on the controller where nodes whose part has failed are noted. A node that still runs when
+        another is noted there is ended, as V(stop) does it. The action plugin of the same name sees to it.
+    type: path
   output:
     description: The tar file that V(collect) writes on the node.
     type: path
@@ -216,6 +221,7 @@ def main():
             "plan": {"type": "dict"},
             "request": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 5},
+            "board": {"type": "path"},
             "output": {"type": "path"},
         },
         required_if=with_job + [("command", "collect", ["job_dir", "output"])],

@@ -144,6 +144,18 @@ def test_a_script_that_fails_is_named_with_its_last_words(project, tmp_path):
     project.wait_for_nothing_left(20)
 
 
+def test_a_script_that_fails_on_one_node_before_it_makes_its_store(project, tmp_path):
+    """The others wait for it inside MXNet, where no heartbeat is heard yet."""
+    (tmp_path / "early.py").write_text(
+        "import os, sys\nif os.environ['MXCLUSTER_INDEX'] == '3': sys.exit('not here')\n"
+        "import mxnet as mx\nkv = mx.kv.create('dist_sync')\n")
+    result, run = project.train(kv="dist_sync", script=str(tmp_path / "early.py"))
+    failure = verdict_of(result, run)["first_failure"]
+    assert result.code != 0 and (failure["host"], failure["role"], failure["index"]) == ("node4", "worker", 3), failure
+    assert "not here" in result.output and result.seconds < 40, result.output
+    project.wait_for_nothing_left(5)
+
+
 def test_after_control_c_the_lease_ends_everything(project):
     process, _ = start_a_long_job(project, "dist_gsync", "interrupted")
     os.killpg(process.pid, signal.SIGINT)

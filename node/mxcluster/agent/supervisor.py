@@ -15,6 +15,7 @@ Json = Dict[str, Any]
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PERIOD = 0.5  # seconds between looks at the lease; an ended process wakes the loop at once
+FIRST_LEASE = 3  # how many times longer the first renewal may take
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")  # what processes inherit beside the plan's environment
 NOT_STARTED = 127  # as in shells
@@ -31,7 +32,8 @@ class Supervisor:
         self.folder = folder
         self.plan = plan
         self.me = processes.identity(os.getpid())
-        self.lease = Lease(float(plan.get("lease") or 0))
+        lease = float(plan.get("lease") or 0)
+        self.lease = Lease(lease, first=FIRST_LEASE * lease)
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
         self.ending = False
         self.saved = None  # type: Optional[Json]

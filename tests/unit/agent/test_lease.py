@@ -46,3 +46,11 @@ def test_without_a_file_it_begins_when_first_asked():
 @pytest.mark.parametrize("seconds", [0, None])
 def test_no_lease_never_runs_out(seconds):
     assert not Lease(seconds).expired(1000.0, wall=99999.0, ticks=99999.0)
+
+
+def test_the_first_renewal_may_take_longer():
+    lease = Lease(10, first=30)
+    assert not lease.expired(1000.0, wall=1000.0, ticks=0.0)
+    assert not lease.expired(1000.0, wall=1029.0, ticks=29.0)
+    assert not lease.expired(1029.0, wall=1029.0, ticks=29.5)
+    assert lease.expired(1029.0, wall=1041.0, ticks=41.0)
