@@ -1,0 +1,93 @@
+"""What the tests of all scenarios use: the nodes, as docker shows them, and the product's playbooks, run as users run them."""
+
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+import testinfra
+import yaml
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+SCENARIO = pathlib.Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"])
+SHARED = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "shared"
+INVENTORIES = ("--inventory", str(PROJECT / "molecule" / "shared" / "inventory"),
+               "--inventory", str(SCENARIO / "inventory"))
+
+Result = collections.namedtuple("Result", "code output seconds")
+Job = collections.namedtuple("Job", "result folder verdict")
+
+
+class Cluster:
+    """The scenario's nodes and the controller."""
+
+    def __init__(self):
+        listed = json.loads(self.command("ansible-inventory", *INVENTORIES, "--list").output)
+        self.variables = listed["_meta"]["hostvars"]
+        self.names = sorted(self.variables)
+        self.runs = SHARED / "runs"
+        self.state = SHARED / "state"
+
+    def node(self, name):
+        """The node as docker shows it, whatever its sshd and its firewall let in."""
+        return testinfra.get_host("docker://mxcluster-" + name)
+
+    def nodes(self):
+        """{name: node}."""
+        return {name: self.node(name) for name in self.names}
+
+    def shell(self, name, script, user="root"):
+        """What a shell script on a node prints; fails the test with all of it if it ends with another status than 0."""
+        result = self.node(name).run("runuser -u %s -- sh -c %s", user, script)
+        assert result.rc == 0, "%s: %s\n%s%s" % (name, script, result.stdout, result.stderr)
+        return result.stdout.strip()
+
+    def command(self, *argv, timeout=300, env=None):
+        """Run a program from the repository's root, as a user does."""
+        environment = dict(os.environ, ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), **(env or {}))
+        began = time.time()
+        done = subprocess.run([str(word) for word in argv], cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+        return Result(done.returncode, done.stdout.decode(errors="replace"), time.time() - began)
+
+    def play(self, playbook, *arguments, inventory=None, **options):
+        """Run a playbook of the product on the scenario's inventory, or on another folder beside it."""
+        inventories = INVENTORIES if inventory is None else (*INVENTORIES[:2], "--inventory", str(inventory))
+        return self.command("ansible-playbook", *inventories, playbook, "-e", json.dumps(options), *arguments)
+
+    def train(self, *arguments, **options):
+        """Run train.yml; what it printed, the folder of the run, and the verdict ({} if there is none)."""
+        options.setdefault("job_id", "job-%d" % time.time_ns())
+        result = self.play("train.yml", *arguments, **options)
+        folder = self.runs / options["job_id"]
+        verdict = json.loads((folder / "verdict.json").read_text()) if (folder / "verdict.json").exists() else {}
+        return Job(result, folder, verdict)
+
+
+def write_inventory(folder, inventory):
+    """An inventory for one test: `inventory` as YAML in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """The scenario's cluster."""
+    return Cluster()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails shows what the nodes have to say."""
+    report = (yield).get_result()
+    if report.when == "call" and report.failed:
+        for name in Cluster().names:
+            journal = subprocess.run(["docker", "exec", "mxcluster-" + name, "journalctl", "--no-pager", "-n", "40", "-o", "short"],
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            report.sections.append(("journal of " + name, journal.stdout.decode(errors="replace")))
+        for log in sorted(SHARED.glob("runs/*/*.log"))[-12:]:
+            report.sections.append((str(log.relative_to(SHARED)), log.read_text(errors="replace")[-3000:]))

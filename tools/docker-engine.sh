@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Sees to it that a docker engine runs: on Debian and Ubuntu, as root, it is installed and started; elsewhere it says what to do.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+answers() {
+    docker info >/dev/null 2>&1
+}
+
+refuse() {
+    printf 'mxcluster: %s\n' "$@" >&2
+    exit 1
+}
+
+answers && exit
+
+command -v apt-get >/dev/null ||
+    refuse "no docker engine answers here, and this is neither Debian nor Ubuntu, where one could be installed." \
+        "Install and start docker (or another engine that \`docker info\` reaches), then run this again."
+[[ $(id -u) == 0 ]] ||
+    refuse "no docker engine answers to $(id -un), and only root can install or start one." \
+        "As root: apt-get install docker.io && systemctl start docker && adduser $(id -un) docker; then log in again."
+
+if ! command -v dockerd >/dev/null; then
+    echo "mxcluster: installing docker.io"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io iptables >/dev/null
+fi
+
+if [[ -d /run/systemd/system ]]; then
+    systemctl start docker
+else
+    log=$root/.state/docker/dockerd.log
+    mkdir -p "$(dirname "$log")"
+    echo "mxcluster: starting dockerd; its log is $log"
+    setsid dockerd >"$log" 2>&1 </dev/null &
+fi
+
+for _ in {1..60}; do
+    answers && exit
+    sleep 0.5
+done
+refuse "the docker engine does not answer after 30 s. The end of its log:" \
+    "$(tail -n 15 "$root/.state/docker/dockerd.log" 2>/dev/null || journalctl -u docker -n 15 --no-pager)"
