@@ -86,7 +86,7 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.when == "call" and report.failed:
         for name in Cluster().names:
-            journal = subprocess.run(["docker", "exec", "mxcluster-" + name, "journalctl", "--no-pager", "-n", "40", "-o", "short"],
+            journal = subprocess.run(["docker", "exec", "mxcluster-" + name, "journalctl", "--no-pager", "-n", "40"],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             report.sections.append(("journal of " + name, journal.stdout.decode(errors="replace")))
         for log in sorted(SHARED.glob("runs/*/*.log"))[-12:]:

@@ -11,6 +11,7 @@ all of a file's mistakes come in one BadInput.
 """
 import ipaddress
 import re
+import sys
 from collections import OrderedDict
 from fractions import Fraction
 from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -260,3 +261,32 @@ def _unique(items: Iterable[str]) -> List[str]:
 def _some(items: Sequence[str]) -> str:
     names = _unique(items)
     return ", ".join(names[:8]) + (" and %d more" % (len(names) - 8) if len(names) > 8 else "")
+
+
+def main(argv: List[str]) -> int:
+    """`python -m mxcluster.clusterfiles KIND FILE [HOSTS]`: 0 if FILE is a good file of that kind, else 1 and the reason.
+
+    KIND is hosts, groups or data_sharding; for the latter two HOSTS is the hosts file that they go with.
+    """
+    kind, path = argv[:2]
+    try:
+        hosts = parse_hosts(_read(argv[2]), argv[2]) if kind != "hosts" else []
+        if kind == "hosts":
+            parse_hosts(_read(path), kind)
+        elif kind == "groups":
+            parse_groups(_read(path), hosts, kind)
+        else:
+            parse_data_sharding(_read(path), len(hosts), kind)
+    except (BadInput, OSError, UnicodeDecodeError) as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as stream:
+        return stream.read()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ from . import options as knobs
 from . import package
 from .datasets import DATASETS
 from .errors import BadInput
-from .plan import for_node, make_plan, table
+from .plan import cluster_files, for_node, make_plan, table
 
 Json = Dict[str, Any]
 MOST_CODE = 16 << 20  # bytes
@@ -27,16 +27,13 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
     "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;
     "script" the script's folder as a zip file in base64, "" for none.
     """
-    options = knobs.cast(given)
-    for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
-        if options[name]:
-            options[name] = _existing(name, options[name], cwd)
+    options = _options(given, cwd)
     job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput("job_id='%s' has been used: %s exists; choose another or leave job_id out"
                        % (job, os.path.join(runs_dir, job)))
     records = read_records(records_dir)
-    files = {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
+    files = _files(options)
     model = _model(options, runs_dir) if options["model_load_epoch"] else ""
     plan = make_plan(options, inventory, records, files, job,
                      job_dirs={host: record["job_dir"] for host, record in records.items()},
@@ -44,6 +41,18 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
                      model_file="model.params" if model else None)
     return {"plan": plan, "table": table(plan), "model": model, "script": _packed(options["script"]),
             "looks": {host: look(plan, host, records[host]) for host in plan["nodes"]}}
+
+
+def plan_cluster(given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str) -> Json:
+    """What `plan.cluster_files` says of an inventory, or BadInput.
+
+    facts: {host: {"interfaces", "address_of_default_route"}} of the nodes that have just been asked; the others are known
+    by their records. The other arguments are those of `plan_job`.
+    """
+    records = read_records(records_dir)
+    records.update({host: dict(records.get(host, {}), **seen) for host, seen in facts.items()})
+    options = _options(given, cwd)
+    return cluster_files(options, inventory, records, _files(options))
 
 
 def look(plan: Json, host: str, record: Json) -> Json:
@@ -73,6 +82,20 @@ def read_records(folder: str) -> Dict[str, Json]:
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput("%s is not a node record (%s): remove it and run provision.yml" % (path, error)) from error
     return records
+
+
+def _options(given: Json, cwd: str) -> Json:
+    """The options, cast; the files of the user's that they name are absolute and are there."""
+    options = knobs.cast(given)
+    for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
+        if options[name]:
+            options[name] = _existing(name, options[name], cwd)
+    return options
+
+
+def _files(options: Json) -> Dict[str, Optional[str]]:
+    """The texts of the three files that the user has given, None for those that he has not."""
+    return {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
 
 
 def _existing(name: str, path: str, cwd: str) -> str:

@@ -180,3 +180,14 @@ def test_those_who_wait_for_each_other_run_the_same_number_of_batches(waiting, b
 
 def test_a_batch_larger_than_the_share_repeats_samples():
     assert batches_per_epoch([(0, 3)], 32, [[0]]) == ([1], [29])
+
+
+def test_as_a_command(tmp_path, capsys):
+    for name, text in (("hosts", "10.0.0.1\n10.0.0.2\n"), ("groups", "10.0.0.1 10.0.0.2\n"), ("bad", "10.0.0.9\n")):
+        (tmp_path / name).write_text(text)
+    hosts, groups, bad = (str(tmp_path / name) for name in ("hosts", "groups", "bad"))
+    assert clusterfiles.main(["hosts", hosts, hosts]) == 0 and clusterfiles.main(["groups", groups, hosts]) == 0
+    assert capsys.readouterr().err == ""
+    assert clusterfiles.main(["groups", bad, hosts]) == 1 and "10.0.0.9" in capsys.readouterr().err
+    assert clusterfiles.main(["data_sharding", groups, hosts]) == 1
+    assert clusterfiles.main(["hosts", str(tmp_path / "none")]) == 1 and "No such file" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from ..options import is_job_id
 from . import addresses, gpus, groups, members, processes, shares
 from .table import batches, table
 
-__all__ = ["make_plan", "for_node", "table", "batches"]
+__all__ = ["make_plan", "cluster_files", "for_node", "table", "batches"]
 
 Plan = Dict[str, Any]
 FILES = ("hosts", "groups", "data_sharding")
@@ -78,6 +78,36 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records), data_dirs or {}, model_file)
     batches(plan)  # refuses shares without a sample
     return plan
+
+
+def cluster_files(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[str, Dict[str, Any]],
+                  files: Dict[str, Optional[str]]) -> Dict[str, Any]:
+    """{"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...}} of the whole cluster, or BadInput.
+
+    What a plan says of a job that takes all nodes and gives every worker its share by weight; of the records, it needs the
+    addresses alone, so an inventory can be refused before anything is installed. The arguments are those of `make_plan`;
+    of the options only dmlc_interface and the names of the three files count.
+    """
+    names = _names_of_files(options, files)
+    by_group, variables = inventory["groups"], inventory["hosts"]
+
+    def find(host):
+        return addresses.locate(host, variables.get(host) or {}, records.get(host), options["dmlc_interface"])
+
+    servers = members.servers(by_group, variables, 0)
+    workers = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
+    hosts = members.unique([members.scheduler(by_group)] + servers + workers)
+    members.check_forks(hosts, int(inventory["forks"]))
+    found = for_each(find, hosts)
+    addresses.check_distinct(found)
+
+    located = {node.host: node.address for node in found}
+    lines = [located[host] for host in workers]
+    grouping, from_labels = _groups(workers, variables, files, names, find)
+    parts = _shares(dict(options, data_allocator=1, kv="dist_gsync"), workers, variables, files, names, grouping, from_labels)
+    return {"nodes": {node.host: {"address": node.address, "interface": node.interface} for node in found},
+            "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouping[0], lines),
+                      "data_sharding": clusterfiles.render_data_sharding(parts)}}
 
 
 def for_node(plan: Plan, host: str) -> Plan:
