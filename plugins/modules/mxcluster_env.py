@@ -11,11 +11,12 @@ module: mxcluster_env
 short_description: Build a Python environment from pinned wheels and prove that it imports MXNet
 description:
   - Makes a virtual environment with the node's own Python, installs exactly the wheels of the build that fits that
-    Python, each checked against its sha256, and imports MXNet once.
+    Python, each checked against its sha256, and imports MXNet once. The wheels come in one tar file, so a node needs no
+    way to a package index, and pip comes with them, so it needs no ensurepip either.
   - A marker with a digest of all that was asked for is written last. An environment without it, or with another, is
     built anew, so that an installation that was interrupted is never trusted.
   - Nodes that share O(path) build it once. The first one holds a lock, the others wait and find it done.
-  - Nothing is written but O(path), its neighbours with C(.lock) and C(.build) behind the name, and O(cache_dir).
+  - Nothing is written but O(path) and its neighbours with C(.lock) and C(.build) behind the name.
 author:
   - The mxcluster authors
 options:
@@ -44,8 +45,9 @@ options:
         elements: str
         required: true
       pip:
-        description: C(pip==version) that installs them, where the one that comes with Python is too old.
+        description: C(pip==version) that installs them and itself.
         type: str
+        required: true
   hashes:
     description: For each wheel of O(builds) the sha256 of every file that may be installed for it.
     type: dict
@@ -61,12 +63,13 @@ options:
   site_path:
     description: A folder or zip file that the environment's Python is to import from as well.
     type: path
-  cache_dir:
-    description: Where downloads are kept.
+  archive:
+    description: The tar file with the wheels, if RV(needs) has any.
     type: path
-    required: true
-notes:
-  - pip's own configuration on the node (an index, a proxy, certificates) is respected.
+  ask:
+    description: Only say what is missing; change nothing.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -74,11 +77,13 @@ EXAMPLES = r"""
   mxcluster_env:
     path: /opt/mxcluster/env
     python: /usr/bin/python3
-    cache_dir: /opt/mxcluster/cache
+    archive: /opt/mxcluster/cache/wheels.tar
     builds:
       - python: ["3.10", "3.11"]
+        pip: pip==25.0.1
         wheels: ["mxnet==1.9.1", "numpy==1.23.5"]
     hashes:
+      pip==25.0.1: [c46efd13b6aa8279f33f2864459c8ce587ea6a1a59ee20de055868d8f7688f7f]
       mxnet==1.9.1: [65d5dac162c87a14d138d888b54494d515036d9047ae804ff51f770bd02197a6]
       numpy==1.23.5:
         - 5e05b1c973a9f858c74367553e236f287e749465f773328c8ef31abe18f691e1
@@ -96,6 +101,12 @@ wheels:
   returned: success
   type: list
   elements: str
+needs:
+  description:
+    - What the node lacks, for M(mxcluster_wheels); C(python), the version, C(requirements), lines for pip, none if the
+      environment is built, and C(digest), the same for the same needs.
+  returned: success
+  type: dict
 """
 
 import errno
@@ -105,6 +116,7 @@ import json
 import os
 import re
 import shutil
+import tarfile
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
@@ -192,9 +204,9 @@ class Environment(object):
         build = choose_build(module.params["builds"], version, module.params["name"], module.params["note"])
         self.wheels = build["wheels"]
         hashes = module.params["hashes"]
-        self.requirements = [requirement(wheel, hashes) for wheel in build["wheels"]]
-        self.pip = [requirement(build["pip"], hashes)] if build.get("pip") else []
-        self.digest = digest_of(version, self.base, self.requirements, self.pip)
+        self.version = version
+        self.requirements = [requirement(wheel, hashes) for wheel in build["wheels"] + [build["pip"]]]
+        self.digest = digest_of(version, self.base, self.requirements)
         self.pth = os.path.join(self.path, "lib", "python" + version, "site-packages", PTH)
 
     def look(self, python):
@@ -223,6 +235,11 @@ class Environment(object):
         """Whether nothing has to be done."""
         return self.is_built() and self.pth_line() == self.wanted_pth_line()
 
+    def needs(self):
+        """What has to be brought to the node."""
+        return dict(python=self.version, requirements=[] if self.is_built() else self.requirements,
+                    digest=digest_of(self.version, self.requirements))
+
     def bring_about(self):
         """Do what is missing. True if anything was."""
         make_folder(os.path.dirname(self.path))
@@ -242,22 +259,26 @@ class Environment(object):
 
     def build(self):
         """Build the environment from nothing."""
-        cache = self.module.params["cache_dir"]
         temporary = self.path + ".build"
         for leftover in (self.path, temporary):
             if os.path.lexists(leftover):
                 shutil.rmtree(leftover)
         make_folder(temporary)
         try:
-            self.run("make the environment", [self.module.params["python"], "-m", "venv", self.path], temporary)
-            for requirements in filter(None, (self.pip, self.requirements)):
-                listed = os.path.join(temporary, "requirements.txt")
-                replace_file(listed, "\n".join(requirements) + "\n")
-                self.run("install the wheels", [
-                    self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                    "--only-binary", ":all:", "--require-hashes", "--cache-dir", os.path.join(cache, "pip"),
-                    "-r", listed], temporary)
+            with tarfile.open(self.module.params["archive"]) as archive:
+                archive.extractall(temporary)
+            pip = [name for name in os.listdir(temporary) if name.startswith("pip-")][0]
+            listed = os.path.join(temporary, "requirements.txt")
+            replace_file(listed, "\n".join(self.requirements) + "\n")
+            self.run("make the environment", [self.module.params["python"], "-m", "venv", "--without-pip", self.path], temporary)
+            # A wheel is a zip file, which Python can run: pip installs from inside its own.
+            self.run("install the wheels", [
+                self.python, os.path.join(temporary, pip, "pip"), "install", "--quiet", "--disable-pip-version-check",
+                "--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary, "--only-binary", ":all:",
+                "--require-hashes", "-r", listed], temporary)
             self.prove(temporary)
+        except (tarfile.TarError, IndexError) as error:
+            raise Refused("%s is not a tar file of wheels (%s): run this again" % (self.module.params["archive"], error))
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         replace_file(os.path.join(self.path, MARKER), json.dumps({"digest": self.digest, "wheels": self.wheels}))
@@ -292,30 +313,32 @@ def main():
             builds=dict(type="list", elements="dict", required=True, options=dict(
                 python=dict(type="list", elements="str", required=True),
                 wheels=dict(type="list", elements="str", required=True),
-                pip=dict(type="str"),
+                pip=dict(type="str", required=True),
             )),
             hashes=dict(type="dict", required=True),
             name=dict(type="str", default="MXNet"),
             note=dict(type="str", default=""),
             site_path=dict(type="path"),
-            cache_dir=dict(type="path", required=True),
+            archive=dict(type="path"),
+            ask=dict(type="bool", default=False),
         ),
         supports_check_mode=True,
     )
     for name in HARMFUL:
         os.environ.pop(name, None)
+    os.umask(0o022)  # whoever trains must be able to read it
     try:
         environment = Environment(module)
         before = marker_of(environment.path).get("wheels", [])
-        changed = not environment.is_done()
-        if changed and not module.check_mode:
+        changed, needs = not environment.is_done(), environment.needs()
+        if changed and not module.params["ask"] and not module.check_mode:
             changed = environment.bring_about()
     except Refused as refusal:
         module.fail_json(msg=str(refusal))
     except (IOError, OSError) as error:
         module.fail_json(msg="%s: %s. What was half made is made anew by the next run."
                              % (error.filename or module.params["path"], error.strerror or error))
-    result = dict(changed=changed, python=environment.python, wheels=environment.wheels)
+    result = dict(changed=changed, python=environment.python, wheels=environment.wheels, needs=needs)
     if before != environment.wheels:
         result["diff"] = dict(before="\n".join(before + [""]), after="\n".join(environment.wheels + [""]))
     module.exit_json(**result)
