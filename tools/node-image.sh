@@ -9,7 +9,7 @@ packages=(
     openssh-server rsync                      # the controller and the other nodes come in
     python3 iproute2 procps                   # what Ansible asks of a node
     nftables netbase                          # a firewall
-    libgomp1                                  # what MXNet's wheel needs of the system
+    libgomp1 libquadmath0                     # what MXNet's wheel needs of the system
 )
 
 if [[ -n ${MXCLUSTER_NODE_IMAGE:-} ]]; then

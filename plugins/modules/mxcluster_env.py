@@ -171,6 +171,15 @@ def bare(version):
     return re.sub(r"\.post\d+$", "", version)
 
 
+def cure_for(last_words):
+    """What to do about a library of the system that MXNet's wheel does not bring, '' if it is not that."""
+    missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
+    if not missing:
+        return ""
+    return (" The node lacks the library %s: install it (CentOS: yum install %s; Debian, Ubuntu: the package whose name begins "
+            "with %s), then run this again." % ((missing.group(1),) * 3))
+
+
 def replace_file(path, text):
     """Write `text` to `path` in one step."""
     handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=os.path.dirname(path))
@@ -299,8 +308,8 @@ class Environment(object):
                                                  pass_fds=self.inherited, expand_user_and_vars=False)
         if code != 0:
             last = "\n".join((err.strip() or out.strip()).splitlines()[-8:]) or "(nothing)"
-            raise Refused("%s: could not %s: `%s` ended with status %d. Its last words:\n%s"
-                          % (self.module.params["name"], purpose, " ".join(argv[:4]), code, last))
+            raise Refused("%s: could not %s: `%s` ended with status %d.%s Its last words:\n%s"
+                          % (self.module.params["name"], purpose, " ".join(argv[:2]), code, cure_for(last), last))
         return out
 
 
