@@ -31,6 +31,10 @@ options:
     description: The permissions of the file, octal, in quotes.
     type: str
     default: "0644"
+  user:
+    description: Who writes the file and makes the folders, if the module runs as root; empty for whoever runs it.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -54,6 +58,7 @@ import stat
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mxcluster_user import become
 
 
 def read(path):
@@ -111,10 +116,13 @@ def main():
             # Not a secret, but nobody wants to read it in the output of -vvv.
             content=dict(type="str", required=True, no_log=True),
             mode=dict(type="str", default="0644"),
+            user=dict(type="str", default=""),
         ),
         supports_check_mode=True,
     )
     path = os.path.abspath(module.params["path"])
+    become(module, module.params["user"])
+    os.umask(0o022)  # folders that are made on the way can be read by all
     try:
         content = base64.b64decode(module.params["content"])
         mode = int(module.params["mode"], 8)

@@ -53,6 +53,12 @@ options:
   output:
     description: The tar file that V(collect) writes on the node.
     type: path
+  user:
+    description:
+      - Who does it all, if the module runs as root; empty for whoever runs it. Where the role C(agent_unit) has put its
+        unit, root starts a job as an instance of that, with the firewall open for as long as it runs.
+    type: str
+    default: ""
 notes:
   - In check mode V(start), V(wait), V(stop) and V(collect) do nothing; the other commands only read.
 """
@@ -146,11 +152,15 @@ left_out:
 
 import json
 import os
+import re
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mxcluster_user import become
 
 NODE_COMMANDS = ("look", "record")
 READING = ("look", "record", "status")
+TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
+WISHES = "/run/mxcluster"
 
 
 def argv_for(params):
@@ -167,6 +177,57 @@ def argv_for(params):
     elif command == "collect":
         argv += ["--output", os.path.abspath(params["output"])]
     return argv
+
+
+def unit_of(params):
+    """The systemd unit of a job, None if it is not to be one: without root, without systemd, without the role agent_unit."""
+    if os.geteuid() != 0 or not params["user"] or not (os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system")):
+        return None
+    job = os.path.basename(os.path.abspath(params["job_dir"]))
+    return "mxcluster-agent@%s.service" % job if re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", job) else None
+
+
+def start_unit(module, unit):
+    """Start a job as a unit: the answer of `start`.  Only the preparation and the job itself are the user's."""
+    params = module.params
+    agent = [params["python"], "-m", "mxcluster.agent"]
+    there = ["--job-dir", os.path.abspath(params["job_dir"])]
+    run_as(module, agent + ["prepare"] + there, stdin=json.dumps(params["plan"]))
+    write_wish(params["plan"])
+    code, out, err = module.run_command(["systemctl", "start", unit])
+    if code != 0:
+        state = module.run_command(["systemctl", "status", "--no-pager", "--lines=15", unit])[1]
+        module.run_command(["systemctl", "reset-failed", unit])
+        module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
+    answer = run_as(module, agent + ["status"] + there)
+    status = answer["status"]
+    return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
+
+
+def run_as(module, argv, stdin=None):
+    """The answer of the package's program, run as the user while this module goes on as root."""
+    code, out, err = module.run_command(["runuser", "-u", module.params["user"], "--"] + argv, data=stdin, cwd="/",
+                                        expand_user_and_vars=False)
+    answer, error = parse_answer(argv, code, out, err)
+    if error:
+        module.fail_json(msg=error)
+    return answer
+
+
+def write_wish(plan):
+    """What the firewall is to let in: root's file, which the training user cannot change."""
+    if not os.path.isdir(WISHES):
+        os.mkdir(WISHES, 0o755)
+    path = os.path.join(WISHES, plan["job"] + ".json")
+    with open(path + ".part", "w") as target:
+        json.dump(plan["firewall"], target)
+    os.rename(path + ".part", path)
+
+
+def settle_unit(module, unit):
+    """Wait until the unit of a job that has ended is gone, firewall rules and all."""
+    module.run_command(["systemctl", "stop", unit])
+    module.run_command(["systemctl", "reset-failed", unit])
 
 
 def parse_answer(argv, code, out, err):
@@ -223,6 +284,7 @@ def main():
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "path"},
             "output": {"type": "path"},
+            "user": {"type": "str", "default": ""},
         },
         required_if=with_job + [("command", "collect", ["job_dir", "output"])],
         supports_check_mode=True,
@@ -232,6 +294,12 @@ def main():
         module.exit_json(**check_mode_result(command))
     if not os.access(module.params["python"], os.X_OK):
         module.fail_json(msg="%s cannot be run on this node: run provision.yml" % module.params["python"])
+    unit = unit_of(module.params) if command in ("start", "collect") else None
+    if unit and command == "start":
+        module.exit_json(**result_for(command, start_unit(module, unit)))
+    if unit:
+        settle_unit(module, unit)
+    become(module, module.params["user"])
     argv = argv_for(module.params)
     # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.
     # The request may hold dollars and tildes, which are not for expanding.

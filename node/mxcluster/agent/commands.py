@@ -18,6 +18,19 @@ STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
 PACKED = ("plan.json", "status.json", "events.jsonl")
 
 
+def prepare(folder: JobFolder, plan: Json) -> Json:
+    """Write what a job needs before it starts: {"job"}.  Refused if the folder holds a job already."""
+    daemon.prepare(folder, plan)
+    return {"job": plan["job"]}
+
+
+def run(folder: JobFolder) -> Json:
+    """Be the agent of a prepared folder until the job has ended: {"job", "reason"}.  What its systemd unit runs."""
+    daemon.run(folder)
+    status = look(folder)
+    return {"job": status["job"], "reason": status["reason"]}
+
+
 def start(folder: JobFolder, plan: Optional[Json] = None) -> Json:
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
     if plan is not None and folder.status() is None:

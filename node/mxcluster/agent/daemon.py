@@ -1,8 +1,12 @@
-"""How an agent comes to life: away from the terminal and from the connection that started it, and never twice."""
+"""How an agent comes to life: away from the terminal and from the connection that started it, and never twice.
+
+Either it detaches itself (`start`), or systemd runs it as an instance of mxcluster-agent@.service (`run`).
+"""
 import fcntl
 import os
 import select
 import signal
+import socket
 import time
 import traceback
 from typing import Callable
@@ -24,10 +28,7 @@ def start(folder: JobFolder) -> None:
     plan = folder.plan()
     lock = _lock(folder)
     try:
-        status = folder.status()
-        if status is not None:
-            raise BadInput("%s holds a job that has ended already (%s): choose another job_id"
-                           % (folder.path, status.get("reason") or "its agent was killed"))
+        check_unused(folder)
         hear, tell = os.pipe()
         child = os.fork()
         if child == 0:
@@ -43,6 +44,49 @@ def start(folder: JobFolder) -> None:
     if heard != READY:
         raise MxclusterError("\n".join(["the agent in %s did not start; the end of its agent.log:" % folder.path]
                                        + (folder.log_lines("agent") or ["(nothing)"])))
+
+
+def prepare(folder: JobFolder, plan: Json) -> None:
+    """Write what a job needs before it starts. BadInput if the folder holds a job already."""
+    os.makedirs(folder.path, exist_ok=True)
+    lock = _lock(folder)
+    try:
+        check_unused(folder)
+        folder.prepare(plan)
+    finally:
+        os.close(lock)
+
+
+def run(folder: JobFolder) -> None:
+    """Be the agent of a job folder; returns when the job has ended. systemd learns when it has started its processes."""
+    plan = folder.plan()
+    lock = _lock(folder)
+    check_unused(folder)
+    os.chdir(folder.path)
+    log = folder.open_log("agent")
+    os.dup2(log, 2)  # what the agent notes; whoever runs it hears of its start and its end only
+    os.close(log)
+    try:
+        Supervisor(folder, plan).run(ready=_tell_systemd)
+    finally:
+        os.close(lock)
+
+
+def check_unused(folder: JobFolder) -> None:
+    """Refuse a folder that a job was run in before."""
+    status = folder.status()
+    if status is not None:
+        raise BadInput("%s holds a job that has ended already (%s): choose another job_id"
+                       % (folder.path, status.get("reason") or "its agent was killed"))
+
+
+def _tell_systemd() -> None:
+    """sd_notify(3) with READY=1, if systemd waits for it."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if place:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect("\0" + place[1:] if place.startswith("@") else place)
+            channel.send(b"READY=1")
 
 
 def _lock(folder: JobFolder) -> int:

@@ -6,7 +6,7 @@ after it only carries it out.
 import posixpath
 from typing import Any, Dict, List, Optional
 
-from .. import clusterfiles
+from .. import clusterfiles, firewall
 from ..errors import BadInput, for_each
 from ..options import is_job_id
 from . import addresses, gpus, groups, members, processes, shares
@@ -118,6 +118,9 @@ def for_node(plan: Plan, host: str) -> Plan:
     part = dict(plan, host=host)
     part["nodes"] = {host: plan["nodes"][host]}
     part["processes"] = [process for process in plan["processes"] if process["host"] == host]
+    # Whom they will talk to: for the firewall, and for the meeting before the start.
+    part["peers"] = [{key: process[key] for key in ("name", "role", "host", "address", "port")} for process in plan["processes"]]
+    part["firewall"] = firewall.wish(part)
     return part
 
 

@@ -1,0 +1,180 @@
+"""The firewall of a node is open for a job: for its ports, to its nodes, for as long as it runs.
+
+`python -m mxcluster.firewall open|close FILE`, as root, by the unit of the job's agent: before the agent starts, and after it
+has ended in whatever way. FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
+
+nftables: an `accept` ends the way of a packet through its own base chain only, so the rule goes to the head of every base
+chain that filters input (but firewalld's). firewalld: rich rules of the runtime configuration, in the zone that a peer's
+packets come to. Where neither is active there is nothing to do. What is added carries the job's name or is exactly known,
+so closing finds it again, and closing twice is no error.
+"""
+import ipaddress
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .errors import MxclusterError
+
+Json = Dict[str, Any]
+Chain = NamedTuple("Chain", [("family", str), ("table", str), ("name", str)])
+Zones = Dict[str, Dict[str, List[str]]]  # {zone: {"interfaces": [...], "sources": [...]}}
+
+FOLDER = "/run/mxcluster"
+_TABLE = re.compile(r"^table (\S+) (\S+) \{")
+_CHAIN = re.compile(r"^\tchain (\S+) \{")
+_HANDLE = re.compile(r"# handle (\d+)$")
+
+
+def wish(plan: Json) -> Json:
+    """What the firewall of a node has to let in, from the node's part of a plan (`plan.for_node`)."""
+    node = plan["nodes"][plan["host"]]
+    return {"job": plan["job"], "address": node["address"], "interface": node["interface"],
+            "ports": sorted(process["port"] for process in plan["processes"] if process["port"] is not None),
+            "peers": sorted({peer["address"] for peer in plan["peers"]}, key=ipaddress.IPv4Address)}
+
+
+# nftables
+
+def parse_ruleset(text: str) -> Tuple[List[Chain], List[Tuple[Chain, int, str]]]:
+    """(base chains that filter input, [(chain, handle, rule), ...]) of what `nft -a list ruleset` prints.
+
+    The text, since the nft of CentOS 7 knows no JSON. Only families that carry IPv4; firewalld's own table is left to it.
+    """
+    chains, rules = [], []  # type: Tuple[List[Chain], List[Tuple[Chain, int, str]]]
+    table = chain = None
+    for line in text.splitlines():
+        begins, inside = _TABLE.match(line), _CHAIN.match(line)
+        if begins:
+            table, chain = begins.groups(), None
+        elif inside and table:
+            chain = Chain(table[0], table[1], inside.group(1))
+        elif line == "\t}":
+            chain = None
+        elif chain and chain.family in ("ip", "inet") and chain.table != "firewalld":
+            handle = _HANDLE.search(line)
+            if "type filter hook input " in line:
+                chains.append(chain)
+            elif handle:
+                rules.append((chain, int(handle.group(1)), line.strip()))
+    return chains, rules
+
+
+def comment(job: str) -> str:
+    """How a rule says whose it is."""
+    return "mxcluster %s" % job
+
+
+def nft_open(wanted: Json, chains: Sequence[Chain]) -> List[str]:
+    """The commands for nft that let the job in."""
+    rule = ("ip saddr { %s } ip daddr %s tcp dport { %s } accept comment \"%s\""
+            % (", ".join(wanted["peers"]), wanted["address"], ", ".join(map(str, wanted["ports"])), comment(wanted["job"])))
+    return ["insert rule %s %s %s %s" % (chain + (rule,)) for chain in chains]
+
+
+def nft_close(job: str, rules: Sequence[Tuple[Chain, int, str]]) -> List[str]:
+    """The commands for nft that take away what `nft_open` has put there."""
+    mark = 'comment "%s"' % comment(job)
+    return ["delete rule %s %s %s handle %d" % (chain + (handle,)) for chain, handle, text in rules if mark in text]
+
+
+# firewalld
+
+def parse_zones(text: str) -> Zones:
+    """What `firewall-cmd --get-active-zones` prints."""
+    zones, zone = {}, None  # type: Zones, Optional[str]
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            zone = line.split()[0]
+            zones[zone] = {"interfaces": [], "sources": []}
+        elif zone and ":" in line:
+            key, _, values = line.strip().partition(":")
+            zones[zone][key] = values.split()
+    return zones
+
+
+def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
+    """The zone that packets from `peer` over `interface` come to: a source counts before an interface."""
+    address = ipaddress.IPv4Address(peer)
+    for zone, has in zones.items():
+        for source in has["sources"]:
+            try:
+                if address in ipaddress.IPv4Network(source, strict=False):
+                    return zone
+            except ValueError:  # an IPv6 network, a MAC address, an ipset
+                continue
+    return next((zone for zone, has in zones.items() if interface in has["interfaces"]), default)
+
+
+def rich_rules(wanted: Json, zones: Zones, default: str) -> Dict[str, List[str]]:
+    """{zone: rich rules} that let the job in."""
+    rules = {}  # type: Dict[str, List[str]]
+    for peer in wanted["peers"]:
+        zone = zone_of(peer, wanted["interface"], zones, default)
+        for first, last in ranges(wanted["ports"]):
+            rules.setdefault(zone, []).append(
+                'rule family="ipv4" source address="%s" destination address="%s" port port="%s" protocol="tcp" accept'
+                % (peer, wanted["address"], first if first == last else "%d-%d" % (first, last)))
+    return rules
+
+
+def ranges(ports: Sequence[int]) -> List[Tuple[int, int]]:
+    """[(first, last), ...] of runs of ports."""
+    runs = []  # type: List[Tuple[int, int]]
+    for port in sorted(ports):
+        if runs and runs[-1][1] == port - 1:
+            runs[-1] = (runs[-1][0], port)
+        else:
+            runs.append((port, port))
+    return runs
+
+
+# what touches the node
+
+def change(action: str, wanted: Json) -> None:
+    """Open or close. MxclusterError with what the firewall said if it refuses."""
+    if not wanted["ports"]:
+        return
+    if shutil.which("nft"):
+        chains, rules = parse_ruleset(_run(["nft", "-a", "list", "ruleset"]))
+        commands = nft_close(wanted["job"], rules) + (nft_open(wanted, chains) if action == "open" else [])
+        if commands:
+            _run(["nft", "-f", "-"], "".join(command + "\n" for command in commands))  # all of them or none
+    if shutil.which("firewall-cmd") and subprocess.call(["firewall-cmd", "--quiet", "--state"]) == 0:
+        zones, default = parse_zones(_run(["firewall-cmd", "--get-active-zones"])), _run(["firewall-cmd", "--get-default-zone"])
+        option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
+        for zone, rich in rich_rules(wanted, zones, default.strip()).items():
+            _run(["firewall-cmd", "--quiet", "--zone=" + zone] + [option + rule for rule in rich])
+
+
+def _run(argv: List[str], stdin: Optional[str] = None) -> str:
+    done = subprocess.run(argv, input=(stdin or "").encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        raise MxclusterError("`%s` ended with status %d: %s"
+                             % (" ".join(argv[:4]), done.returncode, done.stderr.decode(errors="replace").strip()))
+    return done.stdout.decode(errors="replace")
+
+
+def main(argv: List[str]) -> int:
+    """Carry out one command line: 0, or 1 with the reason on stderr."""
+    action, path = argv
+    try:
+        try:
+            with open(path, encoding="utf-8") as stream:
+                wanted = json.load(stream)
+        except FileNotFoundError:  # nothing was asked for, or it is closed already
+            return 0
+        change(action, wanted)
+        if action == "close":
+            os.unlink(path)
+    except (MxclusterError, OSError) as error:
+        print("mxcluster: the firewall of job %s could not be changed: %s" % (os.path.basename(path), error), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
