@@ -137,8 +137,18 @@ def record(request: Json) -> Json:
     import numpy
     return {"schema": 1, "host": request.get("host") or socket.gethostname(),
             "address_of_default_route": network.default_route_address(), "interfaces": network.interfaces(),
+            "hostname": socket.gethostname(), "host_keys": host_keys(),
             "gpus": gpu_count(), "python": sys.executable, "python_version": platform.python_version(),
             "mxnet": mxnet.__version__, "numpy": numpy.__version__, "model_zoo": model_zoo()}
+
+
+def host_keys(folder: str = "/etc/ssh") -> List[str]:
+    """The public host keys of this machine's sshd, without their comments."""
+    keys = []
+    for path in sorted(glob.glob(os.path.join(folder, "ssh_host_*_key.pub"))):
+        with open(path) as stream:
+            keys.append(" ".join(stream.read().split()[:2]))
+    return keys
 
 
 def model_zoo() -> List[str]:

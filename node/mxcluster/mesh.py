@@ -1,0 +1,115 @@
+"""Every node's way to every other by ssh: the blocks of authorized_keys, known_hosts and config, the same on all nodes.
+
+Pure. What is known of a node is its part of the inventory's plan (`plan.cluster_files`), its record, and from the inventory
+the host variables ansible_host (where the controller finds it) and ssh_mesh_from (more addresses it may come from).
+"""
+import ipaddress
+from collections import Counter
+from typing import Any, Dict, List, Sequence
+
+from .errors import refuse
+
+Json = Dict[str, Any]
+
+
+def blocks(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json], key_file: str,
+           draft: bool = False) -> Dict[str, str]:
+    """{"authorized_keys", "known_hosts", "config"}: the text of each block.
+
+    nodes: {host: {"address", ...}} of the whole cluster. records: {host: node record}. variables: {host: host variables}.
+    key_file: the private key, as ssh's configuration names it. draft: a node without a record, or with one from before
+    there were keys, is not refused but shown as what will be known later (check mode).
+    """
+    if not draft:
+        refuse("%s: its ssh keys are not known here: run provision.yml without --limit" % host
+               for host in nodes if not _ssh(records, host).get("public_key"))
+    names = {host: names_of(host, node, records, variables) for host, node in nodes.items()}
+    counts = Counter(name for found in names.values() for name in found)
+    names = {host: [name for name in found if counts[name] == 1] for host, found in names.items()}
+    return {"authorized_keys": "\n".join(authorized(nodes, records, variables)),
+            "known_hosts": "\n".join(line for host in nodes for line in known(host, names[host], records)),
+            "config": "\n".join([line for host in nodes for line in configured(host, nodes[host], names[host], records, key_file)]
+                                + ["# What follows is for all hosts again.", "Match all"])}
+
+
+def authorized(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json]) -> List[str]:
+    """Lines of authorized_keys: every key, from the addresses of the nodes that have it."""
+    holders = {}  # type: Dict[str, List[str]]
+    for host in nodes:
+        holders.setdefault(_ssh(records, host).get("public_key") or "(the key that %s is going to make)" % host, []).append(host)
+    lines = []
+    for key, hosts in holders.items():
+        origins = []  # type: List[str]
+        for host in hosts:
+            more = variables.get(host, {}).get("ssh_mesh_from") or []
+            origins += [nodes[host]["address"]] + addresses(records.get(host, {})) + ([more] if isinstance(more, str) else more)
+        comment = "mxcluster:" + (hosts[0] if len(hosts) == 1 else "all")
+        lines.append('from="%s" %s %s' % (",".join(_unique(origins)), " ".join(key.split()[:2]) if key[0] != "(" else key, comment))
+    return lines
+
+
+def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:
+    """Lines of known_hosts: every host key of the node, under every name and address."""
+    port = _port(records, host)
+    patterns = ",".join(name if port == 22 else "[%s]:%d" % (name, port) for name in names)
+    return ["%s %s" % (patterns, key) for key in records.get(host, {}).get("host_keys") or ["(the host keys of %s)" % host]]
+
+
+def configured(host: str, node: Json, names: Sequence[str], records: Dict[str, Json], key_file: str) -> List[str]:
+    """Lines of ssh's configuration, so that `ssh <inventory name>` finds the node, the user and the key."""
+    ssh = _ssh(records, host)
+    lines = ["Host " + " ".join(names), "    HostName " + node["address"], "    IdentityFile " + key_file]
+    if _port(records, host) != 22:
+        lines.append("    Port %d" % _port(records, host))
+    if ssh.get("user"):
+        lines.append("    User " + ssh["user"])
+    return lines
+
+
+def names_of(host: str, node: Json, records: Dict[str, Json], variables: Dict[str, Json]) -> List[str]:
+    """Every name and address that a node goes by: in the inventory, for the controller, for itself, in its networks."""
+    hostname = records.get(host, {}).get("hostname") or ""
+    return _unique(name for name in [host, variables.get(host, {}).get("ansible_host"), hostname, hostname.split(".")[0],
+                                     node["address"]] + addresses(records.get(host, {}))
+                   if name and not name.startswith("localhost"))
+
+
+def addresses(record: Json) -> List[str]:
+    """The addresses of a node's interfaces, loopback left out."""
+    found = [ipaddress.IPv4Interface(text).ip for name in sorted(record.get("interfaces") or {})
+             for text in record["interfaces"][name]]
+    return [str(address) for address in found if not address.is_loopback]
+
+
+def gone(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
+    """The hosts that have a record and are no longer in the inventory, sorted."""
+    return sorted(set(records) - set(nodes))
+
+
+def still_hold(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
+    """Those of the hosts that have left that have a key which is still in use, sorted."""
+    keys = {_ssh(records, host).get("public_key") for host in nodes} - {None, ""}
+    return [host for host in gone(nodes, records) if _ssh(records, host).get("public_key") in keys]
+
+
+def of_the_controller(variables: Dict[str, Json]) -> str:
+    """The controller's block of known_hosts: the keys that the inventory gives as node_host_key (a string or a list)."""
+    lines = []
+    for host in sorted(variables):
+        keys = variables[host].get("node_host_key") or []
+        name, port = variables[host].get("ansible_host") or host, int(variables[host].get("ansible_port") or 22)
+        for key in [keys] if isinstance(keys, str) else keys:
+            lines.append("%s %s" % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2])))
+    return "\n".join(lines)
+
+
+def _ssh(records: Dict[str, Json], host: str) -> Json:
+    return records.get(host, {}).get("ssh") or {}
+
+
+def _port(records: Dict[str, Json], host: str) -> int:
+    return int(_ssh(records, host).get("port") or 22)
+
+
+def _unique(items) -> list:
+    return list(dict.fromkeys(items))

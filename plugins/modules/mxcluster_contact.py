@@ -1,0 +1,42 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Documentation of the action plugin of the same name, which does it all on the controller."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_contact
+short_description: Say hello to a node, or say why one cannot
+description:
+  - Opens Ansible's connection to the node, and asks who one is there and which Python it has. What is wrong is told with
+    what to do; an unknown or changed host key, a user who is not let in or has not got the rights, a machine that cannot be
+    reached, a node without a Python.
+  - Changes nothing, also in check mode.
+author:
+  - The mxcluster authors
+options:
+  users:
+    description: Who one may be there, after becoming; anybody if empty.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Say hello
+  mxcluster_contact:
+    users: [root]
+"""
+
+RETURN = r"""
+user:
+  description: Who one is on the node.
+  returned: success
+  type: str
+python:
+  description: A Python that is there.
+  returned: success
+  type: str
+"""

@@ -1,0 +1,136 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Ansible module: the training user's ssh key on a node."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_ssh_key
+short_description: Make an ssh key pair without a passphrase, and tell its public half
+description:
+  - A private key that is there already is used, and never changed. One with a passphrase is refused.
+  - A public half that is missing or belongs to another key is written anew from the private one.
+author:
+  - The mxcluster authors
+options:
+  name:
+    description: The name of the private key's file in C(~/.ssh).
+    type: str
+    required: true
+  make:
+    description: Make a pair of type ed25519 if there is none. Otherwise one that is missing is an error.
+    type: bool
+    default: true
+  user:
+    description: Whose it is, if the module runs as root; empty for whoever runs it.
+    type: str
+    default: ""
+"""
+
+EXAMPLES = r"""
+- name: Make a key
+  mxcluster_ssh_key:
+    name: id_ed25519
+    user: mxcluster
+  register: key
+"""
+
+RETURN = r"""
+public_key:
+  description: The public half, without a comment; empty in check mode if there is no key yet.
+  returned: success
+  type: str
+user:
+  description: Whose it is.
+  returned: success
+  type: str
+home:
+  description: The folder of that user.
+  returned: success
+  type: str
+"""
+
+import os
+import pwd
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mxcluster_user import become
+
+
+def public_half(module, private):
+    """What ssh-keygen computes from the private key; fails if it needs a passphrase or is none."""
+    code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
+    if code != 0:
+        module.fail_json(msg="%s cannot be used without a person (%s): it may have a passphrase, or be damaged or readable by "
+                             "others. Move it away, and provision.yml makes another; or set ssh_mesh_mode: none."
+                             % (private, (err or out).strip()))
+    return " ".join(out.split()[:2])
+
+
+def recorded(path):
+    """What the .pub file says; '' if it is not there."""
+    try:
+        with open(path) as source:
+            return " ".join(source.read().split()[:2])
+    except (IOError, OSError):
+        return ""
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            name=dict(type="str", required=True),
+            make=dict(type="bool", default=True),
+            user=dict(type="str", default=""),
+        ),
+        supports_check_mode=True,
+    )
+    become(module, module.params["user"])
+    os.umask(0o077)
+    try:
+        entry = pwd.getpwnam(module.params["user"]) if module.params["user"] else pwd.getpwuid(os.geteuid())
+    except KeyError:  # check mode: the user was only talked of
+        module.exit_json(changed=True, public_key="", user=module.params["user"], home="/home/" + module.params["user"])
+    folder = os.path.join(entry.pw_dir, ".ssh")
+    private = os.path.join(folder, module.params["name"])
+    result = dict(changed=False, public_key="", user=entry.pw_name, home=entry.pw_dir)
+    try:
+        if not os.path.exists(private):
+            if module.check_mode:
+                module.exit_json(**dict(result, changed=True))
+            if not module.params["make"]:
+                module.fail_json(msg="%s is not there" % private)
+            if not os.path.isdir(folder):
+                os.mkdir(folder, 0o700)
+            make(module, private, "%s@%s" % (entry.pw_name, os.uname()[1]))
+            result["changed"] = True
+        result["public_key"] = public_half(module, private)
+        if recorded(private + ".pub") != result["public_key"]:
+            result["changed"] = True
+            if not module.check_mode:
+                with open(private + ".pub.part", "w") as target:
+                    target.write(result["public_key"] + "\n")
+                os.rename(private + ".pub.part", private + ".pub")
+    except (IOError, OSError) as error:
+        module.fail_json(msg="%s: %s. Mend that and run this again." % (error.filename or private, error.strerror or error))
+    module.exit_json(**result)
+
+
+def make(module, private, comment):
+    """A new pair under another name, moved to its place when it is whole."""
+    draft = private + ".part"
+    for leftover in (draft, draft + ".pub"):
+        if os.path.exists(leftover):
+            os.unlink(leftover)
+    code, out, err = module.run_command(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", draft])
+    if code != 0:
+        module.fail_json(msg="ssh-keygen ended with status %d: %s" % (code, (err or out).strip()))
+    os.rename(draft + ".pub", private + ".pub")
+    os.rename(draft, private)
+
+
+if __name__ == "__main__":
+    main()
