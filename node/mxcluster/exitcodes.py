@@ -6,11 +6,13 @@ PEER_DIED = 91  # the watch thread saw that another process of the job is gone
 KILLED_BY_AGENT = 92  # a label for reports: what the agent ends dies of a signal
 NO_KVSTORE = 93  # the user's script ended without having made the distributed kv-store
 UPDATER_FAILED = 94  # an exception in the server's updater
+MEETING_FAILED = 95  # a node could not reach another one before the start
 
 MEANINGS = {PEER_DIED: "another process of the job was gone",
             KILLED_BY_AGENT: "ended by the agent",
             NO_KVSTORE: "the script ended without making the distributed kv-store",
-            UPDATER_FAILED: "an exception in the server's updater"}
+            UPDATER_FAILED: "an exception in the server's updater",
+            MEETING_FAILED: "the nodes cannot all reach each other"}
 
 
 def reserved() -> FrozenSet[int]:

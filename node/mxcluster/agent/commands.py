@@ -15,7 +15,7 @@ Json = Dict[str, Any]
 
 POLL = 0.2  # seconds
 STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
-PACKED = ("plan.json", "status.json", "events.jsonl")
+PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
 def prepare(folder: JobFolder, plan: Json) -> Json:

@@ -48,7 +48,8 @@ class JobFolder:
         except ValueError as error:
             raise BadInput("%s is not JSON (%s): let train.yml write it again"
                            % (self.file("plan.json"), error)) from error
-        missing = [key for key in ("job", "host", "processes") if not plan.get(key)]
+        missing = [key for key in ("job", "host", "processes")
+                   if not plan.get(key) and not (key == "processes" and plan.get("meeting"))]
         missing += ["processes[%d].%s" % (number, key) for number, process in enumerate(plan.get("processes") or [])
                     for key in ("name", "role", "index", "command", "env") if key not in process]
         if missing:

@@ -19,6 +19,7 @@ FIRST_LEASE = 3  # how many times longer the first renewal may take
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")  # what processes inherit beside the plan's environment
 NOT_STARTED = 127  # as in shells
+MEETING = {"name": "meeting", "role": "agent", "index": None}
 
 
 class Supervisor:
@@ -43,6 +44,8 @@ class Supervisor:
             "processes": [dict({key: process[key] for key in ("name", "role", "index")}, pid=None, start_time=None,
                                state="running", exit_code=None, ended_at=None, ended_by=None)
                           for process in plan["processes"]],
+            "meeting": dict(MEETING, pid=None, start_time=None, state="running", exit_code=None, ended_at=None, ended_by=None)
+            if plan.get("meeting") else None,
             "first_failure": None, "left": []}
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -52,9 +55,10 @@ class Supervisor:
         processes.set_subreaper()
         self.folder.renew_lease()
         try:
-            for process, part in zip(self.plan["processes"], self.status["processes"]):
-                if not self.status["first_failure"]:
-                    self.start(process, part)
+            if self.plan.get("meeting"):
+                self.start(meeting_process(self.plan), self.status["meeting"])
+            else:
+                self.start_all()
             self.folder.write_status(self.status)
             ready()
             reason = self.watch()
@@ -63,6 +67,12 @@ class Supervisor:
             self.blame({"role": "agent", "index": None, "name": "agent"}, "the agent failed: %s" % error, None)
             reason = "failed"
         self.end(reason)
+
+    def start_all(self) -> None:
+        """Start the processes of the plan, up to the first that cannot be started."""
+        for process, part in zip(self.plan["processes"], self.status["processes"]):
+            if not self.status["first_failure"]:
+                self.start(process, part)
 
     def start(self, process: Json, part: Json) -> None:
         """Start one process; one that cannot be started is one that has failed."""
@@ -139,6 +149,8 @@ class Supervisor:
         """
         part.update(state="ended", exit_code=code, ended_at=time.time(), ended_by="agent" if self.ending else "self")
         note("%s %s" % (part["name"], reason or exitcodes.describe(code)))
+        if part is self.status["meeting"] and code == 0 and not self.ending:
+            self.start_all()
         if code != 0 and not self.ending:
             self.blame(part, reason or exitcodes.describe(code), None if reason else code)
 
@@ -162,12 +174,17 @@ class Supervisor:
         return True
 
 
+def meeting_process(plan: Json) -> Json:
+    """The process that meets the other nodes' before those of the plan start. It runs as they do, where they will."""
+    return dict(MEETING, command=[sys.executable, "-u", "-m", "mxcluster.meeting"], env={"MXCLUSTER_JOB_DIR": os.getcwd()})
+
+
 def why_end(status: Json, stopped: bool, expired: bool) -> Optional[str]:
     """Why a job has to end on this node now, None if it goes on. What the processes did counts first."""
     parts = status["processes"]
     if status["first_failure"]:
         return "failed"
-    if all(part["state"] == "ended" for part in parts):
+    if all(part["state"] == "ended" for part in parts + ([status["meeting"]] if status.get("meeting") else [])):
         return "done"
     return "stopped" if stopped else "lease" if expired else None
 
@@ -186,7 +203,8 @@ def exit_code(wait_status: int) -> int:
 
 def snapshot(status: Json) -> Json:
     """A copy of a status that later changes do not touch."""
-    return dict(status, processes=[dict(part) for part in status["processes"]])
+    return dict(status, processes=[dict(part) for part in status["processes"]],
+                meeting=status["meeting"] and dict(status["meeting"]))
 
 
 def note(text: str) -> None:

@@ -16,6 +16,7 @@ __all__ = ["make_plan", "cluster_files", "for_node", "table", "batches"]
 
 Plan = Dict[str, Any]
 FILES = ("hosts", "groups", "data_sharding")
+MEETING_SECONDS = 30  # agents do not start all at once
 
 
 def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[str, Dict[str, Any]],
@@ -121,6 +122,8 @@ def for_node(plan: Plan, host: str) -> Plan:
     # Whom they will talk to: for the firewall, and for the meeting before the start.
     part["peers"] = [{key: process[key] for key in ("name", "role", "host", "address", "port")} for process in plan["processes"]]
     part["firewall"] = firewall.wish(part)
+    if plan["root"]:
+        part["meeting"] = {"own": [peer for peer in part["peers"] if peer["host"] == host], "timeout": MEETING_SECONDS}
     return part
 
 

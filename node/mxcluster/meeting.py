@@ -1,0 +1,221 @@
+"""The meeting of a job's nodes before its processes start: does TCP really get from everyone to everyone that will talk?
+
+`python -m mxcluster.meeting`, run by the agent in the job folder, once a node. It listens on the planned address and port of
+each of the node's processes, where they themselves will, and connects to those of the other nodes' processes that they will
+talk to: the scheduler, servers and workers each with those of the other roles. Both ends say who they are, so a stranger on
+the port is noticed, and what time it is. The node is ready when all whom it wants have answered and all who want it have come.
+
+meeting.json tells the round-trip times, the clocks' offsets and this node's limits. Exit status 0; MEETING_FAILED with who
+cannot be reached and why; PEER_DIED when only others have not come, which is theirs to explain.
+"""
+import json
+import os
+import resource
+import shutil
+import socket
+import sys
+import threading
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Set
+
+from . import exitcodes
+
+Json = Dict[str, Any]
+Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("port", int)])
+
+PAUSE = 0.1  # seconds between two tries: an agent that starts later is not there yet
+PATIENCE = 5.0  # seconds for one connection
+CALLERS = 16  # connections that are tried at once
+
+
+def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
+    """Whom this node has to reach: every process elsewhere that has another role than some process of its own."""
+    roles = {process["role"] for process in own}
+    return [Call(peer["host"], peer["name"], peer["address"], peer["port"]) for peer in peers
+            if peer["host"] != host and roles - {peer["role"]}]
+
+
+def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]]:
+    """{port of an own process: the hosts that have to come there}: the other side of `calls`."""
+    return {process["port"]: {peer["host"] for peer in peers if peer["host"] != host and peer["role"] != process["role"]}
+            for process in own}
+
+
+class Meeting:
+    """One node's part. `own` are its processes of the plan, `peers` those of all nodes."""
+
+    def __init__(self, job: str, host: str, own: List[Json], peers: List[Json], timeout: float):
+        self.job, self.host = job, host
+        self.own = own
+        self.calls = calls(own, peers, host)
+        self.missing = callers(own, peers, host)  # who has not come yet
+        self.deadline = time.monotonic() + timeout
+        self.answers = {}  # type: Dict[Call, Json]
+        self.refusals = {}  # type: Dict[Call, str]
+        self.lock = threading.Lock()
+
+    def run(self) -> None:
+        """Listen and call until all have met or the time is over. OSError if a port cannot be had."""
+        listeners = [listen(process["address"], process["port"]) for process in self.own]
+        for listener in listeners:
+            threading.Thread(target=self.receive, args=(listener,), daemon=True).start()
+        waiting = list(self.calls)
+        for _ in range(min(CALLERS, len(waiting))):
+            threading.Thread(target=self.call_all, args=(waiting,), daemon=True).start()
+        while not self.complete() and time.monotonic() < self.deadline:
+            time.sleep(0.01)
+        for listener in listeners:
+            listener.close()
+
+    def complete(self) -> bool:
+        """Whether all have met."""
+        with self.lock:
+            return len(self.answers) == len(self.calls) and not any(self.missing.values())
+
+    def call_all(self, waiting: List[Call]) -> None:
+        """One of the threads that call: takes the next of `waiting`, and puts back whom it could not reach."""
+        while time.monotonic() < self.deadline:
+            with self.lock:
+                call = waiting.pop(0) if waiting else None
+            if call is None:
+                return
+            try:
+                answer = ask(call, self.job, self.host)
+            except (OSError, ValueError) as error:
+                with self.lock:
+                    self.refusals[call] = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                    waiting.append(call)
+                time.sleep(PAUSE)
+            else:
+                with self.lock:
+                    self.answers[call] = answer
+
+    def receive(self, listener: socket.socket) -> None:
+        """Answer whoever comes to one of the ports."""
+        port = listener.getsockname()[1]
+        while True:
+            try:
+                connection = listener.accept()[0]
+            except OSError:  # closed: the meeting is over
+                return
+            threading.Thread(target=self.answer, args=(connection, port), daemon=True).start()
+
+    def answer(self, connection: socket.socket, port: int) -> None:
+        """Tell one caller who is here; take note of him if he is of this job."""
+        try:
+            with connection:
+                connection.settimeout(PATIENCE)
+                said = json.loads(read_line(connection))
+                connection.sendall(line({"job": self.job, "host": self.host, "time": time.time()}))
+                if said.get("job") == self.job:
+                    with self.lock:
+                        self.missing[port].discard(said.get("host"))
+        except (OSError, ValueError, AttributeError):  # a stranger, or one who has given up
+            pass
+
+    def result(self) -> Json:
+        """What goes into meeting.json."""
+        met = [dict(answer, host=call.host, name=call.name, address=call.address, port=call.port)
+               for call, answer in sorted(self.answers.items())]
+        lost = [dict(host=call.host, name=call.name, address=call.address, port=call.port,
+                     reason=self.refusals.get(call, "no time left to try"))
+                for call in self.calls if call not in self.answers]
+        return {"host": self.host, "met": met, "unreachable": lost,
+                "missing": sorted({host for hosts in self.missing.values() for host in hosts}), "limits": limits(os.getcwd())}
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A listening socket as ps-lite makes them: connections of an earlier job that linger are no obstacle."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, "port %d on %s cannot be had: %s" % (port, address, error.strerror))
+    listener.listen(128)
+    return listener
+
+
+def ask(call: Call, job: str, host: str) -> Json:
+    """{"rtt", "offset"} in seconds of the node that answers a call. ValueError if it is not one of this job."""
+    with socket.create_connection((call.address, call.port), PATIENCE) as connection:
+        began, sent = time.monotonic(), time.time()
+        connection.sendall(line({"job": job, "host": host}))
+        try:
+            said = json.loads(read_line(connection))
+            if said["job"] != job or said["host"] != call.host:
+                raise ValueError("the job %s of %s answers there" % (said["job"], said["host"]))
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+            raise ValueError("something else than mxcluster answers there") from None
+        rtt = time.monotonic() - began
+    return {"rtt": round(rtt, 6), "offset": round(said["time"] - (sent + rtt / 2), 6)}
+
+
+def read_line(connection: socket.socket) -> str:
+    """What comes until the end of a line, of at most 4 KiB."""
+    data = b""
+    while not data.endswith(b"\n") and len(data) < 4096:
+        piece = connection.recv(4096)
+        if not piece:
+            break
+        data += piece
+    return data.decode("utf-8")
+
+
+def line(said: Json) -> bytes:
+    """One line on the wire."""
+    return (json.dumps(said) + "\n").encode("utf-8")
+
+
+def limits(folder: str) -> Json:
+    """What a process of the job may use here: files open at once, free bytes in its folder and in shared memory."""
+    shm = "/dev/shm"
+    return {"open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0], "free": shutil.disk_usage(folder).free,
+            "shm": shutil.disk_usage(shm).free if os.path.isdir(shm) else 0}
+
+
+def complaints(result: Json) -> List[str]:
+    """A line for each node that cannot be reached: which of its processes, why, and what that points to."""
+    by_host = {}  # type: Dict[str, List[Json]]
+    for one in result["unreachable"]:
+        by_host.setdefault(one["host"], []).append(one)
+    lines = []
+    for host, lost in by_host.items():
+        reason = lost[0]["reason"]
+        lines.append("%s cannot reach %s (%s): %s. %s" % (
+            result["host"], host, ", ".join("%s at %s:%d" % (one["name"], one["address"], one["port"]) for one in lost), reason,
+            "Is its agent running, and does a firewall let these ports through?" if "answers there" not in reason
+            else "Choose another root_port, or end what runs there."))
+    return lines
+
+
+def main(folder: Optional[str] = None) -> int:
+    """Meet as plan.json of the job folder says."""
+    with open(os.path.join(folder or os.getcwd(), "plan.json"), encoding="utf-8") as stream:
+        plan = json.load(stream)
+    spec = plan["meeting"]
+    meeting = Meeting(plan["job"], plan["host"], spec["own"], plan["peers"], spec["timeout"])
+    try:
+        meeting.run()
+    except OSError as error:
+        print(error.strerror or error, file=sys.stderr)
+        return exitcodes.MEETING_FAILED
+    result = meeting.result()
+    with open("meeting.json.part", "w", encoding="utf-8") as stream:
+        json.dump(result, stream, indent=1)
+    os.replace("meeting.json.part", "meeting.json")
+    if result["unreachable"]:
+        print("\n".join(complaints(result)), file=sys.stderr)
+        return exitcodes.MEETING_FAILED
+    if result["missing"]:
+        print("%s did not come to %s" % (", ".join(result["missing"]), plan["host"]), file=sys.stderr)
+        return exitcodes.PEER_DIED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.stderr.flush()
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # threads that wait for a connection are of no more use
