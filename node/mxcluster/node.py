@@ -2,6 +2,7 @@
 
 `python -m mxcluster.node look --request JSON`: can this node do what a job wants of it? Nothing is changed.
 `python -m mxcluster.node record --request JSON`: what provisioning wants to remember of it; imports MXNet.
+`python -m mxcluster.node check --request JSON`: what verify.yml wants to know of it, see `checks`.
 """
 import glob
 import ipaddress
@@ -15,7 +16,7 @@ import subprocess
 import sys
 from typing import Any, Dict, List, Optional
 
-from mxcluster import answer, compat, network
+from mxcluster import answer, checks, compat, network
 from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
@@ -176,7 +177,7 @@ def _user() -> str:
 def run(argv: List[str]) -> Json:
     """Carry out one command line and return its answer."""
     parser = answer.Parser(prog="mxcluster.node", description="A look at this node.")
-    parser.add_argument("command", choices=("look", "record"))
+    parser.add_argument("command", choices=("look", "record", "check"))
     parser.add_argument("--request", default="{}", help="a JSON object, see the functions look and record")
     given = parser.parse_args(argv)
     try:
@@ -185,7 +186,7 @@ def run(argv: List[str]) -> Json:
         parser.error("--request is not JSON (%s)" % error)
     if not isinstance(request, dict):
         parser.error("--request is not a JSON object but %s" % given.request)
-    return {"look": look, "record": record}[given.command](request)
+    return {"look": look, "record": record, "check": checks.check}[given.command](request)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ short_description: The default output, compact, with one live line for a trainin
 description:
   - While a task polls a job with C(mxcluster_node), its results become one line about the whole job; on a terminal the
     line is rewritten in place, elsewhere it comes every five seconds.
-  - The lines that a result holds in C(mxcluster_verdict_text) are shown after the recap, as the last ones.
+  - The lines that a result holds in C(mxcluster_verdict_text) are shown after the recap, as the last ones, and
+    C(mxcluster_exit_status) beside them becomes the exit status of ansible-playbook.
   - Hosts with the same outcome share a line, and a failure shows its message as it was written.
   - With C(-v) the lines of hosts and tasks are those of the default callback.
 author:
@@ -57,6 +58,7 @@ class CallbackModule(Default):
         self._line = ""  # the latest line about the job, "" when it is shown for good
         self._shown = ("", 0.0)  # the last line about the job that was printed, and when
         self._verdict = []
+        self._status = None  # the exit status that a verdict asks for
 
     # What hosts come to.
 
@@ -122,6 +124,9 @@ class CallbackModule(Default):
         super(CallbackModule, self).v2_playbook_on_stats(stats)
         for line, color in self._verdict:
             self._display.display(line, color=color)
+        if self._status is not None:
+            sys.stdout.flush()
+            sys.exit(self._status)  # past Ansible's own codes, which know but one for all that can be wrong
 
     # How it is shown.
 
@@ -202,6 +207,7 @@ class CallbackModule(Default):
             color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
             lines = result["mxcluster_verdict_text"]
             self._verdict = [(lines[0], color)] + [(line, None) for line in lines[1:]]
+            self._status = result.get("mxcluster_exit_status")
 
 
 def settled(name):

@@ -22,14 +22,15 @@ options:
     required: true
   command:
     description:
-      - V(look) says what of O(request) the node cannot give. V(record) tells its addresses, GPUs and versions.
+      - V(look) says what of O(request) the node cannot give. V(record) tells its addresses, GPUs and versions. V(check)
+        tells all that verify.yml asks.
       - V(start) starts the agent of O(job_dir), V(wait) waits until the job has ended, V(status) says how it stands,
         V(stop) ends it, V(collect) packs what it has left into the tar file O(output).
     type: str
     required: true
-    choices: [look, record, start, wait, status, stop, collect]
+    choices: [look, record, check, start, wait, status, stop, collect]
   job_dir:
-    description: The job's folder on the node, holding plan.json. Needed by all commands but V(look) and V(record).
+    description: The job's folder on the node, holding plan.json. Needed by all commands but V(look), V(record) and V(check).
     type: path
   plan:
     description: For V(start), this node's part of the plan, which is written into O(job_dir).
@@ -39,6 +40,7 @@ options:
       - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(files) and
         C(python).
       - For V(record), C(host), the node's name in the inventory.
+      - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach by ssh.
     type: dict
     default: {}
   seconds:
@@ -111,6 +113,10 @@ record:
   description: The node record; addresses, GPUs, versions of Python, MXNet and numpy, names of the model zoo.
   returned: command is record
   type: dict
+check:
+  description: The facts by the name of their check.
+  returned: command is check
+  type: dict
 status:
   description: The content of the job's status.json; null if there is no job in O(job_dir) to stop or wait for.
   returned: command is start, wait, status or stop
@@ -157,8 +163,8 @@ import re
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.mxcluster_user import become
 
-NODE_COMMANDS = ("look", "record")
-READING = ("look", "record", "status")
+NODE_COMMANDS = ("look", "record", "check")
+READING = ("look", "record", "check", "status")
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
 
@@ -247,8 +253,8 @@ def parse_answer(argv, code, out, err):
 
 def result_for(command, answer):
     """What the module returns for the answer to a command."""
-    if command == "record":
-        return {"changed": False, "record": answer}
+    if command in ("record", "check"):
+        return {"changed": False, command: answer}
     result = dict(answer, changed=command in ("start", "collect") or bool(answer.get("ran")))
     if command in ("wait", "status"):
         result["ended"] = answer["status"]["state"] == "ended"
@@ -277,7 +283,7 @@ def main():
         argument_spec={
             "python": {"type": "path", "required": True},
             "command": {"type": "str", "required": True,
-                        "choices": ["look", "record", "start", "wait", "status", "stop", "collect"]},
+                        "choices": ["look", "record", "check", "start", "wait", "status", "stop", "collect"]},
             "job_dir": {"type": "path"},
             "plan": {"type": "dict"},
             "request": {"type": "dict", "default": {}},

@@ -1,0 +1,144 @@
+"""The verdict on a cluster, from what its nodes have answered. Pure.
+
+A line of the verdict is {"check", "result": "ok" | "failed" | "not run", "why": [text, ...]}. The verdict's status is 0 if no
+check failed, 1 if one did, 2 if one could not be asked.
+"""
+from collections import OrderedDict
+from typing import Any, Dict, List, Optional
+
+Json = Dict[str, Any]
+Answers = Dict[str, Optional[Json]]  # {host: answer of `checks.check`, None if it could not be asked}
+
+MIB = 1 << 20
+
+
+def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -> Json:
+    """The verdict: {"ok", "status", "checks": [...], "nodes": [...]}.
+
+    meetings: {host: content of its meeting.json, None if it has none}. wanted: {"files": {name: sha256 as planned},
+    "ssh": whether nodes shall reach each other, "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
+    """
+    silent = sorted(host for host, answer in answers.items() if answer is None)
+    known = {host: answer for host, answer in answers.items() if answer is not None}
+    lines = [line("every node answers", ["%s does not answer, see above" % host for host in silent])]
+    for name, label in (("python", "the same Python"), ("numpy", "the same numpy"), ("mxnet", "the same MXNet"),
+                        ("libmxnet", "the same libmxnet.so")):
+        lines.append(line(label, same(known, "versions", name, label)))
+    lines += [line("MXNet has the distributed kv-store", distributed(known)),
+              line("hosts, groups and data_sharding as planned", planned_files(known, wanted["files"])),
+              line("ssh from every node to every other", unreachable_by_ssh(known)) if wanted["ssh"]
+              else skipped("ssh from every node to every other", "ssh_mesh_mode is none"),
+              line("room on disks and in shared memory", no_room(known, wanted))]
+    if silent:
+        lines += [skipped(label, "not all nodes answer")
+                  for label in ("TCP between all roles on the planned ports", "clocks", "open files")]
+    else:
+        lines += [line("TCP between all roles on the planned ports", not_met(meetings)),
+                  line("clocks within %g s" % wanted["max_clock_offset"], clocks(meetings, wanted["max_clock_offset"])),
+                  line("open files", open_files(meetings, wanted["min_open_files"]))]
+    failed = [one for one in lines if one["result"] == "failed"]
+    return {"ok": not failed, "status": 2 if silent else 1 if failed else 0, "nodes": sorted(answers), "checks": lines}
+
+
+def line(check: str, why: List[str]) -> Json:
+    """A line of the verdict: ok unless there is something to say."""
+    return {"check": check, "result": "failed" if why else "ok", "why": why}
+
+
+def skipped(check: str, why: str) -> Json:
+    """A line for a check that was not made."""
+    return {"check": check, "result": "not run", "why": [why]}
+
+
+def text(verdict: Json, path: str) -> List[str]:
+    """The verdict in lines for people; `path` is where its JSON lies."""
+    count = {result: sum(one["result"] == result for one in verdict["checks"]) for result in ("ok", "failed", "not run")}
+    lines = ["%-9s %d nodes: %s" % ("OK" if verdict["ok"] else "FAILED", len(verdict["nodes"]),
+                                    ", ".join("%d %s" % (number, result) for result, number in count.items() if number))]
+    for one in verdict["checks"]:
+        lines.append("%-9s %s%s" % (one["result"], one["check"],
+                                    ": " + one["why"][0] if one["result"] == "not run" else ""))
+        if one["result"] == "failed":
+            lines += ["            " + why for why in one["why"]]
+    return lines + ["verdict   %s" % path]
+
+
+def same(known: Dict[str, Json], check: str, name: str, label: str) -> List[str]:
+    """Who differs: the smaller parties are named against the largest."""
+    values, problems = OrderedDict(), []  # type: ignore
+    for host in sorted(known):
+        answer = known[host][check]
+        if "error" in answer:
+            problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
+        else:
+            values.setdefault(answer[name], []).append(host)
+    parties = sorted(values.items(), key=lambda party: -len(party[1]))
+    if len(parties) > 1:
+        problems.append("%s: run provision.yml without --limit"
+                        % "; ".join("%s: %s" % (", ".join(hosts), value[:12]) for value, hosts in parties))
+    return problems
+
+
+def distributed(known: Dict[str, Json]) -> List[str]:
+    """Nodes whose MXNet cannot train with others."""
+    return ["%s: %s: install the official wheel: run provision.yml" % (host, said)
+            for host, said in ((host, answer["distributed"].get("error") or answer["distributed"].get("says"))
+                               for host, answer in sorted(known.items())
+                               if not answer["distributed"].get("compiled_in"))]
+
+
+def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
+    """Nodes whose three files are not those of the plan."""
+    problems = []
+    for host, answer in sorted(known.items()):
+        for name, digest in planned.items():
+            found = answer["files"][name]
+            if "error" in found:
+                problems.append("%s: %s: run provision.yml" % (host, found["error"]))
+            elif found["sha256"] != digest:
+                problems.append("%s: %s is not what the inventory says: run provision.yml, which writes it anew" % (host, name))
+    return problems
+
+
+def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
+    """A line for each way that is closed."""
+    return ["%s to %s: %s: run provision.yml without --limit" % (host, peer, why) for host, answer in sorted(known.items())
+            for peer, why in sorted(answer["ssh"].items()) if why]
+
+
+def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
+    """Nodes with less free space than wanted."""
+    problems = []
+    for host, answer in sorted(known.items()):
+        for path, free in sorted(answer["room"].items()):
+            least = wanted["min_shm_mb"] if path == "/dev/shm" else wanted["min_disk_mb"]
+            if free < least * MIB:
+                problems.append("%s: %s has %d MiB free, less than %d: remove what is not needed there"
+                                % (host, path, free // MIB, least))
+    return problems
+
+
+def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
+    """Who could not reach whom."""
+    from .meeting import complaints
+    problems = [complaint for host, meeting in sorted(meetings.items()) if meeting for complaint in complaints(meeting)]
+    return problems + ["%s: its agent did not get as far as the meeting" % host
+                       for host, meeting in sorted(meetings.items()) if not meeting and not problems]
+
+
+def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
+    """Pairs of nodes whose clocks differ by more than `most` seconds, beyond what the way there leaves open."""
+    apart = {}  # type: Dict[tuple, float]
+    for host, meeting in meetings.items():
+        for met in (meeting or {}).get("met", []):
+            if abs(met["offset"]) - met["rtt"] / 2 > most:
+                apart[tuple(sorted((host, met["host"])))] = abs(met["offset"])
+    return ["the clocks of %s and %s differ by %.1f s: let chrony or ntpd set them" % (pair + (offset,))
+            for pair, offset in sorted(apart.items())]
+
+
+def open_files(meetings: Dict[str, Optional[Json]], least: int) -> List[str]:
+    """Nodes on which a process may not open enough files."""
+    return ["%s: a process may open %d files, fewer than %d: raise it in /etc/security/limits.conf"
+            % (host, meeting["limits"]["open_files"], least) for host, meeting in sorted(meetings.items())
+            if meeting and meeting["limits"]["open_files"] < least]

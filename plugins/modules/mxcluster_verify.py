@@ -1,0 +1,134 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Doorway to mxcluster.verify on the controller."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_verify
+short_description: Judge a cluster from what its nodes have answered
+description:
+  - Compares the answers of the nodes with each other and with the plan, and writes one verdict as JSON.
+  - A cluster that is not well does not make this module fail; look at RV(verdict).
+  - Runs on the controller, under a Python interpreter that has mxcluster.
+author:
+  - The mxcluster authors
+options:
+  nodes:
+    description: The hosts of the cluster.
+    type: list
+    elements: str
+    required: true
+  answers_dir:
+    description: The folder with C(<host>.json), what M(mxcluster_node) with V(command=check) has returned.
+    type: path
+    required: true
+  archives:
+    description: For each host the tar file of its part of the meeting; one that is not there counts as none.
+    type: dict
+    default: {}
+  wanted:
+    description: What the cluster shall be like, see C(mxcluster.verify.judge); C(files) are the texts as planned.
+    type: dict
+    required: true
+  path:
+    description: Where the verdict is written.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Judge
+  mxcluster_verify:
+    nodes: [node1, node2]
+    answers_dir: .state/local/verify
+    wanted: {files: {}, ssh: true, max_clock_offset: 1, min_disk_mb: 1024, min_shm_mb: 32, min_open_files: 1024}
+    path: .state/local/verify.json
+"""
+
+RETURN = r"""
+verdict:
+  description: The content of the file.
+  returned: success
+  type: dict
+mxcluster_verdict_text:
+  description: The verdict in lines for people, which the callback C(mxcluster) shows at the very end.
+  returned: success
+  type: list
+  elements: str
+mxcluster_exit_status:
+  description: 0 if all is well, 1 if a check failed, 2 if a node did not answer; the exit status of ansible-playbook.
+  returned: success
+  type: int
+"""
+
+import hashlib
+import json
+import os
+import tarfile
+import traceback
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+try:
+    from mxcluster import verify
+    IMPORT_ERROR = None
+except ImportError:
+    IMPORT_ERROR = traceback.format_exc()
+
+
+def answer(folder, host):
+    """What a node has answered, None if it has not."""
+    try:
+        with open(os.path.join(folder, host + ".json")) as source:
+            return json.load(source)
+    except (OSError, ValueError):
+        return None
+
+
+def meeting(path):
+    """meeting.json of a node's archive, None if there is none."""
+    try:
+        with tarfile.open(path) as archive:
+            return json.loads(archive.extractfile("meeting.json").read().decode("utf-8"))
+    except (OSError, KeyError, ValueError, AttributeError, tarfile.TarError):
+        return None
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            nodes=dict(type="list", elements="str", required=True),
+            answers_dir=dict(type="path", required=True),
+            archives=dict(type="dict", default={}),
+            wanted=dict(type="dict", required=True),
+            path=dict(type="path", required=True),
+        ),
+        supports_check_mode=True,
+    )
+    if IMPORT_ERROR:
+        module.fail_json(msg=missing_required_lib("mxcluster") + ". On the controller: make venv, then "
+                             "source .venv/bin/activate", exception=IMPORT_ERROR)
+    given = module.params
+    wanted = dict(given["wanted"])
+    wanted["files"] = {name: hashlib.sha256(text.encode("utf-8")).hexdigest() for name, text in wanted["files"].items()}
+    for name in ("max_clock_offset", "min_disk_mb", "min_shm_mb", "min_open_files"):
+        wanted[name] = float(wanted[name])
+    verdict = verify.judge({host: answer(given["answers_dir"], host) for host in given["nodes"]},
+                           {host: meeting(given["archives"].get(host, "")) for host in given["nodes"]}, wanted)
+    path = os.path.abspath(given["path"])
+    try:
+        with open(path + ".part", "w") as target:
+            json.dump(verdict, target, indent=1)
+        os.rename(path + ".part", path)
+    except OSError as error:
+        module.fail_json(msg="%s: %s" % (path, error.strerror))
+    module.exit_json(changed=True, verdict=verdict, mxcluster_verdict_text=verify.text(verdict, given["path"]),
+                     mxcluster_exit_status=verdict["status"])
+
+
+if __name__ == "__main__":
+    main()
