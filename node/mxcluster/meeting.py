@@ -65,6 +65,7 @@ class Meeting:
         while not self.complete() and time.monotonic() < self.deadline:
             time.sleep(0.01)
         for listener in listeners:
+            listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept(), without which the port would not be free
             listener.close()
 
     def complete(self) -> bool:

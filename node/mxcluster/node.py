@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -29,7 +30,8 @@ def look(request: Json) -> Json:
     """{"problems": [text, ...], "facts": {...}}: what of `request` this node cannot give, each with its cure.
 
     `request`, every key optional: "address" (literal IPv4 that processes bind), "interface" that has to hold it,
-    "ports" they listen on there, "gpus" (numbers), "files" that must exist and be readable, "python" that runs them.
+    "ports" they listen on there, "gpus" (numbers), "files" that must exist and be readable, "python" that runs them,
+    "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}), "open_files".
     """
     known = network.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -41,6 +43,8 @@ def look(request: Json) -> Json:
     problems += interface_problems(request.get("interface"), address, known)
     problems += gpu_problems(gpus, count)
     problems += file_problems(request.get("files") or [], request.get("python"))
+    problems += package_problems(request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(answer.__file__))))
+    problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
     facts = {"interfaces": known, "address_of_default_route": network.default_route_address(), "gpus": count,
              "python_version": platform.python_version()}
     return {"problems": problems, "facts": facts}
@@ -110,6 +114,31 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
             problems.append("%s does not exist on this node: correct the path, or bring it there" % path)
         elif not os.access(path, os.R_OK):
             problems.append("%s cannot be read by %s: change its mode, or the user of the job" % (path, _user()))
+    return problems
+
+
+def package_problems(wanted: Optional[str], ours: str) -> List[str]:
+    """Whether this node runs another mxcluster than the controller; `ours` is the zip file that it runs from, if it is one."""
+    here = os.path.basename(ours)
+    if not wanted or not here.endswith(".zip") or here == wanted:
+        return []
+    return ["the node has another version of mxcluster (%s) than the controller (%s): run provision.yml" % (here, wanted)]
+
+
+def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
+    """Which folders have too little room, and whether too few files may be opened."""
+    problems = []
+    for path, least in sorted(free.items()):
+        there = path
+        while not os.path.isdir(there):  # the folder of the jobs may be made by the first
+            there = os.path.dirname(there)
+        has = shutil.disk_usage(there).free
+        if has < least:
+            problems.append("%s has %d MiB free, and a job needs %d: make room there" % (path, has >> 20, least >> 20))
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if allowed != resource.RLIM_INFINITY and allowed < open_files:
+        problems.append("a process may open %d files at most, and a job needs %d: raise nofile in /etc/security/limits.conf"
+                        % (allowed, open_files))
     return problems
 
 

@@ -17,6 +17,8 @@ from .plan import cluster_files, for_node, make_plan, table
 
 Json = Dict[str, Any]
 MOST_CODE = 16 << 20  # bytes
+# What a job cannot do without: room for its logs, for what MXNet's data loaders share (bytes), and connections.
+LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 
 def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str) -> Json:
@@ -68,7 +70,8 @@ def look(plan: Json, host: str, record: Json) -> Json:
             "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
             "ports": [process["port"] for process in processes if process["port"] is not None],
             "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
-            "files": files, "python": record["python"]}
+            "files": files, "python": record["python"], "package": package.archive()[0],
+            "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM}, "open_files": LEAST_OPEN_FILES}
 
 
 def read_records(folder: str) -> Dict[str, Json]:

@@ -16,7 +16,7 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     """The verdict: {"ok", "status", "checks": [...], "nodes": [...]}.
 
     meetings: {host: content of its meeting.json, None if it has none}. wanted: {"files": {name: sha256 as planned},
-    "ssh": whether nodes shall reach each other, "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
+    "ssh": whether nodes shall reach each other, "met": whether they were let meet, "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
@@ -29,8 +29,8 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
               line("ssh from every node to every other", unreachable_by_ssh(known)) if wanted["ssh"]
               else skipped("ssh from every node to every other", "ssh_mesh_mode is none"),
               line("room on disks and in shared memory", no_room(known, wanted))]
-    if silent:
-        lines += [skipped(label, "not all nodes answer")
+    if silent or not wanted["met"]:
+        lines += [skipped(label, "not all nodes answer" if silent else "check mode starts nothing")
                   for label in ("TCP between all roles on the planned ports", "clocks", "open files")]
     else:
         lines += [line("TCP between all roles on the planned ports", not_met(meetings)),
@@ -68,10 +68,10 @@ def same(known: Dict[str, Json], check: str, name: str, label: str) -> List[str]
     values, problems = OrderedDict(), []  # type: ignore
     for host in sorted(known):
         answer = known[host][check]
-        if "error" in answer:
-            problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
-        else:
+        if "error" not in answer:
             values.setdefault(answer[name], []).append(host)
+        elif name == "mxnet":  # one line is enough
+            problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
     parties = sorted(values.items(), key=lambda party: -len(party[1]))
     if len(parties) > 1:
         problems.append("%s: run provision.yml without --limit"
@@ -94,7 +94,7 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
         for name, digest in planned.items():
             found = answer["files"][name]
             if "error" in found:
-                problems.append("%s: %s: run provision.yml" % (host, found["error"]))
+                problems.append("%s: %s: run provision.yml" % (host, found["error"].replace("\n", "; ")))
             elif found["sha256"] != digest:
                 problems.append("%s: %s is not what the inventory says: run provision.yml, which writes it anew" % (host, name))
     return problems
@@ -102,7 +102,7 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
 
 def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
     """A line for each way that is closed."""
-    return ["%s to %s: %s: run provision.yml without --limit" % (host, peer, why) for host, answer in sorted(known.items())
+    return ["%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip(".")) for host, answer in sorted(known.items())
             for peer, why in sorted(answer["ssh"].items()) if why]
 
 

@@ -122,7 +122,27 @@ def test_the_record(tmp_path):
     assert record == {"schema": 1, "host": "node1", "address_of_default_route": network.default_route_address(),
                       "interfaces": network.interfaces(), "gpus": node.gpu_count(), "python": sys.executable,
                       "python_version": ".".join(map(str, sys.version_info[:3])), "mxnet": "1.9.1", "numpy": "1.23.5",
+                      "hostname": socket.gethostname(), "host_keys": node.host_keys(),
                       "model_zoo": ["alexnet", "resnet18_v1"]}
+
+
+def test_host_keys(tmp_path):
+    (tmp_path / "ssh_host_rsa_key.pub").write_text("ssh-rsa AAAAB3 root@here\n")
+    (tmp_path / "ssh_host_ed25519_key.pub").write_text("ssh-ed25519 AAAAC3 root@here\n")
+    (tmp_path / "ssh_host_ed25519_key").write_text("secret")
+    assert node.host_keys(str(tmp_path)) == ["ssh-ed25519 AAAAC3", "ssh-rsa AAAAB3"]
+
+
+def test_another_version_of_mxcluster_is_refused():
+    assert node.package_problems("mxcluster-2.zip", "/lib/mxcluster-2.zip") == []
+    assert node.package_problems("mxcluster-2.zip", "/project/node") == []  # run from its source
+    assert "run provision.yml" in node.package_problems("mxcluster-2.zip", "/lib/mxcluster-1.zip")[0]
+
+
+def test_room(tmp_path):
+    assert node.room_problems({str(tmp_path): 1, str(tmp_path / "not" / "yet"): 1}, 1) == []
+    problems = node.room_problems({str(tmp_path): 1 << 60}, 1 << 40)
+    assert str(tmp_path) in problems[0] and "make room" in problems[0] and "nofile" in problems[1]
 
 
 def test_a_record_without_mxnet_says_what_to_do(tmp_path):

@@ -12,7 +12,7 @@ COMPILE = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read()
 
 
 @pytest.mark.parametrize("version,files", [
-    ("2.7", sorted(PROJECT.glob("plugins/modules/*.py"))), ("3.6", sorted(PROJECT.glob("node/mxcluster/**/*.py")))])
+    ("2.7", sorted(PROJECT.glob("plugins/module*/*.py"))), ("3.6", sorted(PROJECT.glob("node/mxcluster/**/*.py")))])
 def test_it_compiles(version, files):
     result = subprocess.run([find_python(version), "-c", COMPILE, *map(str, files)], stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, universal_newlines=True)

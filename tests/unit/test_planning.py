@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from mxcluster import planning
+from mxcluster import package, planning
 from mxcluster.errors import BadInput
 
 INVENTORY = {"groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]}, "forks": 5,
@@ -32,7 +32,9 @@ def plan(tmp_path):
 def test_a_node_is_asked_for_what_its_processes_need(plan):
     looks = plan(kv="dist_sync", root_port="9300")["looks"]
     assert looks["a"] == {"address": "127.0.0.11", "interface": "lo", "ports": [9300, 9301, 9302], "gpus": [],
-                          "files": ["/data/digits.npz"], "python": "/env/bin/python"}
+                          "files": ["/data/digits.npz"], "python": "/env/bin/python",
+                          "package": package.archive()[0], "open_files": planning.LEAST_OPEN_FILES,
+                          "free": {"/jobs/a": planning.LEAST_DISK, "/dev/shm": planning.LEAST_SHM}}
     assert plan(kv="local")["looks"]["a"]["ports"] == []
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import ansible_modules
+
 ROOT = Path(__file__).parents[4]
 PATH = ROOT / "plugins" / "modules" / "mxcluster_node.py"
 AGENT = [sys.executable, "-m", "mxcluster.agent"]
@@ -71,7 +73,7 @@ def test_command_lines_of_the_agent(play, params, argv, data):
     assert calls == [(AGENT + argv, {"data": data, "cwd": "/", "expand_user_and_vars": False})]
 
 
-@pytest.mark.parametrize("command", ["look", "record"])
+@pytest.mark.parametrize("command", ["look", "record", "check"])
 def test_command_lines_of_the_node(play, command):
     request = {"files": ["/data/$HOME/~"], "address": "10.0.0.5"}
     _, calls = play({"problems": []}, python=sys.executable, command=command, request=request)
@@ -136,11 +138,7 @@ def test_a_python_that_is_not_there(play):
 
 def ansible(tmp_path, **params):
     """The answer of the module run as Ansible runs it, with its exit status."""
-    (tmp_path / "args.json").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": dict(params, python=sys.executable)}))
-    done = subprocess.run([sys.executable, str(PATH), str(tmp_path / "args.json")], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=60, env=dict(os.environ, PYTHONPATH=str(ROOT / "node")))
-    assert done.stdout.strip().startswith(b"{"), done
-    return dict(json.loads(done.stdout.decode()), rc=done.returncode)
+    return ansible_modules.run("mxcluster_node", tmp_path, **dict(params, python=sys.executable))
 
 
 def test_a_job_from_start_to_collection(tmp_path):

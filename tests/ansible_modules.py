@@ -1,0 +1,40 @@
+"""Ansible's modules, run as Ansible runs them on a node: under the node's Python, with Ansible's module_utils and ours."""
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+MODULES = PROJECT / "plugins" / "modules"
+START = ("import runpy, sys, ansible.module_utils as utils; utils.__path__.append(sys.argv.pop(1)); sys.argv.pop(0); "
+         "runpy.run_path(sys.argv[0], run_name='__main__')")
+
+
+def run(name, folder, /, under=sys.executable, check=False, **params):
+    """The answer of the module `name`, with its exit status as "rc"; `folder` is for its arguments, `under` the interpreter."""
+    arguments = folder / "arguments.json"
+    arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": dict(params, _ansible_check_mode=check)}))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["PYTHONPATH"] = os.pathsep.join([ansible_for(under, folder), str(PROJECT / "node")])
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    done = subprocess.run([str(under), "-c", START, str(PROJECT / "plugins" / "module_utils"),
+                           str(MODULES / (name + ".py")), str(arguments)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, env=environment)
+    assert done.stdout.strip().startswith(b"{"), done
+    return dict(json.loads(done.stdout.decode()), rc=done.returncode)
+
+
+def ansible_for(python, folder):
+    """A folder in which `python` finds Ansible as far as modules see it; the node's Python has none of its own."""
+    if python == sys.executable:
+        return ""
+    source = pathlib.Path(importlib.util.find_spec("ansible").submodule_search_locations[0])
+    target = folder / "ansible_for_nodes"
+    if not target.exists():
+        shutil.copytree(str(source / "module_utils"), str(target / "ansible" / "module_utils"))
+        (target / "ansible" / "__init__.py").write_text("__version__ = 'of the node'\n")
+        shutil.copy2(str(source / "release.py"), str(target / "ansible" / "release.py"))
+    return str(target)

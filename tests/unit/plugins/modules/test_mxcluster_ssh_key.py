@@ -1,0 +1,58 @@
+"""mxcluster_ssh_key with the real ssh-keygen, under the Pythons of nodes."""
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tests import ansible_modules
+from tests.training.environments import find_python
+
+PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
+
+
+@pytest.fixture(params=sorted(PYTHONS))
+def see_to(request, tmp_path, monkeypatch):
+    """Runs the module for a user whose home is tmp_path/home."""
+    (tmp_path / "home").mkdir()
+    lie = ("import os, pwd; entry = pwd.getpwuid(os.geteuid()); pwd.getpwuid = lambda _: "
+           "type(entry)(entry[:5] + (%r,) + entry[6:]); " % str(tmp_path / "home"))
+    monkeypatch.setattr(ansible_modules, "START", lie + ansible_modules.START)
+
+    def run(**options):
+        return ansible_modules.run("mxcluster_ssh_key", tmp_path, under=PYTHONS[request.param], name="id_ed25519", **options)
+    return run
+
+
+def test_made_once_and_told(see_to, tmp_path):
+    key = tmp_path / "home" / ".ssh" / "id_ed25519"
+    bare = see_to(check=True)
+    assert bare["changed"] and bare["public_key"] == "" and not key.exists()
+    made = see_to()
+    assert made["changed"] and made["public_key"].startswith("ssh-ed25519 AAAA"), made
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600 and stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    assert sorted(os.listdir(str(key.parent))) == ["id_ed25519", "id_ed25519.pub"]
+    again = see_to()
+    assert not again["changed"] and again["public_key"] == made["public_key"]
+
+
+def test_a_torn_pair_is_repaired(see_to, tmp_path):
+    made, public = see_to(), tmp_path / "home" / ".ssh" / "id_ed25519.pub"
+    for broken in ("", "ssh-ed25519 AAAAanother"):
+        public.write_text(broken)
+        assert see_to(check=True)["changed"] and public.read_text() == broken
+        assert see_to()["changed"] and public.read_text().split() == made["public_key"].split()
+
+
+def test_a_key_with_a_passphrase_is_left_alone(see_to, tmp_path):
+    key = tmp_path / "home" / ".ssh" / "id_ed25519"
+    key.parent.mkdir(mode=0o700)
+    subprocess.check_call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret words", "-f", str(key)])
+    before, answer = key.read_bytes(), see_to()
+    assert answer["failed"] and "passphrase" in answer["msg"] and "Move it away" in answer["msg"]
+    assert key.read_bytes() == before
+
+
+def test_a_shared_key_that_is_missing(see_to):
+    assert "is not there" in see_to(make=False)["msg"]

@@ -1,0 +1,88 @@
+"""Firewalls, as nft and firewall-cmd print them, and what is asked of them. The real ones: molecule's scenario cluster."""
+from mxcluster import firewall
+from mxcluster.firewall import Chain
+
+WANTED = {"job": "job-1", "address": "10.0.0.2", "interface": "eth1", "ports": [9091, 9092, 9200], "peers": ["10.0.0.1", "10.0.0.3"]}
+RULESET = '''table ip nat { # handle 1
+\tchain OUTPUT { # handle 2
+\t\ttype nat hook output priority -100; policy accept;
+\t\tip daddr 127.0.0.11 counter packets 4 bytes 262 jump DOCKER_OUTPUT # handle 3
+\t}
+}
+table inet filter { # handle 2
+\tset friends { # handle 9
+\t\ttype ipv4_addr
+\t\telements = { 10.0.0.9 }
+\t}
+
+\tchain input { # handle 1
+\t\ttype filter hook input priority filter; policy drop;
+\t\tip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport 9091 accept comment "mxcluster job-1" # handle 7
+\t\tip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport 9091 accept comment "mxcluster job-11" # handle 8
+\t\tct state established,related accept # handle 2
+\t}
+
+\tchain forward { # handle 3
+\t\ttype filter hook forward priority filter; policy drop;
+\t}
+}
+table ip6 filter { # handle 3
+\tchain input { # handle 1
+\t\ttype filter hook input priority 0; policy drop;
+\t}
+}
+table inet firewalld { # handle 4
+\tchain filter_INPUT { # handle 1
+\t\ttype filter hook input priority filter + 10; policy accept;
+\t}
+}
+table ip old { # the nft of CentOS 7 gives tables no handle
+\tchain INPUT {
+\t\ttype filter hook input priority 0; policy accept;
+\t\ttcp dport ssh accept # handle 4
+\t}
+}
+'''
+
+
+def test_the_rules_go_where_input_is_filtered():
+    chains, rules = firewall.parse_ruleset(RULESET)
+    assert chains == [Chain("inet", "filter", "input"), Chain("ip", "old", "INPUT")]
+    assert firewall.nft_open(WANTED, chains[:1]) == [
+        'insert rule inet filter input ip saddr { 10.0.0.1, 10.0.0.3 } ip daddr 10.0.0.2 tcp dport { 9091, 9092, 9200 } accept '
+        'comment "mxcluster job-1"']
+    assert firewall.nft_close("job-1", rules) == ["delete rule inet filter input handle 7"]
+    assert firewall.nft_close("other", rules) == []
+
+
+def test_no_firewall():
+    assert firewall.parse_ruleset("") == ([], [])
+
+
+ZONES = '''public (default)
+  interfaces: eth0
+trusted
+  interfaces: eth1
+  sources: 10.0.0.3/32 aa:bb:cc:dd:ee:ff
+'''
+
+
+def test_the_zone_of_a_peer():
+    zones = firewall.parse_zones(ZONES)
+    assert zones == {"public": {"interfaces": ["eth0"], "sources": []},
+                     "trusted": {"interfaces": ["eth1"], "sources": ["10.0.0.3/32", "aa:bb:cc:dd:ee:ff"]}}
+    assert firewall.zone_of("10.0.0.1", "eth1", zones, "public") == "trusted"
+    assert firewall.zone_of("10.0.0.1", "eth0", zones, "public") == "public"
+    assert firewall.zone_of("10.0.0.3", "eth0", zones, "public") == "trusted"  # a source counts before an interface
+    assert firewall.zone_of("10.0.0.1", "eth9", zones, "work") == "work"
+
+
+def test_rich_rules():
+    rules = firewall.rich_rules(dict(WANTED, interface="eth0"), firewall.parse_zones(ZONES), "public")
+    assert sorted(rules) == ["public", "trusted"] and len(rules["public"]) == 2
+    assert rules["trusted"] == ['rule family="ipv4" source address="10.0.0.3" destination address="10.0.0.2" port port="%s" '
+                                'protocol="tcp" accept' % ports for ports in ("9091-9092", "9200")]
+
+
+def test_nothing_was_asked_for(tmp_path, capsys):
+    assert firewall.main(["close", str(tmp_path / "none.json")]) == 0 and capsys.readouterr().err == ""

@@ -1,0 +1,101 @@
+"""The meeting, with real sockets on loopback addresses."""
+import json
+import socket
+import threading
+import time
+
+from mxcluster import meeting
+
+PEERS = [{"name": "%s-%d" % (role, index), "role": role, "host": host, "address": address, "port": port}
+         for role, index, host, address, port in (
+             ("scheduler", 0, "a", "127.0.9.1", 19091), ("server", 0, "b", "127.0.9.2", 19091),
+             ("worker", 0, "a", "127.0.9.1", 19092), ("worker", 1, "c", "127.0.9.3", 19091))]
+
+
+def own(host):
+    return [peer for peer in PEERS if peer["host"] == host]
+
+
+def meet(*hosts, timeout=5.0, jobs=None):
+    """{host: result} of a meeting of these hosts."""
+    parts = {host: meeting.Meeting((jobs or {}).get(host, "job-1"), host, own(host), PEERS, timeout) for host in hosts}
+    threads = [threading.Thread(target=part.run) for part in parts.values()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {host: part.result() for host, part in parts.items()}
+
+
+def test_who_calls_whom():
+    assert [call.name for call in meeting.calls(own("a"), PEERS, "a")] == ["server-0", "worker-1"]
+    assert [call.name for call in meeting.calls(own("c"), PEERS, "c")] == ["scheduler-0", "server-0"]  # not the other worker
+    assert meeting.callers(own("a"), PEERS, "a") == {19091: {"b", "c"}, 19092: {"b"}}
+
+
+def test_all_meet_quickly():
+    began = time.monotonic()
+    results = meet("a", "b", "c")
+    assert time.monotonic() - began < 1.0
+    for result in results.values():
+        assert result["unreachable"] == [] and result["missing"] == [] and result["limits"]["open_files"] > 0
+    assert all(abs(met["offset"]) < 0.1 and met["rtt"] < 0.5 for met in results["a"]["met"])
+    again = meet("a", "b", "c")  # connections of the first that linger are no obstacle
+    assert again["a"]["unreachable"] == []
+
+
+def test_a_node_that_does_not_come():
+    results = meet("a", "b", timeout=1.0)
+    assert results["a"]["missing"] == ["c"]
+    assert meeting.complaints(results["b"]) == ["b cannot reach c (worker-1 at 127.0.9.3:19091): Connection refused. Is its agent "
+                                                "running, and does a firewall let these ports through?"]
+
+
+def test_a_stranger_on_the_port():
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.9.3", 19091))
+        stranger.listen(16)
+
+        def talk():
+            while True:
+                try:
+                    connection = stranger.accept()[0]
+                except OSError:
+                    return
+                connection.sendall(b"220 mail.example.org ready\n")
+                connection.close()
+        threading.Thread(target=talk, daemon=True).start()
+        results = meet("a", "b", timeout=1.0)
+        stranger.shutdown(socket.SHUT_RDWR)
+    assert "something else than mxcluster answers there. Choose another root_port" in meeting.complaints(results["b"])[0]
+
+
+def test_another_job():
+    results = meet("a", "b", "c", timeout=1.0, jobs={"c": "job-2"})
+    assert "the job job-2 of c answers there" in meeting.complaints(results["a"])[0]
+    assert results["a"]["missing"] == ["c"]
+
+
+def test_garbage_is_no_caller():
+    part = meeting.Meeting("job-1", "b", own("b"), PEERS, 1.0)
+    thread = threading.Thread(target=part.run)
+    thread.start()
+    time.sleep(0.1)
+    for said in (b"GET / HTTP/1.0\r\n\r\n", b"\xff\xfe\n", b"[]\n", json.dumps({"job": "x", "host": "a"}).encode() + b"\n"):
+        with socket.create_connection(("127.0.9.2", 19091)) as connection:
+            connection.sendall(said)
+    thread.join()
+    assert part.result()["missing"] == ["a", "c"]
+
+
+def test_a_port_that_is_taken(tmp_path, monkeypatch, capsys):
+    (tmp_path / "plan.json").write_text(json.dumps({"job": "j", "host": "b", "peers": PEERS,
+                                                    "meeting": {"own": own("b"), "timeout": 1}}))
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.9.2", 19091))
+        holder.listen(1)
+        assert meeting.main() == 95
+    assert "port 19091 on 127.0.9.2 cannot be had: Address already in use" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""The verdict on a cluster, case by case, from answers as nodes give them."""
+import copy
+
+import pytest
+
+from mxcluster import verify
+
+GIB = 1 << 30
+ANSWER = {"versions": {"python": "3.6.8", "numpy": "1.19.5", "mxnet": "1.9.1", "libmxnet": "a" * 64},
+          "distributed": {"compiled_in": True}, "files": {"hosts": {"sha256": "h"}, "groups": {"sha256": "g"}},
+          "room": {"/opt/mxcluster": 50 * GIB, "/dev/shm": GIB}, "ssh": {"a": None, "b": None, "c": None}, "clock": {"time": 1.0}}
+MEETING = {"met": [{"host": "a", "rtt": 0.001, "offset": 0.01}], "unreachable": [], "missing": [], "limits": {"open_files": 4096}}
+WANTED = {"files": {"hosts": "h", "groups": "g"}, "ssh": True, "met": True, "max_clock_offset": 1.0, "min_disk_mb": 1024,
+          "min_shm_mb": 32, "min_open_files": 1024}
+
+
+def judged(change=lambda answers, meetings, wanted: None):
+    answers, meetings = ({host: copy.deepcopy(what) for host in "abc"} for what in (ANSWER, MEETING))
+    for host in "abc":
+        meetings[host]["host"] = host
+    wanted = dict(WANTED)
+    change(answers, meetings, wanted)
+    return verify.judge(answers, meetings, wanted)
+
+
+def failures(verdict):
+    return {line["check"]: line["why"] for line in verdict["checks"] if line["result"] == "failed"}
+
+
+def test_all_is_well():
+    verdict = judged()
+    assert verdict["ok"] and verdict["status"] == 0 and failures(verdict) == {}
+    assert verify.text(verdict, "verify.json")[0] == "OK        3 nodes: 12 ok"
+
+
+def put(*keys):
+    *path, value = keys
+
+    def change(answers, meetings, wanted):
+        place = {"answers": answers, "meetings": meetings, "wanted": wanted}
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+    return change
+
+
+@pytest.mark.parametrize("change, check, says", [
+    (put("answers", "c", "versions", "libmxnet", "b" * 64), "the same libmxnet.so", "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb: run provision.yml"),
+    (put("answers", "b", "versions", "numpy", "1.16"), "the same numpy", "a, c: 1.19.5; b: 1.16"),
+    (put("answers", "b", "versions", {"error": "MXNet cannot be imported"}), "the same MXNet", "b: MXNet cannot be imported: run"),
+    (put("answers", "a", "distributed", {"compiled_in": False, "says": "USE_DIST_KVSTORE"}), "MXNet has the distributed kv-store",
+     "a: USE_DIST_KVSTORE: install the official wheel"),
+    (put("answers", "c", "files", "groups", {"sha256": "x"}), "hosts, groups and data_sharding as planned", "c: groups is not what"),
+    (put("answers", "c", "files", "groups", {"error": "line 1"}), "hosts, groups and data_sharding as planned", "c: line 1"),
+    (put("answers", "a", "ssh", "b", "Permission denied."), "ssh from every node to every other", "a to b: Permission denied: run"),
+    (put("answers", "a", "room", "/dev/shm", 1 << 20), "room on disks and in shared memory", "a: /dev/shm has 1 MiB free, less than 32"),
+    (put("meetings", "b", "unreachable", [{"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "reason": "timed out"}]),
+     "TCP between all roles on the planned ports", "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Is its agent running"),
+    (put("meetings", "b", None), "TCP between all roles on the planned ports", "b: its agent did not get as far"),
+    (put("meetings", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]), "clocks within 1 s", "clocks of a and b differ by 1.5 s"),
+    (put("meetings", "c", "limits", {"open_files": 256}), "open files", "c: a process may open 256 files, fewer than 1024"),
+])
+def test_what_fails_is_named_with_its_cure(change, check, says):
+    verdict = judged(change)
+    assert list(failures(verdict)) == [check] and verdict["status"] == 1 and not verdict["ok"]
+    assert says in failures(verdict)[check][0]
+    assert any(says in line for line in verify.text(verdict, "verify.json"))
+
+
+def test_an_offset_that_the_way_there_explains_is_none():
+    assert judged(put("meetings", "b", "met", [{"host": "a", "rtt": 2.0, "offset": 1.5}]))["ok"]
+
+
+def test_a_node_that_does_not_answer():
+    verdict = judged(put("answers", "c", None))
+    assert verdict["status"] == 2 and failures(verdict) == {"every node answers": ["c does not answer, see above"]}
+    assert [line["check"] for line in verdict["checks"] if line["result"] == "not run"] == [
+        "TCP between all roles on the planned ports", "clocks", "open files"]
+
+
+@pytest.mark.parametrize("change, count", [(put("wanted", "ssh", False), 1), (put("wanted", "met", False), 3)])
+def test_what_was_not_asked_says_so(change, count):
+    verdict = judged(change)
+    assert verdict["ok"] and sum(line["result"] == "not run" for line in verdict["checks"]) == count
