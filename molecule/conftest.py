@@ -28,6 +28,7 @@ class Cluster:
         listed = json.loads(self.command("ansible-inventory", *INVENTORIES, "--list").output)
         self.variables = listed["_meta"]["hostvars"]
         self.names = sorted(self.variables)
+        self.project, self.scenario, self.shared = PROJECT, SCENARIO, SHARED
         self.runs = SHARED / "runs"
         self.state = SHARED / "state"
 
@@ -45,18 +46,26 @@ class Cluster:
         assert result.rc == 0, "%s: %s\n%s%s" % (name, script, result.stdout, result.stderr)
         return result.stdout.strip()
 
-    def command(self, *argv, timeout=300, env=None):
+    def command(self, *argv, timeout=300):
         """Run a program from the repository's root, as a user does."""
-        environment = dict(os.environ, ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), **(env or {}))
         began = time.time()
-        done = subprocess.run([str(word) for word in argv], cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL,
+        done = subprocess.run([str(word) for word in argv], cwd=PROJECT, env=environment(), stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
         return Result(done.returncode, done.stdout.decode(errors="replace"), time.time() - began)
 
-    def play(self, playbook, *arguments, inventory=None, **options):
-        """Run a playbook of the product on the scenario's inventory, or on another folder beside it."""
+    def playbook(self, playbook, *arguments, inventory=None, **options):
+        """The command that runs a playbook of the product on the scenario's inventory, or on another folder."""
         inventories = INVENTORIES if inventory is None else (*INVENTORIES[:2], "--inventory", str(inventory))
-        return self.command("ansible-playbook", *inventories, playbook, "-e", json.dumps(options), *arguments)
+        return ["ansible-playbook", *inventories, playbook, "-e", json.dumps(options), *arguments]
+
+    def play(self, playbook, *arguments, inventory=None, **options):
+        """Run a playbook of the product to its end."""
+        return self.command(*self.playbook(playbook, *arguments, inventory=inventory, **options))
+
+    def start(self, playbook, *arguments, **options):
+        """Start a playbook of the product in a process group of its own."""
+        return subprocess.Popen(self.playbook(playbook, *arguments, **options), cwd=PROJECT, start_new_session=True,
+                                env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def train(self, *arguments, **options):
         """Run train.yml; what it printed, the folder of the run, and the verdict ({} if there is none)."""
@@ -67,11 +76,21 @@ class Cluster:
         return Job(result, folder, verdict)
 
 
-def write_inventory(folder, inventory):
-    """An inventory for one test: `inventory` as YAML in `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    return folder
+def environment():
+    """That of a user who has just opened a terminal: none of molecule's settings for Ansible."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    """Writes a variant of the scenario's inventory: what `change` makes of it, in a folder of its own."""
+    def write(change):
+        hosts = yaml.safe_load((SCENARIO / "inventory" / "hosts.yml").read_text())
+        change(hosts["all"])
+        (tmp_path / "inventory").mkdir(exist_ok=True)
+        (tmp_path / "inventory" / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+        return tmp_path / "inventory"
+    return write
 
 
 @pytest.fixture(scope="session")

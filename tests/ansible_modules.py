@@ -13,15 +13,15 @@ START = ("import runpy, sys, ansible.module_utils as utils; utils.__path__.appen
          "runpy.run_path(sys.argv[0], run_name='__main__')")
 
 
-def run(name, folder, /, under=sys.executable, check=False, **params):
-    """The answer of the module `name`, with its exit status as "rc"; `folder` is for its arguments, `under` the interpreter."""
+def run(module, folder, under=sys.executable, check=False, **params):
+    """The answer of the module, with its exit status as "rc"; `folder` is for its arguments, `under` the interpreter."""
     arguments = folder / "arguments.json"
     arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": dict(params, _ansible_check_mode=check)}))
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment["PYTHONPATH"] = os.pathsep.join([ansible_for(under, folder), str(PROJECT / "node")])
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run([str(under), "-c", START, str(PROJECT / "plugins" / "module_utils"),
-                           str(MODULES / (name + ".py")), str(arguments)],
+                           str(MODULES / (module + ".py")), str(arguments)],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, env=environment)
     assert done.stdout.strip().startswith(b"{"), done
     return dict(json.loads(done.stdout.decode()), rc=done.returncode)

@@ -1,7 +1,7 @@
 """The firewall of a node is open for a job: for its ports, to its nodes, for as long as it runs.
 
-`python -m mxcluster.firewall open|close FILE`, as root, by the unit of the job's agent: before the agent starts, and after it
-has ended in whatever way. FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
+`python -m mxcluster.firewall open|close FILE`, as root, by a unit that the unit of the job's agent needs: before the agent
+starts, and after it has ended in whatever way. FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
 
 nftables: an `accept` ends the way of a packet through its own base chain only, so the rule goes to the head of every base
 chain that filters input (but firewalld's). firewalld: rich rules of the runtime configuration, in the zone that a peer's

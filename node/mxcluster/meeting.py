@@ -133,7 +133,7 @@ def listen(address: str, port: int) -> socket.socket:
         listener.bind((address, port))
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, "port %d on %s cannot be had: %s" % (port, address, error.strerror))
+        raise OSError(error.errno, "port %d on %s cannot be had: %s" % (port, address, error.strerror)) from error
     listener.listen(128)
     return listener
 

@@ -43,8 +43,8 @@ def authorized(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict
         for host in hosts:
             more = variables.get(host, {}).get("ssh_mesh_from") or []
             origins += [nodes[host]["address"]] + addresses(records.get(host, {})) + ([more] if isinstance(more, str) else more)
-        comment = "mxcluster:" + (hosts[0] if len(hosts) == 1 else "all")
-        lines.append('from="%s" %s %s' % (",".join(_unique(origins)), " ".join(key.split()[:2]) if key[0] != "(" else key, comment))
+        key = key if key.startswith("(") else " ".join(key.split()[:2])
+        lines.append('from="%s" %s mxcluster:%s' % (",".join(_unique(origins)), key, hosts[0] if len(hosts) == 1 else "all"))
     return lines
 
 

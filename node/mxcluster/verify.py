@@ -16,7 +16,8 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     """The verdict: {"ok", "status", "checks": [...], "nodes": [...]}.
 
     meetings: {host: content of its meeting.json, None if it has none}. wanted: {"files": {name: sha256 as planned},
-    "ssh": whether nodes shall reach each other, "met": whether they were let meet, "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
+    "ssh": whether nodes shall reach each other, "met": whether they were let meet,
+    "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
@@ -102,8 +103,8 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
 
 def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
     """A line for each way that is closed."""
-    return ["%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip(".")) for host, answer in sorted(known.items())
-            for peer, why in sorted(answer["ssh"].items()) if why]
+    return ["%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip("."))
+            for host, answer in sorted(known.items()) for peer, why in sorted(answer["ssh"].items()) if why]
 
 
 def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:

@@ -12,8 +12,20 @@ from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
-PYTHONS = ("python3", "python3.12", "python3.11", "python3.10", "python3.9", "python3.8", "python3.7", "python3.6", "/usr/bin/python3",
-           "/usr/libexec/platform-python", "python2.7", "/usr/bin/python", "python")
+PYTHONS = ("python3", "python3.12", "python3.11", "python3.10", "python3.9", "python3.8", "python3.7", "python3.6",
+           "/usr/bin/python3", "/usr/libexec/platform-python", "python2.7", "/usr/bin/python", "python")
+HELLO = "id -un; for p in %s; do command -v $p && break; done; true"
+
+COMPARE = ("Compare `ssh-keyscan -p {port} {address} | ssh-keygen -lf -` with `ssh-keygen -lf "
+           "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console; if they agree, ")
+CHANGED = ("{where}: its ssh host key is not the one that is known ({known}). Either the machine was installed anew, or another "
+           "one answers in its place. " + COMPARE + "forget the old key with `ssh-keygen -R {name}`, or correct node_host_key "
+           "in the inventory.")
+UNKNOWN = ("{where}: its ssh host key is not known here, and nobody is trusted unseen. " + COMPARE + "give the key in the "
+           "inventory (node_host_key: \"ssh-ed25519 AAAA...\"), or `ssh-keyscan -p {port} {address} >> ~/.ssh/known_hosts`.")
+NOT_LET_IN = ("{where}: it does not let {user} in ({last}). Set ansible_user, and ansible_ssh_private_key_file or an ssh-agent with "
+              "a key that it knows (ssh-copy-id brings one); with a password, add --ask-pass.")
+NOT_THERE = ("{where}: it cannot be reached ({last}). Is it up, is sshd running, and are ansible_host and ansible_port right?")
 
 
 class ActionModule(ActionBase):
@@ -32,7 +44,7 @@ class ActionModule(ActionBase):
         interpreter = str(task_vars.get("ansible_python_interpreter") or "auto")
         pythons = [interpreter] if interpreter.startswith("/") else list(PYTHONS)
         try:
-            answer = self._low_level_execute_command("id -un; for p in %s; do command -v $p && break; done; true" % " ".join(pythons))
+            answer = self._low_level_execute_command(HELLO % " ".join(pythons))
         except AnsibleConnectionFailure as error:
             return dict(result, failed=True, msg=explain(str(error), host, address, port, user_of(task_vars)))
         lines = answer.get("stdout", "").split("\n") + [""]
@@ -53,35 +65,28 @@ def user_of(task_vars):
 
 def explain(error, host, address, port, user):
     """What is wrong with a connection, and what to do, from what ssh has said."""
-    where = "%s (%s, port %d)" % (host, address, port)
-    name = address if port == 22 else "'[%s]:%d'" % (address, port)
     said = re.sub(r"^Failed to connect to the host via ssh: ", "", error).strip()
-    last = ([line for line in said.splitlines() if line.strip()] or ["no answer"])[-1]
+    known = re.search(r"Offending \S+ key in (\S+)", said)
+    facts = dict(where="%s (%s, port %d)" % (host, address, port), port=port, address=address, user=user,
+                 name=address if port == 22 else "'[%s]:%d'" % (address, port), known=known.group(1) if known else "known_hosts",
+                 last=([line for line in said.splitlines() if line.strip()] or ["no answer"])[-1])
     if "HOST IDENTIFICATION HAS CHANGED" in said:
-        known = re.search(r"Offending \S+ key in (\S+)", said)
-        return ("%s: its ssh host key is not the one that is known (%s). Either the machine was installed anew, or another one answers "
-                "in its place. Compare `ssh-keyscan -p %d %s | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` "
-                "on the machine's console; if they agree, forget the old key with `ssh-keygen -R %s`, or correct node_host_key in the "
-                "inventory." % (where, known.group(1) if known else "known_hosts", port, address, name))
+        return CHANGED.format(**facts)
     if "Host key verification failed" in said or "host key is known" in said:
-        return ("%s: its ssh host key is not known here, and nobody is trusted unseen. Compare `ssh-keyscan -p %d %s | ssh-keygen -lf -` "
-                "with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console; if they agree, give the key in the "
-                "inventory (node_host_key: \"ssh-ed25519 AAAA...\"), or `ssh-keyscan -p %d %s >> ~/.ssh/known_hosts`."
-                % (where, port, address, port, address))
+        return UNKNOWN.format(**facts)
     if "Permission denied" in said or "Too many authentication failures" in said:
-        return ("%s: it lets %s not in (%s). Set ansible_user, and ansible_ssh_private_key_file or an ssh-agent with a key that it "
-                "knows (ssh-copy-id brings one); with a password, add --ask-pass." % (where, user, last))
-    return ("%s: it cannot be reached (%s). Is it up, is sshd running, and are ansible_host and ansible_port right?" % (where, last))
+        return NOT_LET_IN.format(**facts)
+    return NOT_THERE.format(**facts)
 
 
 def wrong_user(host, user, users):
     """What to say of a user who has not got the rights."""
-    return ("%s: Ansible is %s there, and this takes %s: set ansible_user, or set ansible_become: true if %s may use sudo; or set "
-            "mxcluster_user: '' to do it all as %s" % (host, user, " or ".join(users), user, user))
+    return ("%s: Ansible is %s there, and this takes %s: set ansible_user, or set ansible_become: true if %s may use sudo; or "
+            "set mxcluster_user: '' to do it all as %s" % (host, user, " or ".join(users), user, user))
 
 
 def no_python(host, address, pythons):
     """What to say of a node on which Ansible's modules cannot run."""
-    return ("%s (%s): there is no Python for Ansible's modules (looked for %s). Install one: `yum install python3` on CentOS, `apt-get "
-            "install python3` on Debian and Ubuntu; or name one with ansible_python_interpreter."
+    return ("%s (%s): there is no Python for Ansible's modules (looked for %s). Install one: `yum install python3` on CentOS, "
+            "`apt-get install python3` on Debian and Ubuntu; or name one with ansible_python_interpreter."
             % (host, address, pythons[0] if len(pythons) == 1 else "python3 and older ones"))

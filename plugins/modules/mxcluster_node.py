@@ -203,7 +203,7 @@ def start_unit(module, unit):
     code, out, err = module.run_command(["systemctl", "start", unit])
     if code != 0:
         state = module.run_command(["systemctl", "status", "--no-pager", "--lines=15", unit])[1]
-        module.run_command(["systemctl", "reset-failed", unit])
+        settle_unit(module, unit)
         module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
     answer = run_as(module, agent + ["status"] + there)
     status = answer["status"]
@@ -231,9 +231,14 @@ def write_wish(plan):
 
 
 def settle_unit(module, unit):
-    """Wait until the unit of a job that has ended is gone, firewall rules and all."""
-    module.run_command(["systemctl", "stop", unit])
-    module.run_command(["systemctl", "reset-failed", unit])
+    """Wait until the units of a job that has ended are gone, and the firewall is closed whatever has become of them."""
+    both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
+    module.run_command(["systemctl", "stop"] + both)
+    module.run_command(["systemctl", "reset-failed"] + both)
+    wish = os.path.join(WISHES, os.path.basename(os.path.abspath(module.params["job_dir"])) + ".json")
+    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "close", wish], cwd="/")
+    if code != 0:
+        module.warn((err or out).strip())
 
 
 def parse_answer(argv, code, out, err):

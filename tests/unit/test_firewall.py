@@ -2,7 +2,8 @@
 from mxcluster import firewall
 from mxcluster.firewall import Chain
 
-WANTED = {"job": "job-1", "address": "10.0.0.2", "interface": "eth1", "ports": [9091, 9092, 9200], "peers": ["10.0.0.1", "10.0.0.3"]}
+WANTED = {"job": "job-1", "address": "10.0.0.2", "interface": "eth1", "ports": [9091, 9092, 9200],
+          "peers": ["10.0.0.1", "10.0.0.3"]}
 RULESET = '''table ip nat { # handle 1
 \tchain OUTPUT { # handle 2
 \t\ttype nat hook output priority -100; policy accept;

@@ -47,8 +47,9 @@ def test_all_meet_quickly():
 def test_a_node_that_does_not_come():
     results = meet("a", "b", timeout=1.0)
     assert results["a"]["missing"] == ["c"]
-    assert meeting.complaints(results["b"]) == ["b cannot reach c (worker-1 at 127.0.9.3:19091): Connection refused. Is its agent "
-                                                "running, and does a firewall let these ports through?"]
+    assert meeting.complaints(results["b"]) == [
+        "b cannot reach c (worker-1 at 127.0.9.3:19091): Connection refused. Is its agent running, and does a firewall let these "
+        "ports through?"]
 
 
 def test_a_stranger_on_the_port():

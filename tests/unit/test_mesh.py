@@ -17,7 +17,8 @@ RECORDS = {"a": record("a", 1), "b": record("b", 2, port="2222")}
 
 
 def test_the_blocks():
-    found = mesh.blocks(NODES, RECORDS, {"b": {"ansible_host": "gate.example.org", "ssh_mesh_from": "192.0.2.7"}}, "~/.ssh/id_ed25519")
+    variables = {"b": {"ansible_host": "gate.example.org", "ssh_mesh_from": "192.0.2.7"}}
+    found = mesh.blocks(NODES, RECORDS, variables, "~/.ssh/id_ed25519")
     assert found["authorized_keys"].splitlines() == [
         'from="10.0.0.1,10.9.0.1" ssh-ed25519 KEYa mxcluster:a',
         'from="10.0.0.2,10.9.0.2,192.0.2.7" ssh-ed25519 KEYb mxcluster:b']

@@ -44,20 +44,25 @@ def put(*keys):
     return change
 
 
+FILES, ROOM = "hosts, groups and data_sharding as planned", "room on disks and in shared memory"
+SSH, TCP = "ssh from every node to every other", "TCP between all roles on the planned ports"
+LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "reason": "timed out"}
+
+
 @pytest.mark.parametrize("change, check, says", [
-    (put("answers", "c", "versions", "libmxnet", "b" * 64), "the same libmxnet.so", "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb: run provision.yml"),
+    (put("answers", "c", "versions", "libmxnet", "b" * 64), "the same libmxnet.so", "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb: run"),
     (put("answers", "b", "versions", "numpy", "1.16"), "the same numpy", "a, c: 1.19.5; b: 1.16"),
-    (put("answers", "b", "versions", {"error": "MXNet cannot be imported"}), "the same MXNet", "b: MXNet cannot be imported: run"),
-    (put("answers", "a", "distributed", {"compiled_in": False, "says": "USE_DIST_KVSTORE"}), "MXNet has the distributed kv-store",
-     "a: USE_DIST_KVSTORE: install the official wheel"),
-    (put("answers", "c", "files", "groups", {"sha256": "x"}), "hosts, groups and data_sharding as planned", "c: groups is not what"),
-    (put("answers", "c", "files", "groups", {"error": "line 1"}), "hosts, groups and data_sharding as planned", "c: line 1"),
-    (put("answers", "a", "ssh", "b", "Permission denied."), "ssh from every node to every other", "a to b: Permission denied: run"),
-    (put("answers", "a", "room", "/dev/shm", 1 << 20), "room on disks and in shared memory", "a: /dev/shm has 1 MiB free, less than 32"),
-    (put("meetings", "b", "unreachable", [{"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "reason": "timed out"}]),
-     "TCP between all roles on the planned ports", "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Is its agent running"),
-    (put("meetings", "b", None), "TCP between all roles on the planned ports", "b: its agent did not get as far"),
-    (put("meetings", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]), "clocks within 1 s", "clocks of a and b differ by 1.5 s"),
+    (put("answers", "b", "versions", {"error": "no MXNet"}), "the same MXNet", "b: no MXNet: run provision.yml"),
+    (put("answers", "a", "distributed", {"compiled_in": False, "says": "USE_DIST_KVSTORE"}),
+     "MXNet has the distributed kv-store", "a: USE_DIST_KVSTORE: install the official wheel"),
+    (put("answers", "c", "files", "groups", {"sha256": "x"}), FILES, "c: groups is not what"),
+    (put("answers", "c", "files", "groups", {"error": "line 1"}), FILES, "c: line 1"),
+    (put("answers", "a", "ssh", "b", "Permission denied."), SSH, "a to b: Permission denied: run"),
+    (put("answers", "a", "room", "/dev/shm", 1 << 20), ROOM, "a: /dev/shm has 1 MiB free, less than 32"),
+    (put("meetings", "b", "unreachable", [LOST]), TCP, "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Is its agent"),
+    (put("meetings", "b", None), TCP, "b: its agent did not get as far"),
+    (put("meetings", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]), "clocks within 1 s",
+     "clocks of a and b differ by 1.5 s"),
     (put("meetings", "c", "limits", {"open_files": 256}), "open files", "c: a process may open 256 files, fewer than 1024"),
 ])
 def test_what_fails_is_named_with_its_cure(change, check, says):

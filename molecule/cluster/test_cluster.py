@@ -1,0 +1,197 @@
+"""The cluster trains under every scheme, as nobody in particular, and leaves nothing behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync", "dist_device_sync", "local", "device")
+
+
+def test_a_second_provision_changes_nothing(cluster):
+    result = cluster.play("provision.yml")
+    assert result.code == 0 and set(re.findall(r"changed=(\d+)", result.output)) == {"0"}, result.output
+
+
+def test_verify(cluster):
+    result = cluster.play("verify.yml")
+    assert result.code == 0 and "OK        4 nodes: 12 ok" in result.output, result.output
+    verdict = json.loads((cluster.state / "verify.json").read_text())
+    assert verdict["status"] == 0 and {line["result"] for line in verdict["checks"]} == {"ok"}
+
+
+def test_every_node_reaches_every_other_by_name_and_address(cluster):
+    for here in cluster.names:
+        for there in cluster.names:
+            for name in (there, cluster.variables[there]["ansible_host"]):
+                said = cluster.shell(here, "ssh -o BatchMode=yes %s hostname" % name, "mxcluster")
+                assert said == there
+
+
+def test_a_key_is_good_only_from_its_own_node(cluster):
+    """from= : the key of node1, carried to node2, opens nothing."""
+    key = cluster.shell("node1", "cat /home/mxcluster/.ssh/id_ed25519")
+    cluster.shell("node2", "cat > /tmp/stolen <<'END'\n%s\nEND\nchown mxcluster /tmp/stolen; chmod 600 /tmp/stolen" % key)
+    said = cluster.node("node2").run("runuser -u mxcluster -- ssh -o BatchMode=yes -o IdentitiesOnly=yes -F none "
+                                     "-i /tmp/stolen 172.29.10.13 true")
+    cluster.shell("node2", "rm /tmp/stolen")
+    assert said.rc == 255 and "Permission denied" in said.stderr, said
+
+
+@pytest.mark.parametrize("kv", KVS)
+def test_the_schemes_train(cluster, kv):
+    # Workers that do not wait for each other make four steps where the others make one.
+    job = cluster.train(kv=kv, num_epochs=20, lr=0.01 if kv in ("dist_async", "dist_ssync") else 0.05)
+    assert job.result.code == 0 and job.verdict["ok"], job.result.output
+    assert job.verdict["accuracy"] >= 0.95, job.verdict
+
+
+def test_a_script_runs_as_the_training_user_in_its_unit(cluster):
+    job = cluster.train(script=str(cluster.scenario / "who.py"))
+    assert job.result.code == 0, job.result.output
+    uid = cluster.shell("node3", "id -u mxcluster")
+    for number, name in enumerate(cluster.names):
+        log = (job.folder / "nodes" / name / ("worker-%d.log" % number)).read_text()
+        who = log.split("WHO ")[1].split()
+        assert who[:4] == ["from-beside", uid, "/home/mxcluster", "True"] and int(who[4]) > 1024, log
+        assert "SUM [4.0, 4.0]" in log
+
+
+def test_nothing_is_left(cluster):
+    """After all of these jobs: no process of the user's, no unit, no firewall rule."""
+    for name in cluster.names:
+        assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
+        assert cluster.shell(name, "systemctl list-units --all --no-legend 'mxcluster-*@*'") == ""
+        assert cluster.shell(name, "ls -A /run/mxcluster 2>/dev/null || true") == ""
+
+
+def test_logins_get_an_agent_and_nothing_else_notices(cluster):
+    """At a terminal there is an agent that ends with the shell; scp, rsync and plain commands see not a byte."""
+    login = "script -qec 'bash -lic \"ssh-add -l; echo PID=\\$SSH_AGENT_PID\"' /dev/null"
+    said = cluster.shell("node1", login, "mxcluster")
+    assert "ED25519" in said, said
+    pid = re.search(r"PID=(\d+)", said).group(1)
+    assert cluster.node("node1").run("kill -0 %s", pid).rc != 0, "the agent has outlived its shell"
+    kept = cluster.shell("node1", "SSH_AUTH_SOCK=/mine " + login.replace("ssh-add -l", "echo SOCK=\\$SSH_AUTH_SOCK"), "mxcluster")
+    assert "SOCK=/mine" in kept
+    assert cluster.shell("node1", "ssh node2 true | wc -c", "mxcluster") == "0"
+    cluster.shell("node1", "echo text > ~/sent; scp -q ~/sent node2:copied; rsync ~/sent node2:synced; rm ~/sent", "mxcluster")
+    assert cluster.shell("node2", "cat ~/copied ~/synced; rm ~/copied ~/synced", "mxcluster") == "text\ntext"
+    assert cluster.node("node1").run("pgrep ssh-agent").stdout == ""
+
+
+WALL = """flush ruleset inet
+table inet filter {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    ct state established,related accept
+    iifname lo accept
+    tcp dport 22 accept
+  }
+}
+"""
+
+
+@pytest.fixture
+def walls(cluster):
+    """A firewall on every node that lets nothing in but ssh."""
+    for name in cluster.names:
+        cluster.shell(name, "nft -f - <<'END'\n%s\nEND" % WALL)
+    yield
+    for name in cluster.names:
+        cluster.shell(name, "nft delete table inet filter")
+
+
+def our_rules(cluster, name):
+    return [line for line in cluster.shell(name, "nft list table inet filter").splitlines() if "mxcluster" in line]
+
+
+def start_long_job(cluster, job_id, **options):
+    """train.yml in the background, and the rules of every node while it runs."""
+    train = cluster.start("train.yml", job_id=job_id, num_epochs=5000, **options)
+    deadline = time.time() + 60
+    while not all(our_rules(cluster, name) for name in cluster.names):
+        assert time.time() < deadline and train.poll() is None, train.stdout.read().decode()
+        time.sleep(0.2)
+    return train, {name: our_rules(cluster, name) for name in cluster.names}
+
+
+def wait_until_closed(cluster, seconds):
+    deadline = time.time() + seconds
+    while any(our_rules(cluster, name) for name in cluster.names):
+        assert time.time() < deadline, {name: our_rules(cluster, name) for name in cluster.names}
+        time.sleep(0.5)
+
+
+def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
+    job = cluster.train(kv="dist_gsync", num_epochs=2)
+    assert job.result.code == 0, job.result.output
+    assert not any(our_rules(cluster, name) for name in cluster.names)
+
+    train, rules = start_long_job(cluster, "walled", lease=10)
+    for name, ports in zip(cluster.names, ("9091-9093", "9091-9092", "9091", "9091")):
+        addresses = [cluster.variables[other]["ansible_host"] for other in cluster.names]
+        assert sorted(rule.split(" accept")[0].strip() for rule in rules[name]) == [
+            "ip saddr %s ip daddr %s tcp dport %s" % (peer, cluster.variables[name]["ansible_host"], ports) for peer in addresses]
+    # A stranger on the same network: the gateway, which is this machine.
+    probe = "import socket; socket.create_connection(('172.29.10.11', %d), 2)"
+    assert subprocess.run(["python3", "-c", probe % 22]).returncode == 0
+    stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
+    assert stranger.returncode != 0 and b"imed out" in stranger.stderr
+
+    # A worker fails: closed.
+    cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.run")
+    output = train.communicate(timeout=60)[0].decode()
+    assert train.returncode != 0 and "worker-3" in output, output
+    wait_until_closed(cluster, 5)
+
+
+def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls):
+    train, _ = start_long_job(cluster, "gone", lease=10)
+    os.killpg(train.pid, signal.SIGKILL)
+    cluster.shell("node3", "pkill -9 -u mxcluster -f mxcluster.agent")
+    wait_until_closed(cluster, 40)
+    for name in cluster.names:
+        assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
+        cluster.shell(name, "systemctl reset-failed")
+    train.communicate()
+
+
+def test_what_breaks_is_named_by_verify(cluster):
+    """Somebody edits a file by hand, and a clock cannot be wrong in a container: the rest is in tests/unit/test_verify.py."""
+    cluster.shell("node2", "echo 172.29.10.99 >> /etc/mxcluster/hosts")
+    cluster.shell("node3", "mv /home/mxcluster/.ssh/id_ed25519 /root/")
+    result = cluster.play("verify.yml")
+    cluster.shell("node3", "mv /root/id_ed25519 /home/mxcluster/.ssh/")
+    assert result.code == 1, result.output
+    assert "node2: hosts is not what the inventory says" in result.output
+    assert "node3 to node1: " in result.output and "Permission denied" in result.output
+    repaired = cluster.play("provision.yml", "--diff")
+    assert repaired.code == 0 and "-172.29.10.99" in repaired.output, repaired.output
+
+
+def test_no_secret_is_told(cluster):
+    """Not at -vvv, not in process lists, not in runs/: private keys, a shared one and a vault's."""
+    vault = cluster.shared / "vault_key"
+    if not vault.exists():
+        subprocess.check_call(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(vault)])
+    secret = vault.read_text()
+    from_vault = "{{ lookup('file', '%s', rstrip=false) }}" % vault
+    result = cluster.play("provision.yml", "-vvv", ssh_mesh_mode="shared_key", ssh_mesh_shared_key=from_vault)
+    assert result.code == 0, result.output[-3000:]
+    assert cluster.shell("node1", "ssh -o BatchMode=yes node4 hostname", "mxcluster") == "node4"
+    assert cluster.shell("node2", "cat ~/.ssh/mxcluster.pem; stat -c %a ~/.ssh/mxcluster.pem", "mxcluster") == secret + "600"
+    bodies = [line for line in secret.splitlines() if not line.startswith("-")]
+    for name in cluster.names:
+        own = cluster.shell(name, "cat /home/mxcluster/.ssh/id_ed25519")
+        bodies += [line for line in own.splitlines() if not line.startswith("-")]
+    bodies = [body for body in bodies if len(body) > 60]
+    assert len(bodies) > 20
+    runs = [path for path in cluster.runs.glob("**/*") if path.is_file()]
+    told = result.output + "".join(path.read_text(errors="replace") for path in runs)
+    assert not [body for body in bodies if body in told]
+    assert cluster.play("provision.yml").code == 0  # back to keys of their own

@@ -1,0 +1,16 @@
+"""A user's script: says who runs it, in which unit, with which limits; then takes part in the job."""
+import os
+import resource
+
+import mxnet as mx
+from beside import GREETING
+
+kv = mx.kvstore.create("dist_sync")
+with open("/proc/self/cgroup") as stream:
+    print("WHO", GREETING, os.getuid(), os.environ["HOME"], "mxcluster-agent@" in stream.read(),
+          resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
+kv.init(0, mx.nd.zeros(2))
+kv.push(0, mx.nd.ones(2))
+out = mx.nd.zeros(2)
+kv.pull(0, out=out)
+print("SUM", out.asnumpy().tolist(), flush=True)

@@ -1,0 +1,33 @@
+"""After provision.yml with no knob set, the node is what it should be, and nothing more."""
+
+
+def test_the_training_user_has_no_rights(cluster):
+    user = cluster.node("node1").user("mxcluster")
+    assert user.exists and user.uid > 0 and user.shell == "/bin/bash"
+    assert cluster.shell("node1", "getent shadow mxcluster").split(":")[1] in ("!", "*", "!*")
+    assert cluster.shell("node1", "id -nG mxcluster") == "mxcluster"
+
+
+def test_what_is_installed_is_roots_and_can_be_used(cluster):
+    assert cluster.shell("node1", "find /opt/mxcluster ! -user root ! -path '/opt/mxcluster/jobs*'") == ""
+    assert cluster.shell("node1", "find /opt/mxcluster /etc/mxcluster -perm /022 ! -type l") == ""
+    ask = "/opt/mxcluster/env/bin/python -c 'import mxnet; print(mxnet.__version__)'"
+    assert cluster.shell("node1", ask, "mxcluster") == "1.9.1"
+    assert cluster.shell("node1", "ls -A /opt/mxcluster/cache") == ""  # what was brought for the installation is gone
+
+
+def test_the_unit_is_one_that_systemd_understands(cluster):
+    said = cluster.node("node1").run("systemd-analyze verify mxcluster-agent@job.service")
+    assert "mxcluster" not in said.stderr, said.stderr  # it also speaks of units of the system's own
+    assert cluster.shell("node1", "systemctl show -p User mxcluster-agent@job.service") == "User=mxcluster"
+
+
+def test_one_node_trains(cluster):
+    job = cluster.train(kv="dist_sync", num_epochs=10)
+    assert job.result.code == 0, job.result.output
+    assert job.verdict["ok"] and job.verdict["accuracy"] >= 0.9
+
+
+def test_verify_says_so(cluster):
+    result = cluster.play("verify.yml")
+    assert result.code == 0 and "OK        1 nodes: 12 ok" in result.output, result.output
