@@ -69,10 +69,15 @@ def comment(job: str) -> str:
 
 
 def nft_open(wanted: Json, chains: Sequence[Chain]) -> List[str]:
-    """The commands for nft that let the job in."""
-    rule = ("ip saddr { %s } ip daddr %s tcp dport { %s } accept comment \"%s\""
-            % (", ".join(wanted["peers"]), wanted["address"], ", ".join(map(str, wanted["ports"])), comment(wanted["job"])))
-    return ["insert rule %s %s %s %s" % (chain + (rule,)) for chain in chains]
+    """The commands for nft that let the job in: a rule for each peer and run of ports.
+
+    No sets: iptables-nft, whose chains may be among these, shows and saves a rule without the sets that it cannot read, so
+    `iptables-save` during a job would keep one that lets everybody in.
+    """
+    rules = ["ip saddr %s ip daddr %s tcp dport %s accept comment \"%s\""
+             % (peer, wanted["address"], first if first == last else "%d-%d" % (first, last), comment(wanted["job"]))
+             for peer in wanted["peers"] for first, last in ranges(wanted["ports"])]
+    return ["insert rule %s %s %s %s" % (chain + (rule,)) for chain in chains for rule in rules]
 
 
 def nft_close(job: str, rules: Sequence[Tuple[Chain, int, str]]) -> List[str]:

@@ -22,6 +22,9 @@ def become(module, user):
         if module.check_mode:
             return
         module.fail_json(msg="there is no user %s on this node: run provision.yml, which makes it, or set mxcluster_user" % user)
+    if entry.pw_uid == 0:
+        module.fail_json(msg="mxcluster_user %s has uid 0, and what trains runs code that comes over the network: name a user "
+                             "without rights" % user)
     if os.geteuid() == entry.pw_uid:
         return
     if os.geteuid() != 0:

@@ -305,9 +305,13 @@ def main():
         module.exit_json(**check_mode_result(command))
     if not os.access(module.params["python"], os.X_OK):
         module.fail_json(msg="%s cannot be run on this node: run provision.yml" % module.params["python"])
-    unit = unit_of(module.params) if command in ("start", "collect") else None
+    unit = unit_of(module.params) if command in ("start", "stop", "collect") else None
     if unit and command == "start":
         module.exit_json(**result_for(command, start_unit(module, unit)))
+    if unit and command == "stop":
+        answer = run_as(module, argv_for(module.params))
+        settle_unit(module, unit)
+        module.exit_json(**result_for(command, answer))
     if unit:
         settle_unit(module, unit)
     become(module, module.params["user"])

@@ -50,8 +50,8 @@ def test_the_rules_go_where_input_is_filtered():
     chains, rules = firewall.parse_ruleset(RULESET)
     assert chains == [Chain("inet", "filter", "input"), Chain("ip", "old", "INPUT")]
     assert firewall.nft_open(WANTED, chains[:1]) == [
-        'insert rule inet filter input ip saddr { 10.0.0.1, 10.0.0.3 } ip daddr 10.0.0.2 tcp dport { 9091, 9092, 9200 } accept '
-        'comment "mxcluster job-1"']
+        'insert rule inet filter input ip saddr %s ip daddr 10.0.0.2 tcp dport %s accept comment "mxcluster job-1"' % pair
+        for pair in (("10.0.0.1", "9091-9092"), ("10.0.0.1", "9200"), ("10.0.0.3", "9091-9092"), ("10.0.0.3", "9200"))]
     assert firewall.nft_close("job-1", rules) == ["delete rule inet filter input handle 7"]
     assert firewall.nft_close("other", rules) == []
 

@@ -54,3 +54,8 @@ def test_for_another_user(write, tmp_path):
         assert pwd.getpwuid((folder / "file").stat().st_uid).pw_name == "nobody"
     else:
         assert answer["failed"] and "ansible_become" in answer["msg"]
+
+
+def test_nobody_with_the_rights_of_root_is_the_training_user(tmp_path):
+    answer = ansible_modules.run("mxcluster_file", tmp_path, path=str(tmp_path / "there"), content="", user="root")
+    assert answer["rc"] == 1 and "root has uid 0" in answer["msg"] and not (tmp_path / "there").exists()
