@@ -1,7 +1,8 @@
 """The firewall of a node is open for a job: for its ports, to its nodes, for as long as it runs.
 
-`python -m mxcluster.firewall open|close FILE`, as root, by a unit that the unit of the job's agent needs: before the agent
-starts, and after it has ended in whatever way. FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
+`python -m mxcluster.firewall hold FILE`, as root, by a unit that the unit of the job's agent needs: opens before the agent
+starts, waits, and closes when it is told to end, since the agent has, in whatever way. `close FILE` makes sure. FILE is
+{"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
 
 nftables: an `accept` ends the way of a packet through its own base chain only, so the rule goes to the head of every base
 chain that filters input (but firewalld's). firewalld: rich rules of the runtime configuration, in the zone that a peer's
@@ -13,10 +14,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from . import processes
 from .errors import MxclusterError
 
 Json = Dict[str, Any]
@@ -163,6 +166,16 @@ def _run(argv: List[str], stdin: Optional[str] = None) -> str:
     return done.stdout.decode(errors="replace")
 
 
+def hold(wanted: Json) -> None:
+    """Open, and close again when a signal says so."""
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # none gets lost while the rules are changed
+    change("open", wanted)
+    processes.tell_systemd()
+    signal.sigwait(ends)
+    change("close", wanted)
+
+
 def main(argv: List[str]) -> int:
     """Carry out one command line: 0, or 1 with the reason on stderr."""
     action, path = argv
@@ -172,9 +185,11 @@ def main(argv: List[str]) -> int:
                 wanted = json.load(stream)
         except FileNotFoundError:  # nothing was asked for, or it is closed already
             return 0
-        change(action, wanted)
-        if action == "close":
-            os.unlink(path)
+        if action == "hold":
+            hold(wanted)
+        else:
+            change("close", wanted)
+        os.unlink(path)
     except (MxclusterError, OSError) as error:
         print("mxcluster: the firewall of job %s could not be changed: %s" % (os.path.basename(path), error), file=sys.stderr)
         return 1

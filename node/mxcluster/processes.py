@@ -5,6 +5,7 @@ A pid alone names nobody for long: numbers are used again. A process is known by
 import ctypes
 import os
 import signal
+import socket
 import time
 from typing import Callable, Iterable, List, NamedTuple, Optional
 
@@ -172,3 +173,12 @@ def _prctl(option: int, value: int) -> None:
     if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, "prctl(%d, %d): %s" % (option, value, os.strerror(number)))
+
+
+def tell_systemd() -> None:
+    """sd_notify(3) with READY=1, if systemd waits for it."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if place:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect("\0" + place[1:] if place.startswith("@") else place)
+            channel.send(b"READY=1")

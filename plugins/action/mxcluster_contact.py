@@ -19,12 +19,12 @@ HELLO = "id -un; for p in %s; do command -v $p && break; done; true"
 COMPARE = ("Compare `ssh-keyscan -p {port} {address} | ssh-keygen -lf -` with `ssh-keygen -lf "
            "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console; if they agree, ")
 CHANGED = ("{where}: its ssh host key is not the one that is known ({known}). Either the machine was installed anew, or another "
-           "one answers in its place. " + COMPARE + "forget the old key with `ssh-keygen -R {name}`, or correct node_host_key "
-           "in the inventory.")
+           "one answers in its place. " + COMPARE + "forget the old key with `ssh-keygen -R {name}`, or correct "
+           "node_host_key in the inventory.")
 UNKNOWN = ("{where}: its ssh host key is not known here, and nobody is trusted unseen. " + COMPARE + "give the key in the "
            "inventory (node_host_key: \"ssh-ed25519 AAAA...\"), or `ssh-keyscan -p {port} {address} >> ~/.ssh/known_hosts`.")
-NOT_LET_IN = ("{where}: it does not let {user} in ({last}). Set ansible_user, and ansible_ssh_private_key_file or an ssh-agent with "
-              "a key that it knows (ssh-copy-id brings one); with a password, add --ask-pass.")
+NOT_LET_IN = ("{where}: it does not let {user} in ({last}). Set ansible_user, and ansible_ssh_private_key_file or an ssh-agent "
+              "with a key that it knows (ssh-copy-id brings one); with a password, add --ask-pass.")
 NOT_THERE = ("{where}: it cannot be reached ({last}). Is it up, is sshd running, and are ansible_host and ansible_port right?")
 
 

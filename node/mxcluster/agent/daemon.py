@@ -6,11 +6,11 @@ import fcntl
 import os
 import select
 import signal
-import socket
 import time
 import traceback
 from typing import Callable
 
+from mxcluster import processes
 from mxcluster.agent.folder import JobFolder, Json
 from mxcluster.agent.supervisor import Supervisor
 from mxcluster.errors import BadInput, MxclusterError
@@ -67,7 +67,7 @@ def run(folder: JobFolder) -> None:
     os.dup2(log, 2)  # what the agent notes; whoever runs it hears of its start and its end only
     os.close(log)
     try:
-        Supervisor(folder, plan).run(ready=_tell_systemd)
+        Supervisor(folder, plan).run(ready=processes.tell_systemd)
     finally:
         os.close(lock)
 
@@ -78,15 +78,6 @@ def check_unused(folder: JobFolder) -> None:
     if status is not None:
         raise BadInput("%s holds a job that has ended already (%s): choose another job_id"
                        % (folder.path, status.get("reason") or "its agent was killed"))
-
-
-def _tell_systemd() -> None:
-    """sd_notify(3) with READY=1, if systemd waits for it."""
-    place = os.environ.get("NOTIFY_SOCKET")
-    if place:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.connect("\0" + place[1:] if place.startswith("@") else place)
-            channel.send(b"READY=1")
 
 
 def _lock(folder: JobFolder) -> int:

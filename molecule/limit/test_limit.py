@@ -1,0 +1,59 @@
+"""One node is provisioned alone: its files are complete, those of the others are not touched."""
+import re
+
+FILES = ("/etc/mxcluster/hosts", "/etc/mxcluster/groups", "/etc/mxcluster/data_sharding", "/home/mxcluster/.ssh/authorized_keys",
+         "/home/mxcluster/.ssh/known_hosts", "/home/mxcluster/.ssh/config")
+
+
+def contents(cluster, name):
+    return {path: cluster.shell(name, "cat " + path) for path in FILES}
+
+
+def changes(cluster, name):
+    """When anything of mxcluster's on the node was last changed."""
+    return cluster.shell(name, "find /opt/mxcluster /etc/mxcluster /home/mxcluster -printf '%p %C@\\n' | grep -v '/jobs' | sort")
+
+
+def test_files_are_complete_and_equal(cluster):
+    first = contents(cluster, "node1")
+    for name in cluster.names:
+        assert contents(cluster, name) == first
+    for name in cluster.names:
+        address = cluster.variables[name]["ansible_host"]
+        assert all(address in text for path, text in first.items() if "sharding" not in path)
+
+
+def test_limit_repairs_one_node_and_leaves_the_others(cluster):
+    before, others = contents(cluster, "node2"), {name: changes(cluster, name) for name in ("node1", "node3")}
+    mine = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7n5cIYqTKnvJc9Y3FOYH5zrxDpXAbHeJeVuYV0yQhR the administrator"
+    cluster.shell("node2", "rm -r /etc/mxcluster /home/mxcluster/.ssh/config; echo '%s' > /home/mxcluster/.ssh/authorized_keys; "
+                  "echo elsewhere ssh-ed25519 AAAA > /home/mxcluster/.ssh/known_hosts" % mine)
+    check = cluster.play("provision.yml", "--limit", "node2", "--check", "--diff")
+    assert check.code == 0 and "+172.29.10.13" in check.output, check.output
+    assert cluster.node("node2").run("ls /etc/mxcluster").rc != 0  # checked, not done
+    result = cluster.play("provision.yml", "--limit", "node2")
+    assert result.code == 0, result.output
+    after = contents(cluster, "node2")
+    assert mine in after["/home/mxcluster/.ssh/authorized_keys"].splitlines()  # what is not ours stays
+    assert "elsewhere ssh-ed25519 AAAA" in after["/home/mxcluster/.ssh/known_hosts"]
+    for path in FILES:
+        assert before[path] in after[path]
+    assert others == {name: changes(cluster, name) for name in ("node1", "node3")}
+    assert not re.search(r"^node[13] .*(changed|failed)=[1-9]", result.output, re.MULTILINE)
+    for name in ("node1", "node3"):
+        assert cluster.shell("node2", "ssh -o BatchMode=yes %s hostname" % name, "mxcluster") == name
+        assert cluster.shell(name, "ssh -o BatchMode=yes node2 hostname", "mxcluster") == "node2"
+
+
+def test_a_job_under_limit_is_refused_with_what_to_do_instead(cluster):
+    refused = cluster.train("--limit", "node2")
+    assert refused.result.code != 0 and not refused.folder.exists()
+    assert "--limit leaves out node1, node3" in refused.result.output or "--limit leaves out node3, node1" in refused.result.output
+    assert "-e num_workers=" in refused.result.output
+
+
+def test_a_node_that_nobody_knows_cannot_be_left_out(cluster):
+    (cluster.state / "nodes" / "node3.json").rename(cluster.state / "node3.json")
+    refused = cluster.play("provision.yml", "--limit", "node1")
+    (cluster.state / "node3.json").rename(cluster.state / "nodes" / "node3.json")
+    assert refused.code != 0 and "node3: the node has no record: run provision.yml without --limit" in refused.output
