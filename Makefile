@@ -4,21 +4,24 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help train venv venv-dev lint unit test soak docs bench clean
+.PHONY: help train venv venv-dev bundle lint unit molecule test soak docs bench clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
 export LC_ALL := C.UTF-8
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 train: venv ## make this machine a cluster of four nodes and train on it with dist_gsync
 	ansible-playbook provision.yml
 	ansible-playbook train.yml -e kv=dist_gsync $(ARGS)
 
 venv: ## the controller's environment in .venv
-	@PYTHON='$(PYTHON)' tools/venv.sh controller
+	@PYTHON='$(PYTHON)' BUNDLE='$(BUNDLE)' tools/venv.sh controller
+
+bundle: venv ## mxcluster-bundle.tar for a site without a network; there: make venv BUNDLE=mxcluster-bundle.tar
+	python tools/bundle.py make mxcluster-bundle.tar $(ARGS)
 
 venv-dev:
 	@PYTHON='$(PYTHON)' tools/venv.sh dev
@@ -31,9 +34,13 @@ lint: venv-dev ## ansible-lint, yamllint, ruff
 unit: venv-dev ## the fast tests
 	pytest -q tests/unit tests/contract tests/inventories tests/docs
 
-test: lint ## everything: lint, fast tests, then playbooks and real trainings (20 minutes)
+molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
+	tools/molecule.sh $(SCENARIO)
+
+test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (35 minutes)
 	pytest -q tests/unit tests/contract tests/inventories tests/docs
 	pytest -q --durations=10 tests/playbooks tests/training
+	tools/molecule.sh
 
 soak: venv-dev ## 50 healthy jobs in a row
 	MXCLUSTER_SOAK_JOBS=50 pytest -q -s tests/playbooks/test_4_soak.py

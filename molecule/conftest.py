@@ -77,8 +77,9 @@ class Cluster:
 
 
 def environment():
-    """That of a user who has just opened a terminal: none of molecule's settings for Ansible."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    """That of a user who has just opened a terminal: none of molecule's settings for Ansible. Open connections lie apart."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    return dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(SHARED / "cp"))
 
 
 @pytest.fixture

@@ -52,8 +52,15 @@ wish() {
     (echo "$root" && cd "$root" && cat "$@") | sha256sum
 }
 
+# What a bundle has brought (make venv BUNDLE=...) is all there is: then no index is asked.
+from_bundle=()
+if [[ -n ${BUNDLE:-} ]]; then
+    "$(find_python)" "$root/tools/bundle.py" unpack "$BUNDLE"
+    from_bundle=(--no-index --find-links "$root/.state/cache/controller")
+fi
+
 pip_install() {
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${from_bundle[@]}" "$@"
 }
 
 wish_base=$(wish requirements.txt node/pyproject.toml)

@@ -29,7 +29,8 @@ def no_python(everything):
 
 
 @pytest.mark.parametrize("change, told", [
-    (host("node9", ansible_host="172.29.10.99"), ["node9 (172.29.10.99, port 22): it cannot be reached", "Is it up"]),
+    (host("node9", ansible_host="172.29.10.99", node_host_key=[]),
+     ["node9 (172.29.10.99, port 22): it cannot be reached", "Is it up"]),
     (host("node2", ansible_port=2222), ["node2 (172.29.10.12, port 2222): it cannot be reached", "refused", "ansible_port"]),
     (host("node2", ansible_user="nobody-here"),
      ["node2 (172.29.10.12, port 22): it does not let nobody-here in", "ansible_user"]),
@@ -44,12 +45,13 @@ def no_python(everything):
      ["node2: no interface of the node holds the address 172.29.10.77", "node_address"]),
     (host("node2", cluster_network="192.0.2.0/24"),
      ["node2: cluster_network=192.0.2.0/24 holds none of the node's addresses"]),
-    (host("node2", cluster_network="0.0.0.0/0"), ["node2: cluster_network=0.0.0.0/0 holds 127.0.0.1 and 172.29.10.12"]),
+    (host("node2", cluster_network="0.0.0.0/0"), ["node2: cluster_network=0.0.0.0/0 holds 172.29.10.12 and 127.0.0.1"]),
     (no_servers, ["The inventory group servers has no hosts"]),
     (host("node2", mxcluster_user="root"), ["node2", "mxcluster_user is root"]),
 ])
 def test_a_broken_inventory(cluster, inventory, bare, change, told):
-    cluster.command("sh", "-c", "rm -f .state/known_hosts; for s in %s/cp/* ; do rm -f $s; done" % cluster.state)
+    # What is known of the hosts, and connections that are still open.
+    cluster.command("rm", "-rf", ".state/known_hosts", cluster.shared / "cp")
     result = cluster.play("provision.yml", inventory=inventory(change))
     assert result.code != 0, result.output
     text = " ".join(result.output.split())
@@ -68,9 +70,7 @@ def test_a_disk_that_is_full(cluster):
     """node2 has 120 MB for /opt/mxcluster: named with the cause; nothing half-written stays; with room, the next run repairs."""
     result = cluster.play("provision.yml")
     assert result.code != 0 and "No space left on device" in result.output, result.output[-3000:]
-    failed = [line for line in result.output.splitlines() if "failed=1" in line]
-    assert len(failed) == 1 and failed[0].startswith("node2"), failed
-    assert "/opt/mxcluster/env/bin/python" not in cluster.shell("node2", "ls /opt/mxcluster/env/mxcluster-env.json 2>&1 || true")
+    assert "fatal: [node2]" in result.output.split("No space left on device")[0].splitlines()[-2]
     assert cluster.node("node2").run("ls /opt/mxcluster/env/mxcluster-env.json").rc != 0  # the mark of a whole installation
     assert cluster.shell("node2", "find /opt/mxcluster -name '*.part' -o -name '.mxcluster-*' -o -name 'wheels.tar'") == ""
     refused = cluster.train(num_epochs=1)

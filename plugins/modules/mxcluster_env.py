@@ -101,6 +101,10 @@ wheels:
   returned: success
   type: list
   elements: str
+done:
+  description: Whether the environment is as asked for now.
+  returned: success
+  type: bool
 needs:
   description:
     - What the node lacks, for M(mxcluster_wheels); C(python), the version, C(requirements), lines for pip, none if the
@@ -347,7 +351,7 @@ def main():
     except (IOError, OSError) as error:
         module.fail_json(msg="%s: %s. What was half made is made anew by the next run."
                              % (error.filename or module.params["path"], error.strerror or error))
-    result = dict(changed=changed, python=environment.python, wheels=environment.wheels, needs=needs)
+    result = dict(changed=changed, python=environment.python, wheels=environment.wheels, needs=needs, done=environment.is_done())
     if before != environment.wheels:
         result["diff"] = dict(before="\n".join(before + [""]), after="\n".join(environment.wheels + [""]))
     module.exit_json(**result)

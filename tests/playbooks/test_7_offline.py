@@ -1,0 +1,61 @@
+"""A site without a network: everything comes from a bundle, and nothing is believed that it holds."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+# A network namespace with nothing in it but the loopback interface.
+CUT = ["unshare", "--map-root-user", "--net", "sh", "-ec", 'ip link set lo up; exec "$@"', "sh"]
+
+
+def make(project, *arguments, cut=False):
+    environment = {"PATH": os.environ["PATH"], "HOME": str(project.home), "TMPDIR": str(project.tmp), "LC_ALL": "C.UTF-8"}
+    environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_") and not cut})
+    return subprocess.run([*(CUT if cut else []), *map(str, arguments)], cwd=str(project.path), env=environment,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
+
+
+@pytest.fixture(scope="module")
+def bundle(project, tmp_path_factory):
+    """Made by a project that has provisioned already: what it has fetched is not fetched again."""
+    path = tmp_path_factory.mktemp("bundle") / "mxcluster-bundle.tar"
+    done = make(project, shutil.which("python"), "tools/bundle.py", "make", path)
+    assert done.returncode == 0, done.stdout.decode()
+    return path
+
+
+def test_from_the_bundle_to_a_trained_network(bundle, tmp_path):
+    from tests.playbooks.conftest import Project
+    site = Project(tmp_path)
+    done = make(site, "make", "venv", "BUNDLE=%s" % bundle, cut=True)
+    assert done.returncode == 0, done.stdout.decode()
+    programs = site.path / ".venv" / "bin"
+    for playbook, *options in (("provision.yml",), ("train.yml", "-e", "num_epochs=2")):
+        done = make(site, "env", "PATH=%s:%s" % (programs, os.environ["PATH"]), "ansible-playbook", playbook, *options, cut=True)
+        assert done.returncode == 0, done.stdout.decode()
+    assert b"OK        job" in done.stdout
+
+
+@pytest.mark.parametrize("damage", ["cut off", "changed"])
+def test_a_bundle_that_came_to_harm_is_refused(bundle, project, tmp_path, damage):
+    path = tmp_path / "mxcluster-bundle.tar"
+    with bundle.open("rb") as good, path.open("wb") as bad:
+        content = good.read(1 << 20)
+        bad.write(content if damage == "cut off" else content[:-1] + b"?")
+    shutil.copy(str(bundle) + ".sha256", str(path) + ".sha256")
+    done = make(project, shutil.which("python"), "tools/bundle.py", "unpack", path)
+    assert done.returncode == 1 and b"is not what was made" in done.stdout and b"copy it again" in done.stdout, done.stdout
+    assert not (project.path / ".state" / "cache" / "controller").exists()
+
+
+def test_without_a_bundle_it_says_what_is_missing(tmp_path, project):
+    """The nodes' wheels cannot be fetched: which, with which sha256, and where to put it."""
+    store = tmp_path / "empty"
+    done = make(project, "env", "PATH=" + os.environ["PATH"], "PIP_RETRIES=0", "ansible-playbook", "provision.yml", "-e",
+                "mxnet_store_dir=%s" % store, "-e", "mxcluster_env_dir=%s" % (tmp_path / "env"), cut=True)
+    assert done.returncode != 0
+    for part in ("the wheel of mxnet 1.9.1 for Python", "65d5dac162c87a14d138d888b54494d515036d9047ae804ff51f770bd02197a6", str(store)):
+        assert part in done.stdout.decode(), done.stdout.decode()
+    assert not (tmp_path / "env").exists()

@@ -1,0 +1,95 @@
+"""One archive with all that provisioning fetches, for a site without a network.
+
+    python tools/bundle.py make FILE [MXNET_VERSION [VARIANT]]     on a machine with a network: writes FILE and FILE.sha256
+    python tools/bundle.py unpack FILE                             on the controller without one
+
+It holds the wheels of the nodes, for every Python of the table in roles/mxnet/vars/main.yml, and those of this controller's
+Python from requirements.txt. `unpack` checks the archive against FILE.sha256, and puts the wheels where provision.yml and
+tools/venv.sh look for them; each is checked again before it is installed. The standard library alone runs `unpack`.
+"""
+
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+CACHE = PROJECT / ".state" / "cache"  # wheels/ for the nodes, controller/ for this machine
+FOLDERS = ("wheels", "controller")
+
+
+def sha256(path):
+    """The digest of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def refuse(*lines):
+    """Ends the program with what is wrong."""
+    sys.exit("\n".join("mxcluster: " + line for line in lines))
+
+
+def make(target, version="1.9.1", variant="cpu"):
+    """Fetches everything and packs it."""
+    import yaml
+
+    from mxcluster import wheels
+    table = yaml.safe_load((PROJECT / "roles" / "mxnet" / "vars" / "main.yml").read_text())
+    try:
+        builds = table["__mxnet_versions"][version][variant]
+    except KeyError:
+        refuse("there is no MXNet %s (%s) in roles/mxnet/vars/main.yml" % (version, variant))
+    paths = set()
+    for build in builds:
+        requirements = [" ".join([wheel] + ["--hash=sha256:" + digest for digest in table["__mxnet_hashes"][wheel]])
+                        for wheel in build["wheels"] + [build["pip"]]]
+        for python in build["python"]:
+            print("mxcluster: MXNet %s (%s) for Python %s" % (version, variant, python), flush=True)
+            paths.update(("wheels", path) for path in wheels.provide(str(CACHE / "wheels"), requirements, python))
+    with tempfile.TemporaryDirectory(dir=str(CACHE)) as folder:
+        print("mxcluster: what the controller needs", flush=True)
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary",
+                        ":all:", "--dest", folder, "-r", str(PROJECT / "requirements.txt")], check=True)
+        paths.update(("controller", os.path.join(folder, name)) for name in os.listdir(folder))
+        with tarfile.open(target + ".part", "w") as archive:
+            for kind, path in sorted(paths):
+                archive.add(path, arcname="%s/%s" % (kind, os.path.basename(path)))
+    os.replace(target + ".part", target)
+    pathlib.Path(target + ".sha256").write_text("%s  %s\n" % (sha256(target), os.path.basename(target)))
+    print("mxcluster: %s, %d files, %d MB" % (target, len(paths), os.path.getsize(target) >> 20))
+
+
+def unpack(source):
+    """Takes the wheels of a bundle into the cache."""
+    try:
+        wanted = pathlib.Path(source + ".sha256").read_text().split()[0]
+        found = sha256(source)
+    except OSError as error:
+        refuse("%s: %s: a bundle is two files, FILE and FILE.sha256" % (error.filename, error.strerror))
+    if found != wanted:
+        refuse("%s is not what was made: its sha256 is %s, and %s.sha256 says %s." % (source, found, source, wanted),
+               "It was cut off or changed on its way: copy it again. Nothing was unpacked.")
+    with tarfile.open(source) as archive:
+        for member in archive.getmembers():
+            kind, _, name = member.name.partition("/")
+            if not member.isfile() or kind not in FOLDERS or "/" in name or name.startswith("."):
+                refuse("%s holds %r, which is no part of a bundle. Nothing more was unpacked." % (source, member.name))
+            folder = CACHE / kind
+            folder.mkdir(parents=True, exist_ok=True)
+            with archive.extractfile(member) as packed, open(str(folder / (name + ".part")), "wb") as target:
+                shutil.copyfileobj(packed, target)
+            os.replace(str(folder / (name + ".part")), str(folder / name))
+    print("mxcluster: unpacked %s" % source)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] not in ("make", "unpack"):
+        sys.exit(__doc__)
+    {"make": make, "unpack": unpack}[sys.argv[1]](*sys.argv[2:])
