@@ -56,6 +56,7 @@ def test_without_a_bundle_it_says_what_is_missing(tmp_path, project):
     done = make(project, "env", "PATH=" + os.environ["PATH"], "PIP_RETRIES=0", "ansible-playbook", "provision.yml", "-e",
                 "mxnet_store_dir=%s" % store, "-e", "mxcluster_env_dir=%s" % (tmp_path / "env"), cut=True)
     assert done.returncode != 0
-    for part in ("the wheel of mxnet 1.9.1 for Python", "65d5dac162c87a14d138d888b54494d515036d9047ae804ff51f770bd02197a6", str(store)):
+    digest = "65d5dac162c87a14d138d888b54494d515036d9047ae804ff51f770bd02197a6"
+    for part in ("the wheel of mxnet 1.9.1 for Python", digest, str(store)):
         assert part in done.stdout.decode(), done.stdout.decode()
     assert not (tmp_path / "env").exists()
