@@ -50,15 +50,19 @@ def test_the_schemes_train(cluster, kv):
     assert job.verdict["accuracy"] >= 0.95, job.verdict
 
 
-def test_a_script_runs_as_the_training_user_in_its_unit(cluster):
-    job = cluster.train(script=str(cluster.scenario / "who.py"))
+def test_a_script_runs_as_the_training_user_in_its_unit(cluster, tmp_path):
+    """What lies beside it comes along, and so do the data that it is to read."""
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "sample").write_text("seven")
+    where = "/home/mxcluster/data"
+    job = cluster.train(script=str(cluster.scenario / "who.py"), script_args=[where], data_src=str(tmp_path), data_dir=where)
     assert job.result.code == 0, job.result.output
     uid = cluster.shell("node3", "id -u mxcluster")
     for number, name in enumerate(cluster.names):
         log = (job.folder / "nodes" / name / ("worker-%d.log" % number)).read_text()
         who = log.split("WHO ")[1].split()
         assert who[:4] == ["from-beside", uid, "/home/mxcluster", "True"] and int(who[4]) > 1024, log
-        assert "SUM [4.0, 4.0]" in log
+        assert "SUM [4.0, 4.0]" in log and "DATA seven" in log
 
 
 def test_nothing_is_left(cluster):

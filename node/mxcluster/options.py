@@ -74,6 +74,7 @@ OPTIONS = (
     Option("network", "mlp", to_text, bool, "the name of a network, such as mlp"),
     _choice("data", "digits", tuple(DATASETS)),
     Option("data_dir", "", to_text, _is_absolute_or_empty, "a path on the nodes that begins with '/'"),
+    _path("data_src"),
     _count("batch_size", 32, 1),
     _positive("lr", 0.05),
     Option("lr_factor", 1.0, to_float, lambda value: 0 < value <= 1, "a number above 0 and at most 1, such as 0.9"),
@@ -140,6 +141,8 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
                % shown(options["script_args"]))
     if not script and DATASETS[data].from_data_dir and not options["data_dir"]:
         yield "data=%s needs data_dir: give the folder on the nodes that holds its files" % data
+    if options["data_src"] and not options["data_dir"]:
+        yield "data_src=%s without data_dir: give the folder on the nodes that it shall be copied to" % shown(options["data_src"])
     if not script:
         try:
             training_samples(data, options["num_examples"])

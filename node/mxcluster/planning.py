@@ -63,7 +63,7 @@ def look(plan: Json, host: str, record: Json) -> Json:
     files: List[str] = []
     if not options["script"] and any(process["role"] == "worker" for process in processes):
         if DATASETS[options["data"]].from_data_dir:
-            files = [options["data_dir"]]
+            files = [] if options["data_src"] else [options["data_dir"]]  # or else it is brought first
         elif options["data"] == "digits":
             files = [os.path.join(record["data_dir"], "digits.npz")]
     return {"address": plan["nodes"][host]["address"] if plan["root"] else None,
@@ -88,11 +88,13 @@ def read_records(folder: str) -> Dict[str, Json]:
 
 
 def _options(given: Json, cwd: str) -> Json:
-    """The options, cast; the files of the user's that they name are absolute and are there."""
+    """The options, cast; the files of the user's that they name, and the folder with data, are absolute and are there."""
     options = knobs.cast(given)
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
         if options[name]:
             options[name] = _existing(name, options[name], cwd)
+    if options["data_src"]:
+        options["data_src"] = _existing("data_src", options["data_src"], cwd, folder=True)
     return options
 
 
@@ -101,11 +103,11 @@ def _files(options: Json) -> Dict[str, Optional[str]]:
     return {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
 
 
-def _existing(name: str, path: str, cwd: str) -> str:
-    """The absolute path of a file of the user's, which must be there."""
+def _existing(name: str, path: str, cwd: str, folder: bool = False) -> str:
+    """The absolute path of a file (or folder) of the user's, which must be there."""
     found = os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
-    if not os.path.isfile(found):
-        what = "is a folder" if os.path.isdir(found) else "does not exist"
+    if not (os.path.isdir(found) if folder else os.path.isfile(found)):
+        what = "does not exist" if not os.path.exists(found) else "is a file" if folder else "is a folder"
         raise BadInput("%s='%s' %s (%s on the controller): correct the path" % (name, path, what, found))
     return found
 

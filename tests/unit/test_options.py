@@ -139,6 +139,7 @@ def test_staleness(given, value):
     ({"script_args": ["--lr", "1"]}, ["script_args=['--lr', '1']", "without script", "script=path"]),
     ({"data": "mnist"}, ["data=mnist", "data_dir", "folder on the nodes"]),
     ({"data": "cifar10"}, ["data=cifar10", "data_dir"]),
+    ({"data_src": "/mine"}, ["data_src='/mine'", "without data_dir"]),
     ({"data": "imagenet"}, ["data=imagenet", "data_dir"]),
     ({"num_examples": "1438"}, ["num_examples=1438", "digits", "1437"]),
     ({"data": "mnist", "data_dir": "/d", "num_examples": "60001"}, ["num_examples=60001", "mnist", "60000"]),

@@ -60,6 +60,16 @@ def test_a_script_takes_along_what_lies_beside_it(plan, tmp_path):
     assert worker["command"][3:6] == ["mxcluster.run", "script", worker["env"]["MXCLUSTER_JOB_DIR"] + "/script/train.py"]
 
 
+def test_data_that_is_brought_need_not_be_there_yet(plan, tmp_path):
+    (tmp_path / "mine").mkdir()
+    mnist = {"data": "mnist", "data_dir": "/data/mnist"}
+    assert plan(**mnist)["looks"]["b"]["files"] == ["/data/mnist"]
+    planned = plan(data_src="mine", **mnist)
+    assert planned["looks"]["b"]["files"] == [] and planned["plan"]["options"]["data_src"] == str(tmp_path / "mine")
+    with pytest.raises(BadInput, match="data_src='other' does not exist"):
+        plan(data_src="other", **mnist)
+
+
 def test_a_folder_that_is_too_large_is_refused(plan, tmp_path):
     (tmp_path / "train.py").write_text("")
     with (tmp_path / "data.bin").open("wb") as data:
