@@ -4,6 +4,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -71,3 +72,14 @@ def test_collections_are_those_of_the_bundle():
     for collection in wanted:
         manifest = json.loads((bundle / collection["name"].replace(".", "/") / "MANIFEST.json").read_text())
         assert collection["version"] == manifest["collection_info"]["version"], collection["name"]
+
+
+def test_no_host_key_is_taken_on_trust():
+    """Nothing of ours tells ssh to believe whoever answers, or to forget whom it knew."""
+    tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=PROJECT).decode().split("\0")
+    ours = [PROJECT / name for name in tracked if name and not name.startswith("tests/") and (PROJECT / name).is_file()]
+    assert len(ours) > 100
+    for path in ours:
+        text = path.read_text(errors="replace").lower()
+        assert not re.search(r"stricthostkeychecking[ =]*(no|off|accept-new)|host_key_checking *[=:] *(no|false)"
+                             r"|knownhostsfile[ =]*/dev/null", text), path

@@ -1,0 +1,40 @@
+"""verify.yml asks the cluster; and check mode asks without doing."""
+
+import json
+
+import yaml
+
+
+def test_well_broken_and_silent(project):
+    """0: well; 1: a check failed; 2: a node could not be asked, and the others were."""
+    result = project.run("verify.yml")
+    assert result.code == 0 and "OK        4 nodes: 11 ok, 1 not run" in result.output, result.output
+    verdict = json.loads((project.path / ".state" / "local" / "verify.json").read_text())
+    assert verdict["status"] == 0 and len(verdict["checks"]) == 12
+
+    groups = project.path / ".state" / "local" / "etc" / "groups"
+    good = groups.read_text()
+    groups.write_text(good.replace("127.0.0.12", "127.0.0.99"))
+    result = project.run("verify.yml")
+    groups.write_text(good)
+    assert result.code == 1, result.output
+    assert "node3: groups line 1: 127.0.0.99 is not a worker" in result.output.split("PLAY RECAP")[1]
+
+    folder = project.inventory("silent")
+    hosts = yaml.safe_load((folder / "hosts.yml").read_text())
+    hosts["all"]["children"]["workers"]["hosts"]["node4"].update(ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=9)
+    (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+    result = project.run("verify.yml", "-i", folder)
+    assert result.code == 2, result.output
+    last = result.output.split("PLAY RECAP")[1]
+    assert "node4 (127.0.0.1, port 9): it cannot be reached" in result.output and "node4 does not answer" in last
+    assert "ok        MXNet has the distributed kv-store" in last and "not run   clocks: not all nodes answer" in last
+
+
+def test_check_mode_starts_nothing(project):
+    before = project.jobs()
+    result, run = project.train("--check", num_epochs=1)
+    assert result.code == 0 and not run.exists() and project.jobs() == before, result.output
+    result = project.run("verify.yml", "--check")
+    assert result.code == 0 and "not run   clocks: check mode starts nothing" in result.output, result.output
+    assert not project.processes()
