@@ -142,20 +142,26 @@ def ranges(ports: Sequence[int]) -> List[Tuple[int, int]]:
 
 # what touches the node
 
-def change(action: str, wanted: Json) -> None:
-    """Open or close. MxclusterError with what the firewall said if it refuses."""
+def change(action: str, wanted: Json, opened: Optional[Dict[str, List[str]]] = None) -> Dict[str, List[str]]:
+    """Open or close. MxclusterError with what the firewall said if it refuses.
+
+    Returns the rich rules by zone. `opened` is what an opening has returned: an interface may have changed its zone since.
+    """
     if not wanted["ports"]:
-        return
+        return {}
     if shutil.which("nft"):
         chains, rules = parse_ruleset(_run(["nft", "-a", "list", "ruleset"]))
         commands = nft_close(wanted["job"], rules) + (nft_open(wanted, chains) if action == "open" else [])
         if commands:
             _run(["nft", "-f", "-"], "".join(command + "\n" for command in commands))  # all of them or none
     if shutil.which("firewall-cmd") and subprocess.call(["firewall-cmd", "--quiet", "--state"]) == 0:
-        zones, default = parse_zones(_run(["firewall-cmd", "--get-active-zones"])), _run(["firewall-cmd", "--get-default-zone"])
+        if opened is None:
+            zones = parse_zones(_run(["firewall-cmd", "--get-active-zones"]))
+            opened = rich_rules(wanted, zones, _run(["firewall-cmd", "--get-default-zone"]).strip())
         option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
-        for zone, rich in rich_rules(wanted, zones, default.strip()).items():
+        for zone, rich in opened.items():
             _run(["firewall-cmd", "--quiet", "--zone=" + zone] + [option + rule for rule in rich])
+    return opened or {}
 
 
 def _run(argv: List[str], stdin: Optional[str] = None) -> str:
@@ -170,10 +176,10 @@ def hold(wanted: Json) -> None:
     """Open, and close again when a signal says so."""
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # none gets lost while the rules are changed
-    change("open", wanted)
+    opened = change("open", wanted)
     processes.tell_systemd()
     signal.sigwait(ends)
-    change("close", wanted)
+    change("close", wanted, opened)
 
 
 def main(argv: List[str]) -> int:

@@ -203,6 +203,9 @@ def start_unit(module, unit):
     code, out, err = module.run_command(["systemctl", "start", unit])
     if code != 0:
         state = module.run_command(["systemctl", "status", "--no-pager", "--lines=15", unit])[1]
+        # As the user, whose file it is: root would follow it wherever it leads.
+        log = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
+        state += module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", log])[1]
         settle_unit(module, unit)
         module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
     answer = run_as(module, agent + ["status"] + there)

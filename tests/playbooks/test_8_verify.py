@@ -22,7 +22,8 @@ def test_well_broken_and_silent(project):
 
     folder = project.inventory("silent")
     hosts = yaml.safe_load((folder / "hosts.yml").read_text())
-    hosts["all"]["children"]["workers"]["hosts"]["node4"].update(ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=9)
+    node4 = hosts["all"]["children"]["workers"]["hosts"]["node4"]
+    node4.update(ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=9)
     (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
     result = project.run("verify.yml", "-i", folder)
     assert result.code == 2, result.output
