@@ -25,6 +25,7 @@ Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("por
 
 PAUSE = 0.1  # seconds between two tries: an agent that starts later is not there yet
 PATIENCE = 5.0  # seconds for one connection
+THANKS = "thanks\n"
 CALLERS = 16  # connections that are tried at once
 
 
@@ -108,7 +109,8 @@ class Meeting:
                 connection.settimeout(PATIENCE)
                 said = json.loads(read_line(connection))
                 connection.sendall(line({"job": self.job, "host": self.host, "time": time.time()}))
-                if said.get("job") == self.job:
+                # He has come only when he knows it: who gives up on a slow answer calls again, and must find us here.
+                if said.get("job") == self.job and read_line(connection) == THANKS:
                     with self.lock:
                         self.missing[port].discard(said.get("host"))
         except (OSError, ValueError, AttributeError):  # a stranger, or one who has given up
@@ -150,6 +152,7 @@ def ask(call: Call, job: str, host: str) -> Json:
         except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
             raise ValueError("something else than mxcluster answers there") from None
         rtt = time.monotonic() - began
+        connection.sendall(THANKS.encode("ascii"))
     return {"rtt": round(rtt, 6), "offset": round(said["time"] - (sent + rtt / 2), 6)}
 
 

@@ -15,7 +15,8 @@ MIB = 1 << 20
 def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -> Json:
     """The verdict: {"ok", "status", "checks": [...], "nodes": [...]}.
 
-    meetings: {host: content of its meeting.json, None if it has none}. wanted: {"files": {name: sha256 as planned},
+    meetings: {host: content of its meeting.json, {"error": why} or None if it has none}.
+    wanted: {"files": {name: sha256 as planned},
     "ssh": whether nodes shall reach each other, "met": whether they were let meet,
     "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
     """
@@ -122,9 +123,11 @@ def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
 def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
     """Who could not reach whom."""
     from .meeting import complaints
-    problems = [complaint for host, meeting in sorted(meetings.items()) if meeting for complaint in complaints(meeting)]
-    return problems + ["%s: its agent did not get as far as the meeting" % host
-                       for host, meeting in sorted(meetings.items()) if not meeting and not problems]
+    problems = [complaint for host, meeting in sorted(meetings.items()) if meeting and "error" not in meeting
+                for complaint in complaints(meeting)]
+    return problems + ["%s: its agent did not get through the meeting%s" % (host, meeting and " (%s)" % meeting["error"] or "")
+                       for host, meeting in sorted(meetings.items())
+                       if not problems and (not meeting or "error" in meeting)]
 
 
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
@@ -142,4 +145,4 @@ def open_files(meetings: Dict[str, Optional[Json]], least: int) -> List[str]:
     """Nodes on which a process may not open enough files."""
     return ["%s: a process may open %d files, fewer than %d: raise it in /etc/security/limits.conf"
             % (host, meeting["limits"]["open_files"], least) for host, meeting in sorted(meetings.items())
-            if meeting and meeting["limits"]["open_files"] < least]
+            if meeting and "limits" in meeting and meeting["limits"]["open_files"] < least]

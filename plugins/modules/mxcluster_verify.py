@@ -89,12 +89,18 @@ def answer(folder, host):
 
 
 def meeting(path):
-    """meeting.json of a node's archive, None if there is none."""
+    """meeting.json of a node's archive; {"error": why} if its agent ended before; None if there is nothing at all."""
     try:
         with tarfile.open(path) as archive:
-            return json.loads(archive.extractfile("meeting.json").read().decode("utf-8"))
+            names = archive.getnames()
+            found = json.loads(archive.extractfile(
+                "meeting.json" if "meeting.json" in names else "status.json").read().decode("utf-8"))
     except (OSError, KeyError, ValueError, AttributeError, tarfile.TarError):
         return None
+    if "meeting.json" in names:
+        return found
+    failure = found.get("first_failure") or {}
+    return {"error": "; ".join([failure.get("reason") or "ended: %s" % found.get("reason")] + (failure.get("log") or [])[-3:])}
 
 
 def main():
