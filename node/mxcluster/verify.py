@@ -139,8 +139,8 @@ def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
     problems = [complaint for host, meeting in sorted(meetings.items()) if meeting and host not in ends
                 for complaint in complaints(dict(
                     meeting, unreachable=[one for one in meeting["unreachable"] if one["host"] not in explained]))]
-    return problems + ["%s: its agent did not get through the meeting%s" % (host, " (%s)" % end["error"] if end else ", see above")
-                       for host, end in ends.items()]
+    return problems + ["%s: its agent did not get through the meeting%s"
+                       % (host, " (%s)" % end["error"] if end else ", see above") for host, end in ends.items()]
 
 
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
