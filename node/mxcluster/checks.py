@@ -3,24 +3,40 @@
 Each check is a function of the request that gives facts; `verify` on the controller judges them, and compares the nodes.
 """
 import hashlib
+import importlib.util
+import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Optional
 
-from . import clusterfiles, compat
+from . import clusterfiles, exitcodes
 from .errors import BadInput
 
 Json = Dict[str, Any]
 
+SHM = "/dev/shm"
 SSH_AT_ONCE, SSH_SECONDS = 8, 10
-# Where the distributed kv-store is compiled in, making one waits for a scheduler; where it is not, it fails at once.
-TRY_KVSTORE = ("from mxcluster import compat; mx = compat.import_mxnet(); print('imported', flush=True); "
-               "mx.kvstore.create('dist_sync')")
+IMPORT_SECONDS, KVSTORE_SECONDS = 60.0, 1.0
+MARK = b"MXNET "
+# A child of its own, since a library that is broken may take its process with it. Where the distributed kv-store is compiled in,
+# making one waits for a scheduler; where it is not, it fails at once.
+TRY_MXNET = """
+import json, sys
+from mxcluster import compat
+mx = compat.import_mxnet()
+import numpy
+found = {"numpy": numpy.__version__, "mxnet": mx.__version__}
+sys.stdout.write("\\nMXNET " + json.dumps(found) + "\\n")
+sys.stdout.flush()
+mx.kvstore.create("dist_sync")
+"""
 NOBODY = {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9", "DMLC_NUM_SERVER": "1",
           "DMLC_NUM_WORKER": "1", "DMLC_NODE_HOST": "127.0.0.1"}
 
@@ -36,32 +52,33 @@ def check(request: Json) -> Json:
     return answers
 
 
-def versions(_: Json) -> Json:
-    """Of Python, numpy and MXNet, the latter imported for it, and the digest of MXNet's library."""
-    try:
-        mxnet = compat.import_mxnet()
-        import numpy
-    except Exception as error:  # libraries that are missing show up as OSError, wrong ones as nearly anything
-        raise BadInput("MXNet cannot be imported: %s: %s" % (type(error).__name__, error)) from error
-    return {"python": platform.python_version(), "numpy": numpy.__version__, "mxnet": mxnet.__version__,
-            "libmxnet": _sha256(os.path.join(os.path.dirname(mxnet.__file__), "libmxnet.so"))}
+def mxnet(_: Json) -> Json:
+    """The versions of Python, numpy and MXNet, which is imported; the digest of its library; whether it has the distributed
+    kv-store ("compiled_in", and what it "says" if not).
 
-
-def distributed(_: Json) -> Json:
-    """Whether this MXNet has the distributed kv-store."""
-    child = subprocess.Popen([sys.executable, "-c", TRY_KVSTORE], env=dict(os.environ, **NOBODY), stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        if not child.stdout.readline():  # type: ignore
-            raise BadInput(child.stderr.read().decode(errors="replace").strip()[-300:])  # type: ignore
+    Of an MXNet that cannot be imported, "error", and what is known without it.
+    """
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen([sys.executable, "-c", TRY_MXNET], env=dict(os.environ, **NOBODY), stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=errors)
+        timer = threading.Timer(IMPORT_SECONDS, child.kill)
+        timer.start()
         try:
-            child.wait(1)
+            facts = {"python": platform.python_version(), "libmxnet": _digest_of_library()}
+            told = next((line for line in iter(child.stdout.readline, b"") if line.startswith(MARK)), None)  # type: ignore
+            code = child.wait(None if told is None else KVSTORE_SECONDS)
         except subprocess.TimeoutExpired:
-            return {"compiled_in": True}
-        return {"compiled_in": False, "says": child.stderr.read().decode(errors="replace").strip()[-300:]}  # type: ignore
-    finally:
-        child.kill()
-        child.communicate()
+            code = None
+        finally:
+            timer.cancel()
+            child.kill()
+            child.communicate()
+        errors.seek(0)
+        last = (errors.read().decode(errors="replace").strip() or "no word")[-300:]
+    if told is None:
+        return dict(facts, error="MXNet cannot be imported: %s: %s" % (exitcodes.describe(code), last))
+    facts.update(json.loads(told[len(MARK):].decode("utf-8")))
+    return dict(facts, compiled_in=code is None, says="" if code is None else last)
 
 
 def files(request: Json) -> Json:
@@ -86,7 +103,8 @@ def files(request: Json) -> Json:
 
 def room(request: Json) -> Json:
     """Free bytes by folder, for each folder of the request and for shared memory."""
-    return {path: shutil.disk_usage(path).free for path in list(request["folders"]) + ["/dev/shm"] if os.path.isdir(path)}
+    free = {path: shutil.disk_usage(path).free for path in request["folders"] if os.path.isdir(path)}
+    return dict(free, **{SHM: shutil.disk_usage(SHM).free if os.path.isdir(SHM) else 0})
 
 
 def ssh(request: Json) -> Json:
@@ -110,8 +128,15 @@ def clock(_: Json) -> Json:
     return {"time": time.time()}
 
 
-CHECKS = {"versions": versions, "distributed": distributed, "files": files, "room": room, "ssh": ssh,
+CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh,
           "clock": clock}  # type: Dict[str, Callable[[Json], Json]]
+
+
+def _digest_of_library() -> Optional[str]:
+    """The sha256 of libmxnet.so, found without importing it; None if there is no MXNet."""
+    spec = importlib.util.find_spec("mxnet")
+    path = os.path.join(os.path.dirname(spec.origin), "libmxnet.so") if spec and spec.origin else ""
+    return _sha256(path) if os.path.isfile(path) else None
 
 
 def _sha256(path: str) -> str:

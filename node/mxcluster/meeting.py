@@ -6,7 +6,8 @@ talk to: the scheduler, servers and workers each with those of the other roles. 
 the port is noticed, and what time it is. The node is ready when all whom it wants have answered and all who want it have come.
 
 meeting.json tells the round-trip times, the clocks' offsets and this node's limits. Exit status 0; MEETING_FAILED with who
-cannot be reached and why; PEER_DIED when only others have not come, which is theirs to explain.
+cannot be reached and why, which port is taken, or whose clock is wrong; PEER_DIED when only others have not come, which is theirs
+to explain.
 """
 import json
 import os
@@ -19,6 +20,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 from . import exitcodes
+from .verify import clocks
 
 Json = Dict[str, Any]
 Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("port", int)])
@@ -27,6 +29,7 @@ PAUSE = 0.1  # seconds between two tries: an agent that starts later is not ther
 PATIENCE = 5.0  # seconds for one connection
 THANKS = "thanks\n"
 CALLERS = 16  # connections that are tried at once
+NAMED = 3  # processes of a node that a complaint names
 
 
 def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
@@ -53,11 +56,19 @@ class Meeting:
         self.deadline = time.monotonic() + timeout
         self.answers = {}  # type: Dict[Call, Json]
         self.refusals = {}  # type: Dict[Call, str]
+        self.taken = []  # type: List[str]  # own ports that cannot be had, and why
         self.lock = threading.Lock()
 
     def run(self) -> None:
-        """Listen and call until all have met or the time is over. OSError if a port cannot be had."""
-        listeners = [listen(process["address"], process["port"]) for process in self.own]
+        """Listen and call until all have met, the time is over, or a port cannot be had."""
+        listeners = []
+        for process in self.own:
+            try:
+                listeners.append(listen(process["address"], process["port"]))
+            except OSError as error:
+                self.taken.append(why_taken(process["address"], process["port"], error))
+        if self.taken:
+            self.deadline = 0.0  # nobody is waited for
         for listener in listeners:
             threading.Thread(target=self.receive, args=(listener,), daemon=True).start()
         waiting = list(self.calls)
@@ -113,7 +124,7 @@ class Meeting:
                 if said.get("job") == self.job and read_line(connection) == THANKS:
                     with self.lock:
                         self.missing[port].discard(said.get("host"))
-        except (OSError, ValueError, AttributeError):  # a stranger, or one who has given up
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # a stranger, or one who has given up
             pass
 
     def result(self) -> Json:
@@ -123,21 +134,28 @@ class Meeting:
         lost = [dict(host=call.host, name=call.name, address=call.address, port=call.port,
                      reason=self.refusals.get(call, "no time left to try"))
                 for call in self.calls if call not in self.answers]
-        return {"host": self.host, "met": met, "unreachable": lost,
+        return {"host": self.host, "met": met, "unreachable": [] if self.taken else lost, "taken": self.taken,
                 "missing": sorted({host for hosts in self.missing.values() for host in hosts}), "limits": limits(os.getcwd())}
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """A listening socket as ps-lite makes them: connections of an earlier job that linger are no obstacle."""
+    """A listening socket as ps-lite makes them: connections of an earlier job that linger are no obstacle. OSError if not."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
-    except OSError as error:
+        listener.listen(128)
+    except OSError:
         listener.close()
-        raise OSError(error.errno, "port %d on %s cannot be had: %s" % (port, address, error.strerror)) from error
-    listener.listen(128)
+        raise
     return listener
+
+
+def why_taken(address: str, port: int, error: OSError) -> str:
+    """Who has the port that could not be had, and what to do."""
+    from .node import port_problem  # seldom needed
+    return port_problem(address, port) or "port %d on %s could not be had for a moment (%s): try again" % (
+        port, address, error.strerror)
 
 
 def ask(call: Call, job: str, host: str) -> Json:
@@ -147,13 +165,14 @@ def ask(call: Call, job: str, host: str) -> Json:
         connection.sendall(line({"job": job, "host": host}))
         try:
             said = json.loads(read_line(connection))
+            there = float(said["time"])
             if said["job"] != job or said["host"] != call.host:
                 raise ValueError("the job %s of %s answers there" % (said["job"], said["host"]))
-        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
             raise ValueError("something else than mxcluster answers there") from None
         rtt = time.monotonic() - began
         connection.sendall(THANKS.encode("ascii"))
-    return {"rtt": round(rtt, 6), "offset": round(said["time"] - (sent + rtt / 2), 6)}
+    return {"rtt": round(rtt, 6), "offset": round(there - (sent + rtt / 2), 6)}
 
 
 def read_line(connection: socket.socket) -> str:
@@ -180,15 +199,18 @@ def limits(folder: str) -> Json:
 
 
 def complaints(result: Json) -> List[str]:
-    """A line for each node that cannot be reached: which of its processes, why, and what that points to."""
+    """A line for each own port that is taken, and for each node that cannot be reached: which of its processes, why, and
+    what that points to."""
     by_host = {}  # type: Dict[str, List[Json]]
     for one in result["unreachable"]:
         by_host.setdefault(one["host"], []).append(one)
-    lines = []
+    lines = ["%s: %s" % (result["host"], why) for why in result["taken"]]
     for host, lost in by_host.items():
         reason = lost[0]["reason"]
+        named = ", ".join("%s at %s:%d" % (one["name"], one["address"], one["port"]) for one in lost[:NAMED])
+        more = " and %d more" % (len(lost) - NAMED) if len(lost) > NAMED else ""
         lines.append("%s cannot reach %s (%s): %s. %s" % (
-            result["host"], host, ", ".join("%s at %s:%d" % (one["name"], one["address"], one["port"]) for one in lost), reason,
+            result["host"], host, named + more, reason,
             "Is its agent running, and does a firewall let these ports through?" if "answers there" not in reason
             else "Choose another root_port, or end what runs there."))
     return lines
@@ -200,17 +222,16 @@ def main(folder: Optional[str] = None) -> int:
         plan = json.load(stream)
     spec = plan["meeting"]
     meeting = Meeting(plan["job"], plan["host"], spec["own"], plan["peers"], spec["timeout"])
-    try:
-        meeting.run()
-    except OSError as error:
-        print(error.strerror or error, file=sys.stderr)
-        return exitcodes.MEETING_FAILED
+    meeting.run()
     result = meeting.result()
     with open("meeting.json.part", "w", encoding="utf-8") as stream:
         json.dump(result, stream, indent=1)
     os.replace("meeting.json.part", "meeting.json")
-    if result["unreachable"]:
-        print("\n".join(complaints(result)), file=sys.stderr)
+    problems = complaints(result)
+    if plan["processes"]:  # a job that is nothing but its meeting is one of verify.yml, which judges the clocks itself
+        problems += clocks({plan["host"]: result}, spec["clock"])
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
         return exitcodes.MEETING_FAILED
     if result["missing"]:
         print("%s did not come to %s" % (", ".join(result["missing"]), plan["host"]), file=sys.stderr)

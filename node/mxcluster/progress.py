@@ -31,6 +31,9 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     if failure:
         text = "%s on %s %s; ending the job" % (failure["name"], failure["host"], failure["reason"])
         return fit([(0, text)], width)
+    waiting = [host for host, status in statuses.items() if (status.get("meeting") or {}).get("state") == "running"]
+    if waiting:
+        return fit([(0, "meeting: %d of %d nodes have met the others" % (len(statuses) - len(waiting), len(statuses)))], width)
     workers = {process["name"]: answers[host].get("progress", {}).get(process["name"], {})
                for host, status in sorted(statuses.items()) for process in status["processes"]
                if process["role"] == "worker"}

@@ -25,8 +25,8 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     lines = [line("every node answers", ["%s does not answer, see above" % host for host in silent])]
     for name, label in (("python", "the same Python"), ("numpy", "the same numpy"), ("mxnet", "the same MXNet"),
                         ("libmxnet", "the same libmxnet.so")):
-        lines.append(line(label, same(known, "versions", name, label)))
-    lines += [line("MXNet has the distributed kv-store", distributed(known)),
+        lines.append(asked(line(label, same(known, name)), known, name))
+    lines += [asked(line("MXNet has the distributed kv-store", distributed(known)), known, "compiled_in"),
               line("hosts, groups and data_sharding as planned", planned_files(known, wanted["files"])),
               line("ssh from every node to every other", unreachable_by_ssh(known)) if wanted["ssh"]
               else skipped("ssh from every node to every other", "ssh_mesh_mode is none"),
@@ -35,8 +35,11 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
         lines += [skipped(label, "not all nodes answer" if silent else "check mode starts nothing")
                   for label in ("TCP between all roles on the planned ports", "clocks", "open files")]
     else:
-        lines += [line("TCP between all roles on the planned ports", not_met(meetings)),
-                  line("clocks within %g s" % wanted["max_clock_offset"], clocks(meetings, wanted["max_clock_offset"])),
+        apart = clocks(meetings, wanted["max_clock_offset"])
+        lost = not_met(meetings)
+        lines += [line("TCP between all roles on the planned ports", lost),
+                  line("clocks within %g s" % wanted["max_clock_offset"], apart) if apart or not lost
+                  else skipped("clocks", "not all nodes have met"),
                   line("open files", open_files(meetings, wanted["min_open_files"]))]
     failed = [one for one in lines if one["result"] == "failed"]
     return {"ok": not failed, "status": 2 if silent else 1 if failed else 0, "nodes": sorted(answers), "checks": lines}
@@ -52,6 +55,14 @@ def skipped(check: str, why: str) -> Json:
     return {"check": check, "result": "not run", "why": [why]}
 
 
+def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
+    """The line, unless it is ok for the only reason that some nodes' MXNet could not be asked for `name`."""
+    dumb = sorted(host for host, answer in known.items() if answer["mxnet"].get(name) is None)
+    if dumb and made["result"] == "ok":
+        return skipped(made["check"], "not known of %s" % ", ".join(dumb))
+    return made
+
+
 def text(verdict: Json, path: str) -> List[str]:
     """The verdict in lines for people; `path` is where its JSON lies."""
     count = {result: sum(one["result"] == result for one in verdict["checks"]) for result in ("ok", "failed", "not run")}
@@ -65,12 +76,12 @@ def text(verdict: Json, path: str) -> List[str]:
     return lines + ["verdict   %s" % path]
 
 
-def same(known: Dict[str, Json], check: str, name: str, label: str) -> List[str]:
+def same(known: Dict[str, Json], name: str) -> List[str]:
     """Who differs: the smaller parties are named against the largest."""
     values, problems = OrderedDict(), []  # type: ignore
     for host in sorted(known):
-        answer = known[host][check]
-        if "error" not in answer:
+        answer = known[host]["mxnet"]
+        if answer.get(name):
             values.setdefault(answer[name], []).append(host)
         elif name == "mxnet":  # one line is enough
             problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
@@ -82,11 +93,10 @@ def same(known: Dict[str, Json], check: str, name: str, label: str) -> List[str]
 
 
 def distributed(known: Dict[str, Json]) -> List[str]:
-    """Nodes whose MXNet cannot train with others."""
-    return ["%s: %s: install the official wheel: run provision.yml" % (host, said)
-            for host, said in ((host, answer["distributed"].get("error") or answer["distributed"].get("says"))
-                               for host, answer in sorted(known.items())
-                               if not answer["distributed"].get("compiled_in"))]
+    """Nodes whose MXNet can be imported but cannot train with others."""
+    return ["%s: %s: install the official wheel: run provision.yml" % (host, answer["mxnet"]["says"])
+            for host, answer in sorted(known.items())
+            if "error" not in answer["mxnet"] and not answer["mxnet"]["compiled_in"]]
 
 
 def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
@@ -121,13 +131,16 @@ def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
 
 
 def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
-    """Who could not reach whom."""
+    """Who could not reach whom, and who did not get as far as the meeting."""
     from .meeting import complaints
-    problems = [complaint for host, meeting in sorted(meetings.items()) if meeting and "error" not in meeting
-                for complaint in complaints(meeting)]
-    return problems + ["%s: its agent did not get through the meeting%s" % (host, meeting and " (%s)" % meeting["error"] or "")
-                       for host, meeting in sorted(meetings.items())
-                       if not problems and (not meeting or "error" in meeting)]
+    ends = {host: meeting for host, meeting in sorted(meetings.items()) if not meeting or "error" in meeting}
+    # What others miss of a node that says itself what is wrong is explained by that.
+    explained = set(ends) | {host for host, meeting in meetings.items() if meeting and meeting.get("taken")}
+    problems = [complaint for host, meeting in sorted(meetings.items()) if meeting and host not in ends
+                for complaint in complaints(dict(
+                    meeting, unreachable=[one for one in meeting["unreachable"] if one["host"] not in explained]))]
+    return problems + ["%s: its agent did not get through the meeting%s"
+                       % (host, " (%s)" % end["error"] if end else ", see above") for host, end in ends.items()]
 
 
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:

@@ -68,7 +68,8 @@ class Project:
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if str(self.path) in command and ("mxcluster.run" in command or "mxcluster.agent" in command):
+                if str(self.path) in command and any(
+                        "mxcluster." + part in command for part in ("run", "agent", "meeting")):
                     found[int(process.name)] = command
             except OSError:  # it ended meanwhile
                 continue

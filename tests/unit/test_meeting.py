@@ -1,5 +1,7 @@
 """The meeting, with real sockets on loopback addresses."""
+import functools
 import json
+import os
 import socket
 import threading
 import time
@@ -92,11 +94,44 @@ def test_garbage_is_no_caller():
 
 def test_a_port_that_is_taken(tmp_path, monkeypatch, capsys):
     (tmp_path / "plan.json").write_text(json.dumps({"job": "j", "host": "b", "peers": PEERS,
-                                                    "meeting": {"own": own("b"), "timeout": 1}}))
+                                                    "processes": [{}], "meeting": {"own": own("b"), "timeout": 1,
+                                                                                          "clock": 1.0}}))
     monkeypatch.chdir(tmp_path)
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.9.2", 19091))
         holder.listen(1)
         assert meeting.main() == 95
-    assert "port 19091 on 127.0.9.2 cannot be had: Address already in use" in capsys.readouterr().err
+    assert "b: port 19091 on 127.0.9.2 is in use by pid %d" % os.getpid() in capsys.readouterr().err
+    assert json.loads((tmp_path / "meeting.json").read_text())["taken"]
+
+
+def test_a_clock_that_is_wrong_ends_a_job_but_not_a_verification(tmp_path, monkeypatch, capsys):
+    """The other end is played here: it comes, and tells a time of its own."""
+    peers = [peer for peer in PEERS if peer["host"] != "c"]
+    plan = {"job": "j", "host": "b", "peers": peers, "processes": [{}], "meeting": {"own": own("b"), "timeout": 5, "clock": 1.0}}
+    monkeypatch.chdir(tmp_path)
+    for processes, code in ((plan["processes"], 95), ([], 0)):
+        (tmp_path / "plan.json").write_text(json.dumps(dict(plan, processes=processes)))
+        other = meeting.Meeting("j", "a", own("a"), peers, 5.0)
+        other.answer = functools.partial(late_answer, other)
+        thread = threading.Thread(target=other.run)
+        thread.start()
+        assert meeting.main() == code
+        thread.join()
+        assert ("the clocks of a and b differ by 3.0 s" in capsys.readouterr().err) == bool(code)
+
+
+def late_answer(other, connection, port):
+    """What `Meeting.answer` does, three seconds late."""
+    with connection:
+        said = json.loads(meeting.read_line(connection))
+        connection.sendall(meeting.line({"job": other.job, "host": other.host, "time": time.time() - 3}))
+        other.missing[port].discard(said["host"])
+
+
+def test_a_complaint_about_many_processes_stays_short():
+    lost = [{"host": "c", "name": "worker-%d" % index, "address": "10.0.0.3", "port": 9091 + index, "reason": "timed out"}
+            for index in range(40)]
+    line, = meeting.complaints({"host": "a", "unreachable": lost, "taken": []})
+    assert "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Is its agent" in line and len(line) < 300

@@ -62,6 +62,15 @@ def test_before_the_nodes_have_answered():
     assert progress.line(answers) == "starting: 2 of 3 nodes have answered"
 
 
+def test_while_the_nodes_meet():
+    answers = {host: answer(host, {"worker-%d" % number: "running"}) for number, host in enumerate(("node1", "node2"))}
+    answers["node1"]["status"]["meeting"] = {"state": "ended"}
+    answers["node2"]["status"]["meeting"] = {"state": "running"}
+    assert progress.line(answers) == "meeting: 1 of 2 nodes have met the others"
+    answers["node2"]["status"]["meeting"] = None  # a job without one
+    assert progress.line(answers, now=1001.0) == "gsync  running 0:01  2 of 2 workers"
+
+
 def test_before_the_first_step():
     processes = {"worker-%d" % index: "running" for index in range(4)}
     began = {"worker_%d" % index: {"start": {"epochs": 20, "time": 1.0}} for index in range(3)}

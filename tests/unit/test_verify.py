@@ -6,10 +6,12 @@ import pytest
 from mxcluster import verify
 
 GIB = 1 << 30
-ANSWER = {"versions": {"python": "3.6.8", "numpy": "1.19.5", "mxnet": "1.9.1", "libmxnet": "a" * 64},
-          "distributed": {"compiled_in": True}, "files": {"hosts": {"sha256": "h"}, "groups": {"sha256": "g"}},
+ANSWER = {"mxnet": {"python": "3.6.8", "numpy": "1.19.5", "mxnet": "1.9.1", "libmxnet": "a" * 64,
+                    "compiled_in": True, "says": ""},
+          "files": {"hosts": {"sha256": "h"}, "groups": {"sha256": "g"}},
           "room": {"/opt/mxcluster": 50 * GIB, "/dev/shm": GIB}, "ssh": {"a": None, "b": None, "c": None}, "clock": {"time": 1.0}}
-MEETING = {"met": [{"host": "a", "rtt": 0.001, "offset": 0.01}], "unreachable": [], "missing": [], "limits": {"open_files": 4096}}
+MEETING = {"met": [{"host": "a", "rtt": 0.001, "offset": 0.01}], "unreachable": [], "taken": [], "missing": [],
+           "limits": {"open_files": 4096}}
 WANTED = {"files": {"hosts": "h", "groups": "g"}, "ssh": True, "met": True, "max_clock_offset": 1.0, "min_disk_mb": 1024,
           "min_shm_mb": 32, "min_open_files": 1024}
 
@@ -50,10 +52,11 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
 
 
 @pytest.mark.parametrize("change, check, says", [
-    (put("answers", "c", "versions", "libmxnet", "b" * 64), "the same libmxnet.so", "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb: run"),
-    (put("answers", "b", "versions", "numpy", "1.16"), "the same numpy", "a, c: 1.19.5; b: 1.16"),
-    (put("answers", "b", "versions", {"error": "no MXNet"}), "the same MXNet", "b: no MXNet: run provision.yml"),
-    (put("answers", "a", "distributed", {"compiled_in": False, "says": "USE_DIST_KVSTORE"}),
+    (put("answers", "c", "mxnet", "libmxnet", "b" * 64), "the same libmxnet.so", "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb: run"),
+    (put("answers", "b", "mxnet", "numpy", "1.16"), "the same numpy", "a, c: 1.19.5; b: 1.16"),
+    (put("answers", "b", "mxnet", {"error": "no MXNet", "libmxnet": "a" * 64}), "the same MXNet",
+     "b: no MXNet: run provision.yml"),
+    (put("answers", "a", "mxnet", dict(ANSWER["mxnet"], compiled_in=False, says="USE_DIST_KVSTORE")),
      "MXNet has the distributed kv-store", "a: USE_DIST_KVSTORE: install the official wheel"),
     (put("answers", "c", "files", "groups", {"sha256": "x"}), FILES, "c: groups is not what"),
     (put("answers", "c", "files", "groups", {"error": "line 1"}), FILES, "c: line 1"),
@@ -62,6 +65,7 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
     (put("meetings", "b", "unreachable", [LOST]), TCP, "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Is its agent"),
     (put("meetings", "b", None), TCP, "b: its agent did not get through the meeting"),
     (put("meetings", "b", {"error": "ended: lease"}), TCP, "b: its agent did not get through the meeting (ended: lease)"),
+    (put("meetings", "c", "taken", ["port 9091 is in use"]), TCP, "c: port 9091 is in use"),
     (put("meetings", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]), "clocks within 1 s",
      "clocks of a and b differ by 1.5 s"),
     (put("meetings", "c", "limits", {"open_files": 256}), "open files", "c: a process may open 256 files, fewer than 1024"),
@@ -71,6 +75,22 @@ def test_what_fails_is_named_with_its_cure(change, check, says):
     assert list(failures(verdict)) == [check] and verdict["status"] == 1 and not verdict["ok"]
     assert says in failures(verdict)[check][0]
     assert any(says in line for line in verify.text(verdict, "verify.json"))
+
+
+def test_what_an_mxnet_does_not_tell_is_not_called_ok():
+    verdict = judged(put("answers", "b", "mxnet", {"error": "it crashes", "python": "3.6.8", "libmxnet": "a" * 64}))
+    assert list(failures(verdict)) == ["the same MXNet"]
+    assert [(line["check"], line["why"]) for line in verdict["checks"] if line["result"] == "not run"] == [
+        ("the same numpy", ["not known of b"]), ("MXNet has the distributed kv-store", ["not known of b"])]
+
+
+def test_a_port_that_is_taken_explains_what_others_miss():
+    def change(answers, meetings, wanted):
+        meetings["c"]["taken"] = ["port 9091 is in use"]
+        meetings["b"]["unreachable"] = [LOST]  # whatever holds the port has answered, or not
+    verdict = judged(change)
+    assert failures(verdict) == {TCP: ["c: port 9091 is in use"]}
+    assert [line["why"] for line in verdict["checks"] if line["check"] == "clocks"] == [["not all nodes have met"]]
 
 
 def test_an_offset_that_the_way_there_explains_is_none():

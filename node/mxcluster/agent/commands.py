@@ -137,7 +137,10 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
     if cause is None and reason == "failed":
         agent = {"role": "agent", "index": None, "name": "agent"}
         cause = failure(known["host"], agent, "the agent itself was killed", None, when, log)
-    return dict(known, state="ended", reason=reason, ended=when, processes=parts, first_failure=cause,
+    met = known.get("meeting")
+    if met and met["state"] == "running":
+        met = dict(met, state="ended", ended_at=when)
+    return dict(known, state="ended", reason=reason, ended=when, processes=parts, meeting=met, first_failure=cause,
                 left=[who._asdict() for who in left])
 
 

@@ -17,6 +17,7 @@ __all__ = ["make_plan", "cluster_files", "for_node", "table", "batches"]
 Plan = Dict[str, Any]
 FILES = ("hosts", "groups", "data_sharding")
 MEETING_SECONDS = 30  # agents do not start all at once
+MEETING_CLOCK = 1.0  # seconds that the clocks of two nodes may be apart
 
 
 def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[str, Dict[str, Any]],
@@ -123,7 +124,8 @@ def for_node(plan: Plan, host: str) -> Plan:
     part["peers"] = [{key: process[key] for key in ("name", "role", "host", "address", "port")} for process in plan["processes"]]
     part["firewall"] = firewall.wish(part)
     if plan["root"]:
-        part["meeting"] = {"own": [peer for peer in part["peers"] if peer["host"] == host], "timeout": MEETING_SECONDS}
+        part["meeting"] = {"own": [peer for peer in part["peers"] if peer["host"] == host], "timeout": MEETING_SECONDS,
+                           "clock": MEETING_CLOCK}
     return part
 
 

@@ -77,14 +77,21 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
 
 
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse different versions of MXNet in one job: their servers and workers speak different protocols."""
-    versions = OrderedDict()  # type: OrderedDict
-    for host in hosts:
-        versions.setdefault(records[host].get("mxnet"), []).append(host)
-    if len(versions) > 1:
-        raise BadInput("the nodes have different versions of MXNet (%s), which do not understand each other: provision "
-                       "them with one version" % "; ".join("%s: %s" % (version, ", ".join(versions[version]))
-                                                           for version in versions))
+    """Refuse different versions of MXNet, numpy or Python in one job, of Python the first two numbers.
+
+    MXNet's servers and workers speak different protocols from version to version; optimizers travel pickled.
+    """
+    problems = []
+    for label, key, numbers in (("MXNet", "mxnet", None), ("numpy", "numpy", None), ("Python", "python_version", 2)):
+        versions = OrderedDict()  # type: OrderedDict
+        for host in hosts:
+            version = ".".join(str(records[host].get(key)).split(".")[:numbers])
+            versions.setdefault(version, []).append(host)
+        if len(versions) > 1:
+            problems.append("the nodes have different versions of %s (%s), which do not understand each other: provision "
+                            "them with one version" % (label, "; ".join("%s: %s" % (version, ", ".join(versions[version]))
+                                                                        for version in versions)))
+    refuse(problems)
 
 
 def unique(items: Iterable[str]) -> List[str]:

@@ -30,12 +30,14 @@ class Job:
         self.folder = JobFolder(self.path)
         self.seen = set()
 
-    def plan(self, *commands, lease=None, env=None):
-        """Write plan.json: a worker for each command, which is a text for sh or an argv."""
+    def plan(self, *commands, lease=None, env=None, meeting=None, peers=None):
+        """Write plan.json: a worker for each command, which is a text for sh or an argv; `meeting` comes before them."""
         parts = [{"name": "worker-%d" % index, "role": "worker", "index": index,
                   "command": ["sh", "-c", command] if isinstance(command, str) else command, "env": env or {}}
                  for index, command in enumerate(commands)]
         plan = {"schema": 1, "job": "job-1", "host": "node1", "kv": "dist_sync", "lease": lease, "processes": parts}
+        if meeting:
+            plan.update(meeting=meeting, peers=peers)
         with open(self.folder.file("plan.json"), "w") as stream:
             json.dump(plan, stream)
 
@@ -47,6 +49,12 @@ class Job:
         assert code == 0, answer
         self.remember(answer["status"])
         return answer["status"]
+
+    def ask_to_start(self):
+        """Start the agent of a plan that is written already."""
+        code, answer = command_line("start", "--job-dir", self.path)
+        assert code == 0, answer
+        self.remember(answer["status"])
 
     def remember(self, status):
         """Note who belongs to the job by now, for `nothing_left`."""

@@ -1,0 +1,92 @@
+"""The meeting under a real agent: it comes first, and ends as processes do."""
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from mxcluster import processes
+from tests.unit.agent.jobs import Job
+
+HERE = {"name": "worker-0", "role": "worker", "host": "node1", "address": "127.0.8.1", "port": 19091}
+THERE = {"name": "server-0", "role": "server", "host": "node2", "address": "127.0.8.2", "port": 19091}
+
+
+def spec(own, timeout=20.0):
+    return {"own": [own], "timeout": timeout, "clock": 1.0}
+
+
+def wait_for_meeting(job, **options):
+    """Start a job whose meeting waits for a node that does not come; its status."""
+    job.start("echo started", meeting=spec(HERE, options.pop("timeout", 20.0)), peers=[HERE, THERE], **options)
+    job.until(lambda: listening(HERE))
+    status = job.folder.status()
+    job.remember(status)
+    return status
+
+
+def listening(peer):
+    wanted = "%08X:%04X" % (int.from_bytes(bytes(map(int, peer["address"].split("."))), "little"), peer["port"])
+    return any(fields[1] == wanted and fields[3] == "0A"
+               for fields in map(str.split, open("/proc/net/tcp").read().splitlines()[1:]))
+
+
+def not_started(job, status):
+    assert not os.path.exists(job.folder.file("worker-0.log")) and status["processes"][0]["pid"] is None
+    assert status["processes"][0]["state"] == "ended" and status["meeting"]["state"] == "ended"
+    assert job.nothing_left() and not listening(HERE)
+
+
+def test_processes_start_when_all_have_met(tmp_path):
+    jobs = []
+    for host, own in (("node1", HERE), ("node2", THERE)):
+        (tmp_path / host).mkdir()
+        jobs.append(Job(tmp_path / host))
+        jobs[-1].plan("echo started", meeting=spec(own), peers=[HERE, THERE])
+        plan = jobs[-1].folder.plan()
+        with open(jobs[-1].folder.file("plan.json"), "w") as stream:
+            json.dump(dict(plan, host=host), stream)
+    try:
+        for job in jobs:
+            job.ask_to_start()
+        for job in jobs:
+            status = job.end()
+            assert status["reason"] == "done" and job.log("worker-0") == "started\n", job.evidence(status)
+            met = json.load(open(job.folder.file("meeting.json")))["met"]
+            assert len(met) == 1 and met[0]["rtt"] < 0.5 and abs(met[0]["offset"]) < 0.5
+    finally:
+        for job in jobs:
+            job.ask("stop")
+
+
+def test_who_does_not_come_is_named_and_nothing_starts(job):
+    wait_for_meeting(job, timeout=1.5)
+    status = job.end()
+    assert status["reason"] == "failed"
+    failure = status["first_failure"]
+    assert (failure["name"], failure["exit_code"], failure["echo"]) == ("meeting", 95, False)
+    assert failure["log"] == ["node1 cannot reach node2 (server-0 at 127.0.8.2:19091): Connection refused. Is its agent running, "
+                              "and does a firewall let these ports through?"]
+    not_started(job, status)
+
+
+@pytest.mark.parametrize("how", ["stop", "lease"])
+def test_it_is_ended_as_a_job_is(job, how):
+    wait_for_meeting(job, lease=0.4 if how == "lease" else None)
+    if how == "stop":
+        job.ask("stop")
+    status = job.until(lambda: (lambda now: now["state"] == "ended" and now)(job.folder.status()))
+    assert status["reason"] == {"stop": "stopped", "lease": "lease"}[how]
+    not_started(job, status)
+
+
+def test_it_dies_with_a_killed_agent(job):
+    status = wait_for_meeting(job)
+    began = time.monotonic()
+    assert processes.send(job.agent(status), signal.SIGKILL)
+    job.until(lambda: not listening(HERE))
+    assert time.monotonic() - began < 2
+    status = job.ask("wait", "--seconds", "1")["status"]
+    assert status["first_failure"]["reason"] == "the agent itself was killed"
+    not_started(job, status)
