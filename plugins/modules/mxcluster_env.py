@@ -290,9 +290,9 @@ class Environment(object):
             self.run("make the environment", [self.module.params["python"], "-m", "venv", "--without-pip", self.path], temporary)
             # A wheel is a zip file, which Python can run: pip installs from inside its own.
             self.run("install the wheels", [
-                self.python, os.path.join(temporary, pip, "pip"), "--isolated", "install", "--quiet", "--disable-pip-version-check",
-                "--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary, "--only-binary", ":all:",
-                "--require-hashes", "-r", listed], temporary)
+                self.python, os.path.join(temporary, pip, "pip"), "--isolated", "install", "--quiet",
+                "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary,
+                "--only-binary", ":all:", "--require-hashes", "-r", listed], temporary)
             self.prove(temporary)
             replace_file(os.path.join(self.path, MARKER), json.dumps({"digest": self.digest, "wheels": self.wheels}))
         except BaseException as error:
