@@ -5,9 +5,11 @@
 
 It holds the wheels of the nodes, for every Python of the table in roles/mxnet/vars/main.yml, and those of this controller's
 Python from requirements.txt. `unpack` checks the archive against FILE.sha256, and puts the wheels where provision.yml and
-tools/venv.sh look for them; each is checked again before it is installed. The standard library alone runs `unpack`.
+tools/venv.sh look for them. Those for the nodes are checked once more, against the table, before they are installed.
+The standard library alone runs `unpack`.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -52,7 +54,8 @@ def make(target, version="1.9.1", variant="cpu"):
                         for wheel in build["wheels"] + [build["pip"]]]
         for python in build["python"]:
             print("mxcluster: MXNet %s (%s) for Python %s" % (version, variant, python), flush=True)
-            paths.update(("wheels", path) for path in wheels.provide(str(CACHE / "wheels"), requirements, python))
+            with wheels.locked(str(CACHE / "wheels")):
+                paths.update(("wheels", path) for path in wheels.provide(str(CACHE / "wheels"), requirements, python))
     with tempfile.TemporaryDirectory(dir=str(CACHE)) as folder:
         print("mxcluster: what the controller needs", flush=True)
         subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary",
@@ -79,13 +82,19 @@ def unpack(source):
     with tarfile.open(source) as archive:
         for member in archive.getmembers():
             kind, _, name = member.name.partition("/")
-            if not member.isfile() or kind not in FOLDERS or "/" in name or name.startswith("."):
+            if not member.isfile() or kind not in FOLDERS or not name or "/" in name or name.startswith("."):
                 refuse("%s holds %r, which is no part of a bundle. Nothing more was unpacked." % (source, member.name))
             folder = CACHE / kind
             folder.mkdir(parents=True, exist_ok=True)
-            with archive.extractfile(member) as packed, open(str(folder / (name + ".part")), "wb") as target:
-                shutil.copyfileobj(packed, target)
-            os.replace(str(folder / (name + ".part")), str(folder / name))
+            draft = folder / (name + ".part")
+            try:
+                with archive.extractfile(member) as packed, open(str(draft), "wb") as target:
+                    shutil.copyfileobj(packed, target)
+                os.replace(str(draft), str(folder / name))
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    draft.unlink()
+                refuse("%s: %s. Nothing of it was kept; mend that and run this again." % (folder / name, error.strerror))
     print("mxcluster: unpacked %s" % source)
 
 

@@ -3,6 +3,8 @@
 A requirement is a line of a pip requirements file, `name==version --hash=sha256:... --hash=...`. Which file of the store
 fits it for a Python is decided by the file's name and proven by its content, each time before it leaves the store.
 """
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -11,12 +13,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .errors import BadInput, MxclusterError
 
 PLATFORMS = ("manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "linux_x86_64")
 BLOCK = 1 << 20
+DRAFT = ".fetch-"
 
 
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
@@ -65,6 +68,18 @@ def find(folder: str, requirement: str, python: str) -> Optional[str]:
     return None
 
 
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """The store for oneself: who comes meanwhile waits. What a download that was killed has left is removed."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in os.listdir(folder):
+            if name.startswith(DRAFT):
+                shutil.rmtree(os.path.join(folder, name))
+        yield
+
+
 def provide(folder: str, requirements: Sequence[str], python: str,
             fetch: Optional[Callable[[str, List[str], str], None]] = None) -> List[str]:
     """The paths of all files for `requirements`, those that the store lacks fetched by `fetch` (default: pip).
@@ -76,7 +91,7 @@ def provide(folder: str, requirements: Sequence[str], python: str,
     missing = [one for one in requirements if found[one] is None]
     if missing:
         os.makedirs(folder, exist_ok=True)
-        draft = tempfile.mkdtemp(prefix=".fetch-", dir=folder)  # on the store's own disk: taken in by a rename
+        draft = tempfile.mkdtemp(prefix=DRAFT, dir=folder)  # on the store's own disk: taken in by a rename
         try:
             said = ""
             try:

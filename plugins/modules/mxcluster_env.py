@@ -187,12 +187,16 @@ def cure_for(last_words):
 def replace_file(path, text):
     """Write `text` to `path` in one step."""
     handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=os.path.dirname(path))
-    with os.fdopen(handle, "w") as target:
-        target.write(text)
-        target.flush()
-        os.fsync(target.fileno())
-    os.chmod(temporary, 0o644)
-    os.rename(temporary, path)
+    try:
+        with os.fdopen(handle, "w") as target:
+            target.write(text)
+            target.flush()
+            os.fsync(target.fileno())
+        os.chmod(temporary, 0o644)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
 
 
 def make_folder(path):
@@ -286,15 +290,19 @@ class Environment(object):
             self.run("make the environment", [self.module.params["python"], "-m", "venv", "--without-pip", self.path], temporary)
             # A wheel is a zip file, which Python can run: pip installs from inside its own.
             self.run("install the wheels", [
-                self.python, os.path.join(temporary, pip, "pip"), "install", "--quiet", "--disable-pip-version-check",
-                "--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary, "--only-binary", ":all:",
-                "--require-hashes", "-r", listed], temporary)
+                self.python, os.path.join(temporary, pip, "pip"), "--isolated", "install", "--quiet",
+                "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary,
+                "--only-binary", ":all:", "--require-hashes", "-r", listed], temporary)
             self.prove(temporary)
-        except (tarfile.TarError, IndexError) as error:
+            replace_file(os.path.join(self.path, MARKER), json.dumps({"digest": self.digest, "wheels": self.wheels}))
+        except BaseException as error:
+            # A disk that it has filled must have room again, for the next run to begin with.
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not isinstance(error, (tarfile.TarError, IndexError, ValueError)):
+                raise
             raise Refused("%s is not a tar file of wheels (%s): run this again" % (self.module.params["archive"], error))
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        replace_file(os.path.join(self.path, MARKER), json.dumps({"digest": self.digest, "wheels": self.wheels}))
 
     def prove(self, temporary):
         """Import MXNet: a library that it needs and the node has not got is found now, not in the first job."""
@@ -305,7 +313,8 @@ class Environment(object):
 
     def run(self, purpose, argv, temporary=None):
         """What the program prints; its last words are in the error when it fails."""
-        settings = dict(PYTHONNOUSERSITE="1", PIP_NO_INPUT="1", OMP_NUM_THREADS="1")
+        # pip takes what was brought, and nothing from what a node or a person has set for it.
+        settings = dict(PYTHONNOUSERSITE="1", PIP_CONFIG_FILE=os.devnull, OMP_NUM_THREADS="1")
         if temporary:
             settings["TMPDIR"] = temporary
         code, out, err = self.module.run_command(argv, environ_update=settings, cwd=temporary or "/",

@@ -50,7 +50,6 @@ archives:
   type: dict
 """
 
-import fcntl
 import os
 import traceback
 
@@ -82,9 +81,7 @@ def main():
     if not needs or module.check_mode:
         module.exit_json(changed=bool(needs), archives={})
     try:
-        os.makedirs(store, exist_ok=True)
-        with open(os.path.join(store, ".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with wheels.locked(store):
             found = wheels.archives(store, needs, os.path.abspath(module.params["folder"]))
     except MxclusterError as error:
         module.fail_json(msg=str(error))

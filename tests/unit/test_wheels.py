@@ -71,3 +71,11 @@ def test_packed_for_the_way(tmp_path):
     assert list(found) == ["d"] and [path.name for path in carry.iterdir()] == [found["d"].split("/")[-1]]
     with tarfile.open(found["d"]) as archive:
         assert archive.getnames() == [FILE] and archive.extractfile(FILE).read() == GOOD
+
+
+def test_what_a_killed_download_left_is_removed(tmp_path):
+    (tmp_path / ".fetch-old").mkdir()
+    (tmp_path / ".fetch-old" / FILE).write_bytes(GOOD[:4])
+    (tmp_path / FILE).write_bytes(GOOD)
+    with wheels.locked(str(tmp_path)):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", FILE]

@@ -1,0 +1,67 @@
+"""A bundle is taken whole or not at all, and only if it is one."""
+import hashlib
+import io
+import tarfile
+
+import pytest
+
+from tools import bundle
+
+
+@pytest.fixture
+def packed(tmp_path, monkeypatch):
+    """Writes a bundle with one member; `bundle` unpacks into a cache of its own."""
+    monkeypatch.setattr(bundle, "CACHE", tmp_path / "cache")
+
+    def pack(name, content=b"a wheel"):
+        path = tmp_path / "bundle.tar"
+        with tarfile.open(str(path), "w") as archive:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        (tmp_path / "bundle.tar.sha256").write_text(hashlib.sha256(path.read_bytes()).hexdigest() + "  bundle.tar\n")
+        return path
+    return pack
+
+
+def unpacked(tmp_path):
+    return sorted(str(path.relative_to(tmp_path / "cache")) for path in (tmp_path / "cache").rglob("*") if path.is_file())
+
+
+def test_it_is_unpacked(packed, tmp_path):
+    bundle.unpack(str(packed("wheels/a.whl")))
+    assert unpacked(tmp_path) == ["wheels/a.whl"]
+
+
+@pytest.mark.parametrize("harm", [lambda content: content[:-1], lambda content: content.replace(b"a wheel", b"A wheel"),
+                                  lambda content: b""])
+def test_cut_off_or_changed(packed, tmp_path, harm):
+    path = packed("wheels/a.whl")
+    path.write_bytes(harm(path.read_bytes()))
+    with pytest.raises(SystemExit, match="(?s)is not what was made.*copy it again"):
+        bundle.unpack(str(path))
+    assert unpacked(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["wheels/../../a", "/etc/a", "elsewhere/a", "wheels/.lock", "wheels/a/b", "wheels/"])
+def test_what_is_no_part_of_a_bundle(packed, tmp_path, name):
+    with pytest.raises(SystemExit, match="no part of a bundle"):
+        bundle.unpack(str(packed(name)))
+    assert unpacked(tmp_path) == []
+
+
+def test_without_its_digest(packed, tmp_path):
+    path = packed("wheels/a.whl")
+    (tmp_path / "bundle.tar.sha256").unlink()
+    with pytest.raises(SystemExit, match="a bundle is two files"):
+        bundle.unpack(str(path))
+
+
+def test_a_disk_that_is_full(packed, tmp_path, monkeypatch):
+    def full(source, target):
+        target.write(b"a")
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(bundle.shutil, "copyfileobj", full)
+    with pytest.raises(SystemExit, match="No space left on device"):
+        bundle.unpack(str(packed("wheels/a.whl")))
+    assert unpacked(tmp_path) == []
