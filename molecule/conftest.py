@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
@@ -88,7 +89,7 @@ def inventory(tmp_path):
     def write(change):
         hosts = yaml.safe_load((SCENARIO / "inventory" / "hosts.yml").read_text())
         change(hosts["all"])
-        (tmp_path / "inventory").mkdir(exist_ok=True)
+        shutil.copytree(str(SCENARIO / "inventory"), str(tmp_path / "inventory"), dirs_exist_ok=True)
         (tmp_path / "inventory" / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
         return tmp_path / "inventory"
     return write

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Makes the image that molecule's nodes are containers of, unless there is one, and prints its name: a minimal system of the
 # kind that this machine runs, with systemd and sshd. It comes from the distribution's own packages, from no image registry.
-# MXCLUSTER_NODE_IMAGE names another image to use instead: one with systemd, sshd, python3 and iproute2.
+# MXCLUSTER_NODE_IMAGE names another image to use instead: one with systemd, sshd, sudo for a user admin, python3 and iproute2.
 set -euo pipefail
 
 packages=(
     systemd systemd-sysv dbus                 # a node's processes are units
-    openssh-server rsync                      # the controller and the other nodes come in
+    openssh-server rsync sudo                 # the controller and the other nodes come in
     python3 iproute2 procps                   # what Ansible asks of a node
     nftables netbase                          # a firewall
     libgomp1 libquadmath0                     # what MXNet's wheel needs of the system
@@ -31,7 +31,7 @@ fi
 
 [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null ||
     refuse "the image $name is made with debootstrap, by root on Debian or Ubuntu." \
-        "Run this there once, or name an image of yours: MXCLUSTER_NODE_IMAGE=... (it needs systemd, sshd, python3, iproute2)."
+        "Run this there once, or name an image of yours: MXCLUSTER_NODE_IMAGE=... (it needs systemd, sshd, sudo for a user admin, python3, iproute2)."
 if ! command -v debootstrap >/dev/null; then
     apt-get update -qq >&2
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
@@ -60,6 +60,9 @@ ExecStart=/usr/bin/ssh-keygen -A
 [Install]
 RequiredBy=ssh.service
 UNIT
+# Some scenarios come in as root, some as somebody who may use sudo.
+chroot "$root" useradd --create-home --shell /bin/bash admin
+echo 'admin ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/admin"
 chroot "$root" systemctl --quiet enable ssh.service ssh-host-keys.service 2>/dev/null
 chroot "$root" systemctl --quiet mask systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
 tar -C "$root" -c . | docker import --change 'CMD ["/sbin/init"]' - "$name" >/dev/null
