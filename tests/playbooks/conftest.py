@@ -83,9 +83,11 @@ class Project:
             time.sleep(0.1)
 
     def inventory(self, name, **replacements):
-        """A variant of inventory/local with texts replaced, that goes by the same name and hence has the same records."""
-        folder = self.path / "inventory" / name / "local"
+        """A variant of inventory/local with texts replaced, that has its records."""
+        folder = self.path / "inventory" / name
         shutil.copytree(str(self.path / "inventory" / "local"), str(folder))
+        with open(str(folder / "group_vars" / "all.yml"), "a") as stream:
+            stream.write("mxcluster_state_dir: %s\n" % (self.path / ".state" / "local"))
         text = (folder / "hosts.yml").read_text()
         for old, new in replacements.items():
             assert old in text, old

@@ -21,7 +21,7 @@ def test_every_scheme_learns_the_digits(project, kv):
     """Validation accuracy of at least 0.95; the run folder is complete and the last lines say what matters."""
     # Workers that do not wait for each other make four steps where the others make one.
     rate = 0.01 if kv in ("dist_async", "dist_ssync") else 0.05
-    result, run = project.train(kv=kv, lr=rate, num_epochs=15)
+    result, run = project.train(kv=kv, lr=rate, num_epochs=20)
     verdict = verdict_of(result, run)
     assert result.code == 0 and verdict["ok"] and verdict["accuracy"] >= 0.95, result.output
     assert set(verdict["exit_codes"].values()) == {0} and verdict["first_failure"] is None

@@ -1,0 +1,159 @@
+"""What goes with what: the table is sound, and every combination is decided."""
+import itertools
+import re
+
+import pytest
+
+from mxcluster import versions
+from mxcluster.errors import BadInput
+
+TABLE = versions.table()
+CHOICE = {"cuda_version": "9.2", "mxnet_version": "1.2.1", "mxnet_build": "openblas", "gpu_required": False, "cuda_source": "",
+          "cudnn_version": ""}
+VOLTA, KEPLER, FERMI, TURING, AMPERE = "1db4", "102d", "06d1", "1e04", "20b0"
+NODE = {"system": "CentOS", "system_version": "7.9", "python": None, "gpus": [VOLTA, VOLTA], "driver": None, "own_system": True}
+
+
+def decide(node=None, **choice):
+    return versions.decide(dict(CHOICE, **choice), dict(NODE, **(node or {})))
+
+
+def refusal(node=None, **choice):
+    with pytest.raises(BadInput) as refused:
+        decide(node, **choice)
+    return str(refused.value)
+
+
+def urls():
+    for row in TABLE["cuda"].values():
+        yield from row["rpm"]
+        yield from (one["url"] for one in row["runfile"])
+    yield from (one["url"] for rows in TABLE["cudnn"].values() for one in rows.values())
+    yield from (one["url"] for one in TABLE["keys"])
+
+
+def digests():
+    yield from (one["sha256"] for row in TABLE["cuda"].values() for one in row["runfile"])
+    yield from (one["sha256"] for rows in TABLE["cudnn"].values() for one in rows.values())
+    yield from itertools.chain(*TABLE["wheel_sha256"].values())
+
+
+def test_every_url_is_one():
+    found = list(urls())
+    assert len(found) > 40
+    for url in found:
+        assert re.match(r"https://developer\.(download\.)?nvidia\.com/compute/[\w./-]+[\w]$", url) and "//" not in url[8:], url
+
+
+def test_every_digest_is_one_and_stands_for_one_file():
+    found = list(digests())
+    assert len(found) > 100
+    assert all(re.match(r"[0-9a-f]{64}$", one) for one in found)
+    assert len(found) == len(set(found))
+
+
+def test_every_fingerprint_is_one():
+    assert all(re.match(r"[0-9A-F]{40}$", key["fingerprint"]) and key["fingerprint"].endswith(key["name"].upper())
+               for key in TABLE["keys"])
+
+
+def test_devices_do_not_overlap_and_have_an_architecture():
+    numbers = [(int(first, 16), int(last, 16)) for first, last, _, _ in TABLE["devices"]]
+    assert all(first <= last for first, last in numbers)
+    assert all(one[1] < two[0] for one, two in zip(numbers, numbers[1:]))
+    assert all(versions.architecture(capability) for _, _, _, capability in TABLE["devices"])
+
+
+def test_every_wheel_of_every_environment_has_its_digest():
+    for mxnet, row in TABLE["mxnet"].items():
+        for wanted in row["wheels"]:
+            built = versions.environment(mxnet, wanted)
+            assert {python for build in built["builds"] for python in build["python"]} == set(versions.pythons(mxnet))
+            assert set(built["hashes"]) == {one for build in built["builds"] for one in build["wheels"] + [build["pip"]]}
+
+
+def test_rows_belong_together():
+    for cuda, row in TABLE["cuda"].items():
+        assert row["release"].startswith(cuda + ".") and row["cudnn"] in TABLE["cudnn"][cuda]
+        assert all(cuda.replace(".", "-") in url.replace("_", "-") for url in row["rpm"])
+        assert row["release"] in row["rpm"][0] and row["release"] in row["runfile"][0]["url"]
+        assert all(version.startswith(row["release"] + ".") for version in row["patched"].values())
+
+
+def test_the_sources_own_cluster():
+    decided = decide()
+    assert decided["target"] == "cu92" and decided["cuda"]["source"] == "local_rpm"
+    assert decided["environment"]["builds"][0]["wheels"][0] == "mxnet-cu92==1.2.1.post1"
+    assert decided["cuda"]["patched"] == {"cuda-cublas-9-2": "9.2.148.1"}
+    assert decided["cudnn"]["version"] == "7.6.5.32"
+    assert decided["driver"] == {"branch": 470, "least": "396.37", "installable": True}
+
+
+def test_a_node_without_a_gpu_gets_the_wheel_for_cpus():
+    decided = decide({"gpus": []})
+    assert decided["target"] == "cpu" and decided["cuda"] is decided["cudnn"] is decided["driver"] is None
+    assert decided["environment"]["builds"][0]["wheels"][0] == "mxnet==1.2.1.post1"
+    assert decide(cuda_version="")["target"] == "cpu"  # and one whose GPUs are not wanted
+    assert decide({"gpus": []}, mxnet_build="mkl")["target"] == "cpu-mkl"
+
+
+COMBINATIONS = list(itertools.product(TABLE["cuda"], TABLE["mxnet"], ("openblas", "mkl"), (None, "2.7", "3.6", "3.8", "3.11", "3.13"),
+                                      (VOLTA, KEPLER, FERMI, AMPERE)))
+
+
+def test_every_combination_is_decided():
+    works = 0
+    for cuda, mxnet, build, python, gpu in COMBINATIONS:
+        try:
+            decided = decide({"python": python, "gpus": [gpu]}, cuda_version=cuda, mxnet_version=mxnet, mxnet_build=build)
+        except BadInput as refused:
+            assert re.search(r"set |is the nearest|too old for mxcluster", str(refused)), refused
+        else:
+            works += 1
+            assert decided["environment"]["builds"] and decided["cudnn"]["sha256"]
+    assert 200 < works < len(COMBINATIONS) / 2
+
+
+@pytest.mark.parametrize("node, choice, says", [
+    ({}, {"cuda_version": "9.1", "mxnet_version": "1.3.1"},
+     "MXNet 1.3.1 was never made for CUDA 9.1: mxnet_version: \"1.2.1\" is the nearest that does; cuda_version: \"9.2\""),
+    ({}, {"cuda_version": "10.0"}, "MXNet 1.2.1 was never made for CUDA 10.0: mxnet_version: \"1.3.1\""),
+    ({}, {"mxnet_version": "1.0.1"}, "there is no MXNet 1.0.1"),
+    ({}, {"cuda_version": "9.3", "mxnet_version": "1.2.1"}, "MXNet 1.2.1 was never made for CUDA 9.3"),
+    ({"python": "2.7"}, {"mxnet_version": "1.7.0"}, "Python 2.7 is too old for mxcluster's nodes: install Python 3.6"),
+    ({"python": "3.8"}, {}, "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer refuse"),
+    ({"driver": "390.87"}, {}, "its driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: install a newer one, or set "
+     "cuda_version to 9.1"),
+    ({"gpus": [FERMI]}, {}, "GF100, compute capability 2.0) is too old for CUDA 9.2, which has code for 3.0 to 7.0: set cuda_version to 8.0"),
+    ({"gpus": [AMPERE]}, {}, "too new for CUDA 9.2, which has code for 3.0 to 7.0: set cuda_version to 11.0 or 11.2"),
+    ({"gpus": []}, {"gpu_required": True}, "no NVIDIA GPU on its PCI bus, and gpu_required is set"),
+    ({}, {"cudnn_version": "8.0"}, "there is no cuDNN 8.0 for CUDA 9.2 in mxcluster's table: set cudnn_version to one of 7.1.4"),
+    ({"system": "Slackware", "system_version": "15.0"}, {}, "Slackware 15.0 is not a system that mxcluster can install on; it knows CentOS 7"),
+    ({"system": "Debian", "system_version": "12.5"}, {"mxnet_version": "1.5.1", "cuda_source": "local_rpm"},
+     "CUDA cannot be installed as local_rpm on Debian 12: set cuda_source to runfile"),
+])
+def test_what_cannot_work_is_refused_with_what_does(node, choice, says):
+    assert says in refusal(node, **choice)
+
+
+def test_new_gpus_run_the_code_of_older_ones_where_that_is_known():
+    assert decide({"gpus": [TURING]})["target"] == "cu92"
+    assert decide({"gpus": ["ffff"]})["target"] == "cu92"  # newer than the table: not known to be wrong
+
+
+def test_a_driver_serves_every_gpu_of_a_node():
+    assert versions.driver_branch("9.2", [VOLTA, KEPLER, TURING]) == 470
+    assert versions.driver_branch("8.0", [FERMI]) == 390
+    with pytest.raises(BadInput, match="no driver serves"):
+        versions.driver_branch("9.2", [FERMI])
+
+
+def test_without_root_the_system_is_the_users_own():
+    own = {"own_system": False, "system": "Slackware", "system_version": "15.0", "python": "3.6"}
+    assert decide(own)["cuda"]["source"] == "none"
+    assert decide(dict(own, gpus=[]))["target"] == "cpu"
+
+
+@pytest.mark.parametrize("wanted, found", [("", "7.6.5.32"), ("7.3.1", "7.3.1.20"), ("7.1.4", "7.1.4"), ("7.6.5.32", "7.6.5.32")])
+def test_which_cudnn(wanted, found):
+    assert versions.cudnn("9.2", wanted)["version"] == found
