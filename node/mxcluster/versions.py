@@ -61,7 +61,7 @@ def wheel(mxnet: str, wanted: str) -> str:
             cures.append("cuda_version: \"%s\" is the nearest that MXNet %s goes with" % (nearest(
                 version_of(wanted), [version_of(one) for one in same]), mxnet))
         if wanted.endswith("-mkl"):
-            cures.append("or leave mxnet_build at its default")
+            cures.append("set mxnet_build: openblas")
         raise BadInput("MXNet %s was never made for %s: %s" % (mxnet, what, "; ".join(cures)))
     return known[mxnet]["wheels"][wanted]
 
