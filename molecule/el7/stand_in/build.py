@@ -30,9 +30,24 @@ REPO = "[{id}]\nname={id}\nbaseurl=file:///var/{folder}\nenabled=1\ngpgcheck=1\n
 CUDNN = (7, 6, 5, 32)
 
 
+TOOLS = {"rpmbuild": "rpm", "createrepo_c": "createrepo-c", "gpg": "gnupg", "gcc": "gcc", "openssl": "openssl"}  # program: package
+
+
+def tools():
+    """Have the programs that this needs."""
+    missing = [package for program, package in TOOLS.items() if not shutil.which(program)]
+    if missing and (os.getuid() != 0 or not shutil.which("apt-get")):
+        raise SystemExit("mxcluster: the stand-in for CentOS 7 needs Debian's packages %s: install them" % ", ".join(missing))
+    if missing:
+        subprocess.run(["apt-get", "update", "-qq"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], stdout=subprocess.DEVNULL, check=True,
+                       env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"))
+
+
 def main(target):
     """Build into `target`, unless it is there: a change of these files makes another folder."""
-    sources = sorted(path for path in HERE.rglob("*") if path.is_file() and path.suffix in (".py", ".txt", "", ".service"))
+    tools()
+    sources = sorted(path for path in HERE.rglob("*") if path.is_file() and HERE / "root" not in path.parents and "__pycache__" not in str(path))
     name = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + os.uname().release.encode()).hexdigest()[:12]
     final = pathlib.Path(target).resolve() / name
     if not final.exists():

@@ -30,5 +30,6 @@ cp -a "$python27"/lib/libpython2.7.so* "$root/usr/lib64/"
 # Debian's rpm itself is linked to libgomp.
 mv "$root"/usr/lib/x86_64-linux-gnu/libgomp.so.1* "$root/usr/libexec/stand-in/"
 rm -f "$root"/usr/lib/x86_64-linux-gnu/libquadmath.so.0*
+chroot "$root" systemctl --quiet enable stand-in-hardware.service
 chroot "$root" rpm --initdb
 chroot "$root" ldconfig

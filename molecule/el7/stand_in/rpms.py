@@ -51,7 +51,8 @@ class Package:
     def spec(self, files):
         """Its part of the spec."""
         relations = ["Requires: " + what for what in self.requires] + ["Provides: " + what for what in self.provides]
-        post = "%%post -n %s\n%s\n" % (self.name, self.post) if self.post else ""
+        # By rpm's own Lua: no RPM here provides a /bin/sh.
+        post = "%%post -n %s -p <lua>\nos.execute('%s')\n" % (self.name, self.post) if self.post else ""
         return PACKAGE.format(name=self.name, version=self.version, release=self.release, files=files,
                               relations="\n".join(relations), post=post)
 
