@@ -81,7 +81,7 @@ def version_of(wanted: str) -> str:
 def nearest(version: str, others: Sequence[str]) -> str:
     """Of `others` the one that is the fewest releases away; the newer of two."""
     order = sorted(set(others) | {version}, key=number)
-    return min(reversed(sorted(others, key=number)), key=lambda other: abs(order.index(other) - order.index(version)))
+    return min(sorted(others, key=number, reverse=True), key=lambda other: abs(order.index(other) - order.index(version)))
 
 
 def environment(mxnet: str, wanted: str) -> Json:
@@ -181,7 +181,7 @@ def cudnn(cuda: str, wanted: str = "") -> Json:
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
-    """(name, row) of an operating system: ("CentOS", "7.9") is "CentOS 7", ("Ubuntu", "20.04") "Ubuntu 20.04"; None if unknown."""
+    """(name, row): ("CentOS", "7.9") is "CentOS 7", ("Ubuntu", "20.04") "Ubuntu 20.04"; None if not known."""
     rows = table()["systems"]
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
         if known in rows:
@@ -193,13 +193,17 @@ def decide(choice: Json, node: Json) -> Json:
     """What goes on one node.
 
     `choice`, as the person set it: "cuda_version" ("" for none anywhere), "mxnet_version", "mxnet_build" ("openblas" or "mkl"),
-    "gpu_required", "cuda_source" ("" for the first that the system has), "cudnn_version" ("" for the newest, "none").
-    `node`: "system" and "system_version", "python" ("3.6", None if there is none yet), "gpus" (PCI device numbers), "driver"
-    (of the loaded module, None), "own_system" (whether mxcluster may install anything there).
+    "gpu_required", "cuda_source" ("" for the first that the system has), "cudnn_version" ("" for the newest, "none"), "mirror"
+    (of NVIDIA's files, or ""), "sha256" (the person's own, by file name), "keys" ([] for NVIDIA's own).
+    `node`: "system", "system_version", "architecture", "python" ("3.6", None if there is none yet), "gpus" (PCI device numbers),
+    "driver" (of the loaded module, None), "own_system" (whether mxcluster may install anything there).
 
-    {"target", "gpus", "environment", "python", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {...},
-    "driver": None or {"branch", "least"}}. BadInput with the reason and the nearest that works.
+    {"target", "system", "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", "url",
+    "sha256"}, "driver": None or {"branch", "least", "installable"}}; each file of NVIDIA's is {"url", "name", "sha256" or ""}.
+    BadInput with the reason and the nearest that works.
     """
+    if node["architecture"] != "x86_64":
+        raise BadInput("it is a machine for %s, and MXNet's wheels are for x86_64: take it out" % node["architecture"])
     known = system(node["system"], node["system_version"])
     if node["own_system"] and known is None:
         raise BadInput("%s %s is not a system that mxcluster can install on; it knows %s. Without touching the system: "
@@ -207,8 +211,8 @@ def decide(choice: Json, node: Json) -> Json:
     row = known[1] if known else {"cuda": []}
     cuda = choice["cuda_version"]
     if cuda and choice["gpu_required"] and not node["gpus"]:
-        raise BadInput("it has no NVIDIA GPU on its PCI bus, and gpu_required is set: take the node out, look whether the card is "
-                       "seated (lspci -d 10de:), or set gpu_required: false for it to train on its CPU")
+        raise BadInput("it has no NVIDIA GPU on its PCI bus, and gpu_required is set: take the node out, look whether the card "
+                       "is seated (lspci -d 10de:), or set gpu_required: false for it to train on its CPU")
     if not node["gpus"]:
         cuda = ""
     wanted = target(cuda, choice["mxnet_build"] == "mkl")
@@ -216,15 +220,49 @@ def decide(choice: Json, node: Json) -> Json:
     python = node["python"] or row.get("python")
     if python:
         check_python(choice["mxnet_version"], python)
-    decision = {"target": wanted, "gpus": node["gpus"], "environment": built, "cuda": None, "cudnn": None, "driver": None}
+    decision = {"target": wanted, "system": known[0] if known else "", "environment": built, "cuda": None, "cudnn": None,
+                "driver": None}
     if cuda:
         check_gpus(cuda, node["gpus"])
         check_driver(cuda, node["driver"])
-        decision["cuda"] = dict(cuda_row(cuda), version=cuda, source=cuda_source(choice["cuda_source"], row, known, node))
-        decision["cudnn"] = None if choice["cudnn_version"] == "none" else cudnn(cuda, choice["cudnn_version"])
+        source = Source(choice["mirror"], choice["sha256"])
+        decision["cuda"] = dict(cuda_row(cuda), version=cuda, source=cuda_source(choice["cuda_source"], row, known, node),
+                                rpm=[source.file(url) for url in cuda_row(cuda)["rpm"]],
+                                runfile=[source.file(**one) for one in cuda_row(cuda)["runfile"]],
+                                packages=packages(cuda), network_repo=source.url(table()["network_repo"]),
+                                keys=[dict(key, **source.file(key["url"])) for key in choice["keys"] or table()["keys"]])
+        if choice["cudnn_version"] != "none":
+            found = cudnn(cuda, choice["cudnn_version"])
+            decision["cudnn"] = dict(source.file(found["url"], found["sha256"]), version=found["version"])
         decision["driver"] = {"branch": driver_branch(cuda, node["gpus"]), "least": cuda_row(cuda)["driver"],
                               "installable": bool(row.get("driver"))}
     return decision
+
+
+class Source:
+    """Where files come from: a mirror in the place of NVIDIA's servers, and what the person knows of the files."""
+
+    def __init__(self, mirror: str, sha256: Dict[str, str]) -> None:
+        self.mirror, self.sha256 = mirror.rstrip("/"), sha256
+
+    def url(self, url: str) -> str:
+        """The same file on the mirror, if there is one."""
+        return re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url) if self.mirror else url
+
+    def file(self, url: str, sha256: str = "") -> Json:
+        """{"url", "name", "sha256"} of a file. RPMs are called so, which NVIDIA does not always do."""
+        name = url.rsplit("/", 1)[1]
+        if name.startswith("cuda-repo-") and not name.endswith(".rpm"):
+            name = re.sub(r"-rpm$", "", name) + ".rpm"
+        return {"url": self.url(url), "name": name, "sha256": self.sha256.get(name, sha256)}
+
+
+def packages(cuda: str) -> Dict[str, Dict[str, str]]:
+    """What the RPMs of a CUDA are to be, {name: version, "" for any}, by "toolkit" and "libraries"."""
+    row = cuda_row(cuda)
+    libraries = dict(dict.fromkeys(row["libraries"], ""), **row["patched"])
+    developers = {name.replace("cublas", "cublas-dev"): version for name, version in row["patched"].items()}
+    return {"libraries": libraries, "toolkit": dict(dict.fromkeys(row["toolkit"], ""), **row["patched"], **developers)}
 
 
 def cuda_source(wanted: str, row: Json, known: Optional[Tuple[str, Json]], node: Json) -> str:

@@ -66,6 +66,12 @@ options:
   archive:
     description: The tar file with the wheels, if RV(needs) has any.
     type: path
+  system:
+    description:
+      - Install the wheels where O(python) itself keeps what an administrator installs (C(/usr/local) on CentOS and Debian),
+        for all who use it. The environment then only borrows them.
+    type: bool
+    default: false
   ask:
     description: Only say what is missing; change nothing.
     type: bool
@@ -223,7 +229,7 @@ class Environment(object):
         hashes = module.params["hashes"]
         self.version = version
         self.requirements = [requirement(wheel, hashes) for wheel in build["wheels"] + [build["pip"]]]
-        self.digest = digest_of(version, self.base, self.requirements)
+        self.digest = digest_of(version, self.base, self.requirements, *["system"] * module.params["system"])
         self.pth = os.path.join(self.path, "lib", "python" + version, "site-packages", PTH)
 
     def look(self, python):
@@ -287,12 +293,15 @@ class Environment(object):
             pip = [name for name in os.listdir(temporary) if name.startswith("pip-")][0]
             listed = os.path.join(temporary, "requirements.txt")
             replace_file(listed, "\n".join(self.requirements) + "\n")
-            self.run("make the environment", [self.module.params["python"], "-m", "venv", "--without-pip", self.path], temporary)
+            system = self.module.params["system"]
+            self.run("make the environment", [self.module.params["python"], "-m", "venv", "--without-pip"]
+                     + ["--system-site-packages"] * system + [self.path], temporary)
             # A wheel is a zip file, which Python can run: pip installs from inside its own.
             self.run("install the wheels", [
-                self.python, os.path.join(temporary, pip, "pip"), "--isolated", "install", "--quiet",
-                "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary,
-                "--only-binary", ":all:", "--require-hashes", "-r", listed], temporary)
+                self.module.params["python"] if system else self.python, os.path.join(temporary, pip, "pip"), "--isolated",
+                "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--no-index",
+                "--find-links", temporary, "--only-binary", ":all:", "--require-hashes", "-r", listed]
+                + self.in_the_system(pip) * system, temporary)
             self.prove(temporary)
             replace_file(os.path.join(self.path, MARKER), json.dumps({"digest": self.digest, "wheels": self.wheels}))
         except BaseException as error:
@@ -303,6 +312,12 @@ class Environment(object):
             raise Refused("%s is not a tar file of wheels (%s): run this again" % (self.module.params["archive"], error))
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    @staticmethod
+    def in_the_system(pip):
+        """What pip must be told there: packages that came as RPMs are not its to remove, and Debian wants to be asked."""
+        knows = int(pip.split("-")[1].split(".")[0]) >= 23
+        return ["--ignore-installed"] + ["--break-system-packages", "--root-user-action=ignore"] * knows
 
     def prove(self, temporary):
         """Import MXNet: a library that it needs and the node has not got is found now, not in the first job."""
@@ -342,6 +357,7 @@ def main():
             note=dict(type="str", default=""),
             site_path=dict(type="path"),
             archive=dict(type="path"),
+            system=dict(type="bool", default=False),
             ask=dict(type="bool", default=False),
         ),
         supports_check_mode=True,

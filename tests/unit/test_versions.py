@@ -9,9 +9,10 @@ from mxcluster.errors import BadInput
 
 TABLE = versions.table()
 CHOICE = {"cuda_version": "9.2", "mxnet_version": "1.2.1", "mxnet_build": "openblas", "gpu_required": False, "cuda_source": "",
-          "cudnn_version": ""}
+          "cudnn_version": "", "mirror": "https://mirror.example/nvidia/", "sha256": {}, "keys": []}
 VOLTA, KEPLER, FERMI, TURING, AMPERE = "1db4", "102d", "06d1", "1e04", "20b0"
-NODE = {"system": "CentOS", "system_version": "7.9", "python": None, "gpus": [VOLTA, VOLTA], "driver": None, "own_system": True}
+NODE = {"system": "CentOS", "system_version": "7.9", "architecture": "x86_64", "python": None, "gpus": [VOLTA, VOLTA],
+        "driver": None, "own_system": True}
 
 
 def decide(node=None, **choice):
@@ -97,8 +98,9 @@ def test_a_node_without_a_gpu_gets_the_wheel_for_cpus():
     assert decide({"gpus": []}, mxnet_build="mkl")["target"] == "cpu-mkl"
 
 
-COMBINATIONS = list(itertools.product(TABLE["cuda"], TABLE["mxnet"], ("openblas", "mkl"), (None, "2.7", "3.6", "3.8", "3.11", "3.13"),
-                                      (VOLTA, KEPLER, FERMI, AMPERE)))
+PYTHONS = (None, "2.7", "3.6", "3.8", "3.11", "3.13")
+GPUS = (VOLTA, KEPLER, FERMI, AMPERE)
+COMBINATIONS = list(itertools.product(TABLE["cuda"], TABLE["mxnet"], ("openblas", "mkl"), PYTHONS, GPUS))
 
 
 def test_every_combination_is_decided():
@@ -122,13 +124,16 @@ def test_every_combination_is_decided():
     ({}, {"cuda_version": "9.3", "mxnet_version": "1.2.1"}, "MXNet 1.2.1 was never made for CUDA 9.3"),
     ({"python": "2.7"}, {"mxnet_version": "1.7.0"}, "Python 2.7 is too old for mxcluster's nodes: install Python 3.6"),
     ({"python": "3.8"}, {}, "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer refuse"),
-    ({"driver": "390.87"}, {}, "its driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: install a newer one, or set "
-     "cuda_version to 9.1"),
-    ({"gpus": [FERMI]}, {}, "GF100, compute capability 2.0) is too old for CUDA 9.2, which has code for 3.0 to 7.0: set cuda_version to 8.0"),
+    ({"driver": "390.87"}, {}, "its driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: install a newer one, "
+     "or set cuda_version to 9.1"),
+    ({"gpus": [FERMI]}, {}, "GF100, compute capability 2.0) is too old for CUDA 9.2, which has code for 3.0 to 7.0: set "
+     "cuda_version to 8.0"),
     ({"gpus": [AMPERE]}, {}, "too new for CUDA 9.2, which has code for 3.0 to 7.0: set cuda_version to 11.0 or 11.2"),
     ({"gpus": []}, {"gpu_required": True}, "no NVIDIA GPU on its PCI bus, and gpu_required is set"),
     ({}, {"cudnn_version": "8.0"}, "there is no cuDNN 8.0 for CUDA 9.2 in mxcluster's table: set cudnn_version to one of 7.1.4"),
-    ({"system": "Slackware", "system_version": "15.0"}, {}, "Slackware 15.0 is not a system that mxcluster can install on; it knows CentOS 7"),
+    ({"system": "Slackware", "system_version": "15.0"}, {}, "Slackware 15.0 is not a system that mxcluster can install on; it "
+     "knows CentOS 7"),
+    ({"architecture": "aarch64"}, {}, "a machine for aarch64"),
     ({"system": "Debian", "system_version": "12.5"}, {"mxnet_version": "1.5.1", "cuda_source": "local_rpm"},
      "CUDA cannot be installed as local_rpm on Debian 12: set cuda_source to runfile"),
 ])
@@ -157,3 +162,19 @@ def test_without_root_the_system_is_the_users_own():
 @pytest.mark.parametrize("wanted, found", [("", "7.6.5.32"), ("7.3.1", "7.3.1.20"), ("7.1.4", "7.1.4"), ("7.6.5.32", "7.6.5.32")])
 def test_which_cudnn(wanted, found):
     assert versions.cudnn("9.2", wanted)["version"] == found
+
+
+def test_files_come_from_the_mirror_under_their_right_names():
+    cuda = decide()["cuda"]
+    assert cuda["rpm"][1] == {
+        "url": "https://mirror.example/nvidia/cuda/9.2/Prod2/patches/1/cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64",
+        "name": "cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64.rpm", "sha256": ""}
+    old = decide({"gpus": [KEPLER]}, cuda_version="8.0")["cuda"]
+    assert old["rpm"][0]["name"] == "cuda-repo-rhel7-8-0-local-ga2-8.0.61-1.x86_64.rpm"
+    assert decide()["cudnn"]["url"].startswith("https://mirror.example/nvidia/redist/cudnn/v7.6.5/")
+    assert [key["fingerprint"][-8:].lower() for key in cuda["keys"]] == ["7fa2af80", "d42d0685"]
+
+
+def test_the_persons_own_digest_wins():
+    name = decide()["cudnn"]["name"]
+    assert decide(sha256={name: "a" * 64})["cudnn"]["sha256"] == "a" * 64

@@ -1,0 +1,133 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Ansible module: what kind of machine a node is, as far as it decides what is installed there."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_machine
+short_description: Look for GPUs, a driver, an interpreter and system libraries
+description:
+  - Looks, and changes nothing. GPUs are counted by their PCI class and vendor, whether there is a driver or not.
+author:
+  - The mxcluster authors
+options:
+  python:
+    description: The interpreter that MXNet's environment is to be made with.
+    type: path
+    default: /usr/bin/python3
+  libraries:
+    description: Names of shared libraries that the system should have.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Look at the machine
+  mxcluster_machine:
+    libraries: [libgomp.so.1]
+  register: machine
+"""
+
+RETURN = r"""
+gpus:
+  description: The PCI device number of every NVIDIA GPU, in hexadecimal, in the order of the bus.
+  returned: success
+  type: list
+  elements: str
+driver:
+  description: The version of the driver that is loaded, null if none is.
+  returned: success
+  type: str
+driver_installed:
+  description: The version of the driver's module for the running kernel, null if there is none.
+  returned: success
+  type: str
+nouveau:
+  description: Whether the free driver, which NVIDIA's cannot stand beside, is loaded.
+  returned: success
+  type: bool
+kernel:
+  description: The release of the running kernel.
+  returned: success
+  type: str
+machine_id:
+  description: What tells this machine from all others.
+  returned: success
+  type: str
+python:
+  description: The version of the interpreter, such as V(3.6), null if there is none.
+  returned: success
+  type: str
+missing_libraries:
+  description: Those of O(libraries) that the dynamic linker does not know.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import os
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+
+PCI = "/sys/bus/pci/devices"
+NVIDIA = "0x10de"
+DISPLAYS = ("0x0300", "0x0302")  # VGA and 3D controllers (PCI code and ID assignment specification, class 03h)
+
+
+def content(path):
+    """A small file's text, '' if it cannot be read."""
+    try:
+        with open(path) as source:
+            return source.read().strip()
+    except (IOError, OSError):
+        return ""
+
+
+def gpus(bus=PCI):
+    """The device numbers ('1db4') of the NVIDIA GPUs, in the order of the bus."""
+    found = []
+    for slot in sorted(os.listdir(bus)) if os.path.isdir(bus) else []:
+        device = os.path.join(bus, slot)
+        if content(device + "/vendor") == NVIDIA and content(device + "/class").startswith(DISPLAYS):
+            found.append(content(device + "/device")[len("0x"):])
+    return found
+
+
+def loaded_driver(path="/proc/driver/nvidia/version"):
+    """'470.256.02' of the line that NVIDIA's module shows under /proc, None if it is not loaded."""
+    found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", content(path) + " ")
+    return found.group(1) if found else None
+
+
+def said(module, argv):
+    """What a program prints, '' if it is not there or fails."""
+    if not os.path.isabs(argv[0]):
+        argv = [module.get_bin_path(argv[0], opt_dirs=["/sbin", "/usr/sbin"]) or ""] + argv[1:]
+    if not os.access(argv[0], os.X_OK):
+        return ""
+    code, out, _ = module.run_command(argv)
+    return out.strip() if code == 0 else ""
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(argument_spec=dict(python=dict(type="path", default="/usr/bin/python3"),
+                                              libraries=dict(type="list", elements="str", default=[])),
+                           supports_check_mode=True)
+    known = said(module, ["ldconfig", "-p"])
+    version = said(module, [module.params["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+    module.exit_json(
+        changed=False, gpus=gpus(), driver=loaded_driver(),
+        driver_installed=said(module, ["modinfo", "-F", "version", "nvidia"]) or None,
+        nouveau=os.path.isdir("/sys/module/nouveau"), kernel=os.uname()[2], machine_id=content("/etc/machine-id"),
+        python=version or None,
+        missing_libraries=[name for name in module.params["libraries"] if "\t%s " % name not in "\t%s" % known])
+
+
+if __name__ == "__main__":
+    main()
