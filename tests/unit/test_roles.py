@@ -69,3 +69,15 @@ def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables
     assert not told["refused"]
     record = json.loads(told["node_record : Keep the answer on the controller"]["diff"]["after"])
     assert record["ssh"]["port"] == port
+
+
+@pytest.mark.parametrize("uid, over_ssh, told", [("0", True, "so root would train"), ("0", False, ""), ("1000", True, "")])
+def test_nobody_trains_as_root_but_on_his_own_machine(play, tmp_path, uid, over_ssh, told):
+    """The action plugin is replaced by one that says whom it has met."""
+    (tmp_path / "playbooks" / "action_plugins").mkdir()
+    (tmp_path / "playbooks" / "action_plugins" / "mxcluster_contact.py").write_text(
+        "from ansible.plugins.action import ActionBase\n\n\nclass ActionModule(ActionBase):\n"
+        "    def run(self, tmp=None, task_vars=None):\n"
+        "        return {'user': 'toor', 'uid': %r, 'over_ssh': %r}\n" % (uid, over_ssh))
+    refused = play(role("preflight", "contact.yml"), mxcluster_user="")["refused"]
+    assert told in refused and bool(refused) == bool(told)
