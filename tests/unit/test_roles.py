@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-HOSTS = {"all": {"hosts": {"one": {}, "two": {}}, "vars": {"ansible_connection": "local",
-                                                          "ansible_python_interpreter": sys.executable}}}
+HOSTS = {"all": {"children": {"scheduler": {"hosts": {"one": {}}}, "servers": {"hosts": {"one": {}}},
+                              "workers": {"hosts": {"one": {}, "two": {}}}},
+                 "vars": {"ansible_connection": "local",
+                          "ansible_python_interpreter": sys.executable}}}
 
 
 @pytest.fixture
@@ -80,4 +82,36 @@ def test_nobody_trains_as_root_but_on_his_own_machine(play, tmp_path, uid, over_
         "    def run(self, tmp=None, task_vars=None):\n"
         "        return {'user': 'toor', 'uid': %r, 'over_ssh': %r}\n" % (uid, over_ssh))
     refused = play(role("preflight", "contact.yml"), mxcluster_user="")["refused"]
+    assert told in refused and bool(refused) == bool(told)
+
+
+@pytest.mark.parametrize("given", ["from a vault", "from a file"])
+def test_a_given_key_ends_with_a_newline(play, tmp_path, given):
+    (tmp_path / "key").write_text("BEGIN\nEND")
+    options = {"from a vault": {"ssh_mesh_shared_key": "BEGIN\nEND", "ssh_mesh_shared_key_file": ""},
+               "from a file": {"ssh_mesh_shared_key": "", "ssh_mesh_shared_key_file": str(tmp_path / "key")}}[given]
+    tasks = [{"ansible.builtin.include_vars": str(PROJECT / "roles" / "ssh_mesh" / "vars" / "main.yml")},
+             {"name": "show", "ansible.builtin.debug": {"msg": "{{ __ssh_mesh_given_key }}"}}]
+    assert play(tasks, **options)["show"]["msg"] == "BEGIN\nEND\n"
+
+
+def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_path):
+    """On a bare node, and on one that has the key that is about to be forgotten."""
+    key = role("ssh_mesh", "key.yml")
+    options = dict(ssh_mesh_mode="shared_key", mxcluster_user="nobody-of-that-name", mxcluster_state_dir=str(tmp_path / "state"))
+    told = play(key, "--check", **options)
+    assert not told["refused"] and told["ssh_mesh : See to the node's key"]["changed"], told
+    (tmp_path / "state" / "ssh").mkdir(parents=True)
+    (tmp_path / "state" / "ssh" / "shared.pem").write_text("the old one\n")
+    show = {"name": "show", "ansible.builtin.debug": {"msg": "{{ __ssh_mesh_given_key }}"}}
+    assert play(key + [show], "--check", **options)["show"]["msg"] == "the old one\n"
+    assert play(key + [show], "--check", ssh_mesh_new_key=True, **options)["show"]["msg"] != "the old one\n"
+    assert (tmp_path / "state" / "ssh" / "shared.pem").read_text() == "the old one\n"
+
+
+@pytest.mark.parametrize("limit, options, told", [
+    (["--limit", "one"], {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"}, "--limit leaves out two"),
+    (["--limit", "one"], {"ssh_mesh_new_key": True}, ""), ([], {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"}, "")])
+def test_a_new_key_is_for_all_nodes(play, limit, options, told):
+    refused = play(role("ssh_mesh", "refuse.yml"), *limit, **options)["refused"]
     assert told in refused and bool(refused) == bool(told)
