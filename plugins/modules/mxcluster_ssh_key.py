@@ -41,7 +41,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 public_key:
-  description: The public half, without a comment; empty in check mode if the private key would be another one.
+  description: The public half, without a comment; empty in check mode if there is no key yet.
   returned: success
   type: str
 user:
@@ -52,6 +52,8 @@ user:
 
 import os
 import pwd
+import shutil
+import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_bytes
@@ -69,6 +71,17 @@ def public_half(module, private, cure):
         module.fail_json(msg="%s cannot be used without a person (%s): it may have a passphrase, or be damaged or readable by "
                              "others. %s" % (private, (err or out).strip(), cure))
     return " ".join(out.split()[:2])
+
+
+def foretold(module, given):
+    """The public half of a given key that is not in its place yet (check mode); '' if there is none to tell."""
+    folder = tempfile.mkdtemp()
+    try:
+        write(os.path.join(folder, "key"), given, 0o600)
+        code, out, _ = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", os.path.join(folder, "key")])
+        return " ".join(out.split()[:2]) if code == 0 else ""
+    finally:
+        shutil.rmtree(folder)
 
 
 def recorded(path):
@@ -92,19 +105,19 @@ def main():
     )
     become(module, module.params["user"])
     os.umask(0o077)
+    given = to_bytes(module.params["private"])
     try:
         entry = pwd.getpwnam(module.params["user"]) if module.params["user"] else pwd.getpwuid(os.geteuid())
     except KeyError:  # check mode: the user was only talked of
-        module.exit_json(changed=True, public_key="", user=module.params["user"])
+        module.exit_json(changed=True, public_key=foretold(module, given), user=module.params["user"])
     folder = os.path.join(entry.pw_dir, ".ssh")
     private = os.path.join(folder, module.params["name"])
-    given = to_bytes(module.params["private"])
     result = dict(changed=False, public_key="", user=entry.pw_name)
     try:
         if (read(private) != (given, 0o600)) if given else not os.path.exists(private):
             result["changed"] = True
             if module.check_mode:
-                module.exit_json(**result)
+                module.exit_json(**dict(result, public_key=foretold(module, given)))
             if not os.path.isdir(folder):
                 os.mkdir(folder, 0o700)
             if given:

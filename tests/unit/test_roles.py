@@ -95,6 +95,11 @@ def test_a_given_key_ends_with_a_newline(play, tmp_path, given):
     assert play(tasks, **options)["show"]["msg"] == "BEGIN\nEND\n"
 
 
+def test_a_nodes_own_key_needs_none_on_the_controller(play, tmp_path):
+    told = play(role("ssh_mesh", "key.yml"), "--check", mxcluster_user="nobody-of-that-name", mxcluster_state_dir=str(tmp_path))
+    assert not told["refused"] and told["ssh_mesh : See to the node's key"]["changed"], told
+
+
 def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_path):
     """On a bare node, and on one that has the key that is about to be forgotten."""
     key = role("ssh_mesh", "key.yml")
