@@ -64,17 +64,19 @@ MOVE_AWAY = "Move it away, and provision.yml makes another; or set ssh_mesh_mode
 GIVE_ANOTHER = "Give another one as ssh_mesh_shared_key_file or ssh_mesh_shared_key, or none, and provision.yml makes it."
 
 
-def public_half(module, private, cure):
-    """What ssh-keygen computes from the private key; fails if it needs a passphrase or is none."""
+def public_half(module, private, cure, name=None):
+    """What ssh-keygen computes from the private key; fails if it needs a passphrase or is none, under its name or another."""
     code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
     if code != 0:
         module.fail_json(msg="%s cannot be used without a person (%s): it may have a passphrase, or be damaged or readable by "
-                             "others. %s" % (private, (err or out).strip(), cure))
+                             "others. %s" % (name or private, (err or out).strip(), cure))
     return " ".join(out.split()[:2])
 
 
 def foretold(module, given):
     """The public half of a given key that is not in its place yet (check mode); '' if there is none to tell."""
+    if not given:
+        return ""
     folder = tempfile.mkdtemp()
     try:
         write(os.path.join(folder, "key"), given, 0o600)
@@ -141,7 +143,7 @@ def put(module, private, given):
     draft = private + ".part"
     try:
         write(draft, given, 0o600)
-        public_half(module, draft, GIVE_ANOTHER)
+        public_half(module, draft, GIVE_ANOTHER, "The key that was given for " + private)
         os.rename(draft, private)
     finally:
         if os.path.exists(draft):
