@@ -26,8 +26,9 @@ def look(request: Json) -> Json:
     """{"problems": [text, ...], "facts": {...}}: what of `request` this node cannot give, each with its cure.
 
     `request`, every key optional: "address" (literal IPv4 that processes bind), "interface" that has to hold it,
-    "ports" they listen on there, "gpus" (numbers, which nobody else may use), "files" that must exist and be readable, "python" that
-    runs them, "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}), "open_files".
+    "ports" they listen on there, "gpus" (numbers, which nobody else may use), "files" that must exist and be readable,
+    "python" that runs them, "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}),
+    "open_files".
     """
     known = network.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
