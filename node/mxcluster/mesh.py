@@ -25,7 +25,9 @@ def blocks(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str
                for host in nodes if not _ssh(records, host).get("public_key"))
     names = {host: names_of(host, node, records, variables) for host, node in nodes.items()}
     counts = Counter(name for found in names.values() for name in found)
-    names = {host: [name for name in found if counts[name] == 1] for host, found in names.items()}
+    # What two nodes go by stands for neither of them, but a name in the inventory and a planned address are one node's own.
+    names = {host: [name for name in found if counts[name] == 1 or name in (host, nodes[host]["address"])]
+             for host, found in names.items()}
     return {"authorized_keys": "\n".join(authorized(nodes, records, variables)),
             "known_hosts": "\n".join(line for host in nodes for line in known(host, names[host], records)),
             "config": "\n".join([line for host in nodes for line in configured(host, nodes[host], names[host], records, key_file)]
@@ -71,7 +73,7 @@ def names_of(host: str, node: Json, records: Dict[str, Json], variables: Dict[st
     hostname = records.get(host, {}).get("hostname") or ""
     return _unique(name for name in [host, variables.get(host, {}).get("ansible_host"), hostname, hostname.split(".")[0],
                                      node["address"]] + addresses(records.get(host, {}))
-                   if name and not name.startswith("localhost"))
+                   if name == host or (name and not name.startswith("localhost")))
 
 
 def addresses(record: Json) -> List[str]:

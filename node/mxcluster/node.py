@@ -9,43 +9,38 @@ import ipaddress
 import json
 import os
 import platform
-import re
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 from typing import Any, Dict, List, Optional
 
-from mxcluster import answer, checks, compat, network
+from mxcluster import answer, checks, compat, gpus, network
 from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
-
-NVIDIA_PROC = "/proc/driver/nvidia/gpus"
 
 
 def look(request: Json) -> Json:
     """{"problems": [text, ...], "facts": {...}}: what of `request` this node cannot give, each with its cure.
 
     `request`, every key optional: "address" (literal IPv4 that processes bind), "interface" that has to hold it,
-    "ports" they listen on there, "gpus" (numbers), "files" that must exist and be readable, "python" that runs them,
-    "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}), "open_files".
+    "ports" they listen on there, "gpus" (numbers, which nobody else may use), "files" that must exist and be readable,
+    "python" that runs them, "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}),
+    "open_files".
     """
     known = network.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
-    gpus = [int(number) for number in request.get("gpus") or []]
-    count = gpu_count()
     problems = address_problems(address, known) if address else []
     if not problems and address:
         problems += [text for text in (port_problem(address, int(port)) for port in ports) if text]
     problems += interface_problems(request.get("interface"), address, known)
-    problems += gpu_problems(gpus, count)
+    problems += gpus.problems([int(number) for number in request.get("gpus") or []])
     problems += file_problems(request.get("files") or [], request.get("python"))
     problems += package_problems(request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(answer.__file__))))
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
-    facts = {"interfaces": known, "address_of_default_route": network.default_route_address(), "gpus": count,
+    facts = {"interfaces": known, "address_of_default_route": network.default_route_address(), "gpus": gpus.count(),
              "python_version": platform.python_version()}
     return {"problems": problems, "facts": facts}
 
@@ -91,19 +86,6 @@ def port_problem(address: str, port: int) -> Optional[str]:
             "who has it" % (port, address, refusal))
 
 
-def gpu_problems(gpus: List[int], count: int) -> List[str]:
-    """Which of the GPUs with these numbers this node, having `count` of them, does not have."""
-    missing = [number for number in gpus if not 0 <= number < count]
-    if not missing:
-        return []
-    wanted = "GPU%s %s %s not on this node" % ("s" if len(missing) > 1 else "", ", ".join(map(str, missing)),
-                                               "are" if len(missing) > 1 else "is")
-    if count == 0:
-        return [wanted + ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, or install the "
-                "driver" % NVIDIA_PROC]
-    return [wanted + "; it has %s: correct gpus" % ", ".join(map(str, range(count)))]
-
-
 def file_problems(files: List[str], python: Optional[str]) -> List[str]:
     """Which of the files and folders that a job needs are not there, or not for this user."""
     problems = []
@@ -142,18 +124,6 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
     return problems
 
 
-def gpu_count() -> int:
-    """How many NVIDIA GPUs this node has: as nvidia-smi lists them, else as the driver shows them under /proc."""
-    program = shutil.which("nvidia-smi")
-    if program:
-        try:
-            listed = subprocess.check_output([program, "-L"], stderr=subprocess.DEVNULL, timeout=20)
-            return len(re.findall(rb"^GPU \d+:", listed, re.MULTILINE))
-        except (OSError, subprocess.SubprocessError):  # a driver that does not fit its library: /proc still counts
-            pass
-    return len(glob.glob(NVIDIA_PROC + "/*"))
-
-
 def record(request: Json) -> Json:
     """The node record: addresses, GPUs, and what this interpreter has to train with.
 
@@ -168,7 +138,7 @@ def record(request: Json) -> Json:
     return {"schema": 1, "host": request.get("host") or socket.gethostname(),
             "address_of_default_route": network.default_route_address(), "interfaces": network.interfaces(),
             "hostname": socket.gethostname(), "host_keys": host_keys(),
-            "gpus": gpu_count(), "python": sys.executable, "python_version": platform.python_version(),
+            "gpus": gpus.count(), "python": sys.executable, "python_version": platform.python_version(),
             "mxnet": mxnet.__version__, "numpy": numpy.__version__, "model_zoo": model_zoo()}
 
 

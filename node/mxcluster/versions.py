@@ -198,8 +198,9 @@ def decide(choice: Json, node: Json) -> Json:
     `node`: "system", "system_version", "architecture", "python" ("3.6", None if there is none yet), "gpus" (PCI device numbers),
     "driver" (of the loaded module, None), "own_system" (whether mxcluster may install anything there).
 
-    {"target", "system", "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", "url",
-    "sha256"}, "driver": None or {"branch", "least", "installable"}}; each file of NVIDIA's is {"url", "name", "sha256" or ""}.
+    {"target", "system", "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", ...},
+    "driver": None or {"branch", "least", "installable"}, "installed": None or what verify.yml should find}; each file of
+    NVIDIA's is {"url", "name", "sha256" or ""}.
     BadInput with the reason and the nearest that works.
     """
     if node["architecture"] != "x86_64":
@@ -221,7 +222,7 @@ def decide(choice: Json, node: Json) -> Json:
     if python:
         check_python(choice["mxnet_version"], python)
     decision = {"target": wanted, "system": known[0] if known else "", "environment": built, "cuda": None, "cudnn": None,
-                "driver": None}
+                "driver": None, "installed": None}
     if cuda:
         check_gpus(cuda, node["gpus"])
         check_driver(cuda, node["driver"])
@@ -236,6 +237,9 @@ def decide(choice: Json, node: Json) -> Json:
             decision["cudnn"] = dict(source.file(found["url"], found["sha256"]), version=found["version"])
         decision["driver"] = {"branch": driver_branch(cuda, node["gpus"]), "least": cuda_row(cuda)["driver"],
                               "installable": bool(row.get("driver"))}
+        if decision["cuda"]["source"] != "none":
+            decision["installed"] = {"version": cuda, "release": cuda_row(cuda)["release"], "driver": cuda_row(cuda)["driver"],
+                                     "folder": "/usr/local/cuda-" + cuda, "cudnn": (decision["cudnn"] or {}).get("version")}
     return decision
 
 

@@ -14,7 +14,10 @@ from ansible.plugins.action import ActionBase
 
 PYTHONS = ("python3", "python3.12", "python3.11", "python3.10", "python3.9", "python3.8", "python3.7", "python3.6",
            "/usr/bin/python3", "/usr/libexec/platform-python", "python2.7", "/usr/bin/python", "python")
-HELLO = "id -un; for p in %s; do command -v $p && break; done; true"
+# The answers are marked: over ssh -tt, what shells, sudo and .bashrc have to say arrives among them. The marks do not stand in
+# the command as they are printed, so that a shell that repeats the command (set -x) is not taken for the answer.
+HELLO = ("for p in %s; do p=$(command -v $p) && break; p=; done; "
+         "for a in \"user=$(id -un)\" \"uid=$(id -u)\" \"python=$p\"; do echo \"mxcluster-$a\"; done")
 
 COMPARE = ("Compare `ssh-keyscan -p {port} {address} | ssh-keygen -lf -` with `ssh-keygen -lf "
            "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console; if they agree, ")
@@ -47,15 +50,19 @@ class ActionModule(ActionBase):
             answer = self._low_level_execute_command(HELLO % " ".join(pythons))
         except AnsibleConnectionFailure as error:
             return dict(result, failed=True, msg=explain(str(error), host, address, port, user_of(task_vars)))
-        lines = answer.get("stdout", "").split("\n") + [""]
-        if answer.get("rc") != 0:
-            return dict(result, failed=True, msg="%s (%s): a shell there says: %s"
-                        % (host, address, (answer.get("stderr") or answer.get("stdout") or "").strip()))
-        if users and lines[0].strip() not in users:
-            return dict(result, failed=True, msg=wrong_user(host, lines[0].strip(), users))
-        if not lines[1].strip():
+        told = heard(answer.get("stdout") or "")
+        if answer.get("rc") != 0 or not told["user"]:
+            return dict(result, failed=True, msg=no_shell(host, address, answer))
+        if users and told["user"] not in users:
+            return dict(result, failed=True, msg=wrong_user(host, told["user"], users))
+        if not told["python"]:
             return dict(result, failed=True, msg=no_python(host, address, pythons))
-        return dict(result, changed=False, user=lines[0].strip(), python=lines[1].strip())
+        return dict(result, changed=False, over_ssh=self._connection.transport in ("ssh", "paramiko"), **told)
+
+
+def heard(stdout):
+    """{"user", "uid", "python"} of the answer to HELLO, whatever stands around it; '' for what it does not tell."""
+    return {name: (re.findall(r"mxcluster-%s=(.*)" % name, stdout) or [""])[-1].strip() for name in ("user", "uid", "python")}
 
 
 def user_of(task_vars):
@@ -77,6 +84,13 @@ def explain(error, host, address, port, user):
     if "Permission denied" in said or "Too many authentication failures" in said:
         return NOT_LET_IN.format(**facts)
     return NOT_THERE.format(**facts)
+
+
+def no_shell(host, address, answer):
+    """What to say of a node whose shell does not do what it is asked to."""
+    said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
+    return ("%s (%s): a shell there should say who one is, and says: %s (status %s). Set that right there, or set ansible_user "
+            "and ansible_become so that commands run without a question." % (host, address, said, answer.get("rc")))
 
 
 def wrong_user(host, user, users):

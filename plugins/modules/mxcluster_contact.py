@@ -35,6 +35,14 @@ user:
   description: Who one is on the node.
   returned: success
   type: str
+uid:
+  description: The number of that user, as text.
+  returned: success
+  type: str
+over_ssh:
+  description: Whether the node was reached over ssh.
+  returned: success
+  type: bool
 python:
   description: A Python that is there.
   returned: success

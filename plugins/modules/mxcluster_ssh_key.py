@@ -8,9 +8,11 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_ssh_key
-short_description: Make an ssh key pair without a passphrase, and tell its public half
+short_description: Make or bring an ssh key pair without a passphrase, and tell its public half
 description:
-  - A private key that is there already is used, and never changed. One with a passphrase is refused.
+  - Without O(private), a pair of type ed25519 is made if there is none; a private key that is there already is used, and
+    never changed.
+  - A key with a passphrase is refused.
   - A public half that is missing or belongs to another key is written anew from the private one.
 author:
   - The mxcluster authors
@@ -19,10 +21,10 @@ options:
     description: The name of the private key's file in C(~/.ssh).
     type: str
     required: true
-  make:
-    description: Make a pair of type ed25519 if there is none. Otherwise one that is missing is an error.
-    type: bool
-    default: true
+  private:
+    description: A private key to put there, in the place of one that differs; empty to make one.
+    type: str
+    default: ""
   user:
     description: Whose it is, if the module runs as root; empty for whoever runs it.
     type: str
@@ -46,27 +48,42 @@ user:
   description: Whose it is.
   returned: success
   type: str
-home:
-  description: The folder of that user.
-  returned: success
-  type: str
 """
 
 import os
 import pwd
+import shutil
+import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.mxcluster_user import become
+from ansible.module_utils.mxcluster_whole import read, write
+
+MOVE_AWAY = "Move it away, and provision.yml makes another; or set ssh_mesh_mode: none."
+GIVE_ANOTHER = "Give another one as ssh_mesh_shared_key_file or ssh_mesh_shared_key, or none, and provision.yml makes it."
 
 
-def public_half(module, private):
-    """What ssh-keygen computes from the private key; fails if it needs a passphrase or is none."""
+def public_half(module, private, cure, name=None):
+    """What ssh-keygen computes from the private key; fails if it needs a passphrase or is none, under its name or another."""
     code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
     if code != 0:
         module.fail_json(msg="%s cannot be used without a person (%s): it may have a passphrase, or be damaged or readable by "
-                             "others. Move it away, and provision.yml makes another; or set ssh_mesh_mode: none."
-                             % (private, (err or out).strip()))
+                             "others. %s" % (name or private, (err or out).strip(), cure))
     return " ".join(out.split()[:2])
+
+
+def foretold(module, given):
+    """The public half of a given key that is not in its place yet (check mode); '' if there is none to tell."""
+    if not given:
+        return ""
+    folder = tempfile.mkdtemp()
+    try:
+        write(os.path.join(folder, "key"), given, 0o600)
+        code, out, _ = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", os.path.join(folder, "key")])
+        return " ".join(out.split()[:2]) if code == 0 else ""
+    finally:
+        shutil.rmtree(folder)
 
 
 def recorded(path):
@@ -83,31 +100,33 @@ def main():
     module = AnsibleModule(
         argument_spec=dict(
             name=dict(type="str", required=True),
-            make=dict(type="bool", default=True),
+            private=dict(type="str", default="", no_log=True),
             user=dict(type="str", default=""),
         ),
         supports_check_mode=True,
     )
     become(module, module.params["user"])
     os.umask(0o077)
+    given = to_bytes(module.params["private"])
     try:
         entry = pwd.getpwnam(module.params["user"]) if module.params["user"] else pwd.getpwuid(os.geteuid())
     except KeyError:  # check mode: the user was only talked of
-        module.exit_json(changed=True, public_key="", user=module.params["user"], home="/home/" + module.params["user"])
+        module.exit_json(changed=True, public_key=foretold(module, given), user=module.params["user"])
     folder = os.path.join(entry.pw_dir, ".ssh")
     private = os.path.join(folder, module.params["name"])
-    result = dict(changed=False, public_key="", user=entry.pw_name, home=entry.pw_dir)
+    result = dict(changed=False, public_key="", user=entry.pw_name)
     try:
-        if not os.path.exists(private):
+        if (read(private) != (given, 0o600)) if given else not os.path.exists(private):
+            result["changed"] = True
             if module.check_mode:
-                module.exit_json(**dict(result, changed=True))
-            if not module.params["make"]:
-                module.fail_json(msg="%s is not there" % private)
+                module.exit_json(**dict(result, public_key=foretold(module, given)))
             if not os.path.isdir(folder):
                 os.mkdir(folder, 0o700)
-            make(module, private, "%s@%s" % (entry.pw_name, os.uname()[1]))
-            result["changed"] = True
-        result["public_key"] = public_half(module, private)
+            if given:
+                put(module, private, given)
+            else:
+                make(module, private, "%s@%s" % (entry.pw_name, os.uname()[1]))
+        result["public_key"] = public_half(module, private, GIVE_ANOTHER if given else MOVE_AWAY)
         if recorded(private + ".pub") != result["public_key"]:
             result["changed"] = True
             if not module.check_mode:
@@ -117,6 +136,18 @@ def main():
     except (IOError, OSError) as error:
         module.fail_json(msg="%s: %s. Mend that and run this again." % (error.filename or private, error.strerror or error))
     module.exit_json(**result)
+
+
+def put(module, private, given):
+    """The given key in its place, unless it cannot be used; then the one that is there stays."""
+    draft = private + ".part"
+    try:
+        write(draft, given, 0o600)
+        public_half(module, draft, GIVE_ANOTHER, "The key that was given for " + private)
+        os.rename(draft, private)
+    finally:
+        if os.path.exists(draft):
+            os.unlink(draft)
 
 
 def make(module, private, comment):

@@ -103,3 +103,9 @@ def test_a_plan_alone_starts_nothing(project):
     result, _ = project.train(plan_only="true", kv="dist_gsync")
     assert result.code == 0 and "scheduler" in result.output and "127.0.0.14:9091" in result.output, result.output
     assert project.jobs() == jobs and not project.processes()
+
+
+def test_a_new_key_for_some_of_the_nodes_is_refused(project):
+    jobs = project.jobs()
+    result = project.run("provision.yml", "--limit", "node1", "-e", "ssh_mesh_mode=shared_key", "-e", "ssh_mesh_new_key=true")
+    refused(project, result, ["--limit leaves out node2, node3, node4", "Run this without --limit"], jobs)

@@ -39,6 +39,16 @@ def test_a_name_that_two_machines_give_themselves_stands_for_none():
     assert "localhost" not in mesh.blocks(NODES, local, {}, "k")["config"]
 
 
+def test_an_inventory_name_and_a_planned_address_stay_whatever_other_nodes_call_themselves():
+    """b's hostname is a, and b has a's address on a bridge; b is called localhost in the inventory."""
+    nodes = {"a": NODES["a"], "localhost": NODES["b"]}
+    other = dict(RECORDS["b"], hostname="a.lab", interfaces={"eth0": ["10.0.0.2/24"], "br0": ["10.0.0.1/24"]})
+    found = mesh.blocks(nodes, {"a": RECORDS["a"], "localhost": other}, {}, "k")
+    assert [line for line in found["config"].splitlines() if line.startswith("Host ")] == [
+        "Host a 10.0.0.1 10.9.0.1", "Host localhost 10.0.0.2"]
+    assert found["known_hosts"].splitlines()[0] == "a,10.0.0.1,10.9.0.1 ssh-ed25519 HOSTa"
+
+
 def test_one_key_for_all():
     shared = {host: record(host, number, public_key="ssh-rsa SHARED") for number, host in enumerate("ab", 1)}
     assert mesh.blocks(NODES, shared, {}, "k")["authorized_keys"] == (

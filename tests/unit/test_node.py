@@ -9,7 +9,7 @@ import time
 import pytest
 
 import mxcluster
-from mxcluster import answer, network, node
+from mxcluster import answer, gpus, network, node
 
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
 
@@ -76,36 +76,6 @@ def test_a_port_in_use_names_its_holder():
     assert node.port_problem("127.0.0.11", port) is None
 
 
-@pytest.mark.parametrize("gpus, count, words", [
-    ([], 0, None), ([0, 1], 2, None),
-    ([2], 2, "GPU 2 is not on this node; it has 0, 1: correct gpus"),
-    ([0, 1], 0, "GPUs 0, 1 are not on this node: neither nvidia-smi nor /proc/driver/nvidia/gpus shows any; "
-                "set -e gpus='' to train on the CPU, or install the driver")])
-def test_gpus(gpus, count, words):
-    assert node.gpu_problems(gpus, count) == ([words] if words else [])
-
-
-def program(folder, text):
-    path = folder / "nvidia-smi"
-    path.write_text("#!/bin/sh\n" + text)
-    path.chmod(0o755)
-
-
-def test_gpus_are_counted_by_nvidia_smi(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    program(tmp_path, "test \"$1\" = -L && printf 'GPU %s: Tesla V100 (UUID: GPU-%s)\\n' 0 8f 1 a0")
-    assert node.gpu_count() == 2
-
-
-def test_gpus_are_counted_under_proc_when_nvidia_smi_fails(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    program(tmp_path, "echo 'Driver/library version mismatch'; exit 18")
-    for bus in ("0000:3b:00.0", "0000:86:00.0", "0000:af:00.0"):
-        (tmp_path / "gpus" / bus).mkdir(parents=True)
-    monkeypatch.setattr(node, "NVIDIA_PROC", str(tmp_path / "gpus"))
-    assert node.gpu_count() == 3
-
-
 def test_the_record(tmp_path):
     """With stand-ins: what the real MXNet versions answer is tested where they are installed (tests/training)."""
     (tmp_path / "numpy.py").write_text("__version__ = '1.23.5'")
@@ -120,7 +90,7 @@ def test_the_record(tmp_path):
     code, record = call("record", "--request", '{"host": "node1"}', PYTHONPATH=str(tmp_path))
     assert code == 0
     assert record == {"schema": 1, "host": "node1", "address_of_default_route": network.default_route_address(),
-                      "interfaces": network.interfaces(), "gpus": node.gpu_count(), "python": sys.executable,
+                      "interfaces": network.interfaces(), "gpus": gpus.count(), "python": sys.executable,
                       "python_version": ".".join(map(str, sys.version_info[:3])), "mxnet": "1.9.1", "numpy": "1.23.5",
                       "hostname": socket.gethostname(), "host_keys": node.host_keys(),
                       "model_zoo": ["alexnet", "resnet18_v1"]}

@@ -59,6 +59,9 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     nodes = {node.host: {"address": node.address, "interface": node.interface,
                          "job_dir": posixpath.join(job_dirs[node.host], job), "python": records[node.host]["python"]}
              for node in found}
+    for host in nodes:
+        if records[host].get("cuda"):
+            nodes[host]["cuda"] = records[host]["cuda"]
     lines = [nodes[host]["address"] for host in workers]
 
     grouping, from_labels = _groups(everyone, variables, files, names, find)

@@ -87,6 +87,8 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
            "MXCLUSTER_JOB": plan["job"], "MXCLUSTER_ROLE": process["role"], "MXCLUSTER_INDEX": str(process["index"]),
            "MXCLUSTER_HOST": process["host"], "MXCLUSTER_JOB_DIR": node["job_dir"], "MXCLUSTER_KV": plan["kv"],
            "MXCLUSTER_GROUPS": ",".join(str(group_of[index]) for index in range(plan["workers"]))}
+    if node.get("cuda"):  # servers, too: MXNet's library for GPUs is not even loaded without CUDA's
+        env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
     if process["role"] == "worker":
         env["MXCLUSTER_GROUP"] = str(process["group"])
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])

@@ -1,4 +1,10 @@
 """What is said of a node that cannot be talked to, from the words of ssh (OpenSSH 7.4 to 9.2)."""
+import os
+import pwd
+import subprocess
+import sys
+from unittest import mock
+
 import pytest
 
 from plugins.action import mxcluster_contact as contact
@@ -20,3 +26,35 @@ def test_a_cause_and_a_cure(port, said, told):
     message = contact.explain(VIA + said, "node2", "10.0.0.2", port, "joe")
     assert message.startswith("node2 (10.0.0.2, port %d): " % port)
     assert not [part for part in told if part not in message], message
+
+
+def say_hello(monkeypatch, answer, **arguments):
+    """What the action plugin tells when a shell's answer is `answer(command)`."""
+    monkeypatch.setattr(contact.ActionModule, "_low_level_execute_command", lambda self, command: answer(command))
+    task = mock.Mock(args=arguments, async_val=0, check_mode=False)
+    action = contact.ActionModule(task, mock.Mock(transport="ssh"), None, None, None, None)
+    return action.run(task_vars={"inventory_hostname": "node2", "ansible_host": "10.0.0.2",
+                                 "ansible_python_interpreter": sys.executable})
+
+
+def noisy(command):
+    """What arrives over ssh -tt when a shell repeats its commands, and others speak before and after."""
+    said = subprocess.run(["sh", "-xc", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()
+    return {"rc": 0, "stderr": "", "stdout": "bash: warning: setlocale: LC_ALL: cannot change locale (C.UTF-8)\r\n"
+            "sudo: unable to resolve host node2\r\nWelcome!" + said.replace("\n", "\r\n") + "Shared connection closed.\r\n"}
+
+
+def test_noise_is_not_taken_for_the_answer(monkeypatch):
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    told = say_hello(monkeypatch, noisy, users=[me])
+    assert (told.get("user"), told.get("uid"), told.get("python")) == (me, str(os.geteuid()), sys.executable), told
+    assert told["over_ssh"]
+    refused = say_hello(monkeypatch, noisy, users=["somebody-else"])
+    assert refused["failed"] and refused["msg"].startswith("node2: Ansible is %s there, and this takes somebody-else" % me)
+
+
+def test_a_node_without_a_python_or_a_shell(monkeypatch):
+    bare = say_hello(monkeypatch, lambda command: noisy(command.replace(sys.executable, "/no/python")))
+    assert bare["failed"] and "there is no Python" in bare["msg"], bare
+    mute = say_hello(monkeypatch, lambda command: {"rc": 0, "stdout": "This account is not available.\r\n", "stderr": ""})
+    assert mute["failed"] and "not available" in mute["msg"] and "set ansible_user" in mute["msg"]

@@ -54,5 +54,25 @@ def test_a_key_with_a_passphrase_is_left_alone(see_to, tmp_path):
     assert key.read_bytes() == before
 
 
-def test_a_shared_key_that_is_missing(see_to):
-    assert "is not there" in see_to(make=False)["msg"]
+def test_a_given_key(see_to, tmp_path):
+    """Brought whole, also over another; one that cannot be used leaves the one that is there."""
+    given, place = tmp_path / "given", tmp_path / "home" / ".ssh" / "id_ed25519"
+    subprocess.check_call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(given)])
+    text, public = given.read_text(), (tmp_path / "given.pub").read_text().split()
+    bare = see_to(private=text, check=True)
+    assert bare["changed"] and bare["public_key"].split() == public[:2] and not place.parent.exists()
+    assert see_to(private="still to be made", check=True)["public_key"] == ""
+    for before in (None, "another"):
+        if before:
+            place.write_text(before)
+            assert see_to(private=text, check=True)["changed"] and place.read_text() == before
+        made = see_to(private=text)
+        assert made["changed"] and made["public_key"].split() == public[:2] and place.read_text() == text, made
+        assert stat.S_IMODE(place.stat().st_mode) == 0o600
+        for check in (True, False):
+            again = see_to(private=text, check=check)
+            assert not again["changed"] and again["public_key"] == made["public_key"]
+    broken = see_to(private="no key\n")
+    assert broken["failed"] and "key that was given for" in broken["msg"] and "ssh_mesh_shared_key" in broken["msg"]
+    assert place.read_text() == text
+    assert sorted(os.listdir(str(place.parent))) == ["id_ed25519", "id_ed25519.pub"]

@@ -1,0 +1,57 @@
+# -*- coding: utf-8 -*-
+"""Files that are written whole or not at all."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+import errno
+import os
+import stat
+import tempfile
+
+
+def read(path):
+    """(content, permissions) of the file, (None, None) if there is none."""
+    try:
+        with open(path, "rb") as source:
+            return source.read(), stat.S_IMODE(os.fstat(source.fileno()).st_mode)
+    except (IOError, OSError) as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None, None
+        raise
+
+
+def make_folder(path):
+    """Make `path` and what is above it; no matter if somebody else makes it at the same time."""
+    try:
+        os.makedirs(path)
+    except OSError as error:
+        if error.errno != errno.EEXIST or not os.path.isdir(path):
+            raise
+
+
+def write(path, content, mode):
+    """Put `content` at `path` in one step that either happens or does not."""
+    folder = os.path.dirname(path)
+    make_folder(folder)
+    handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as target:
+            target.write(content)
+            target.flush()
+            os.fsync(target.fileno())
+        os.chmod(temporary, mode)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def shown(content):
+    """`content` as text for --diff."""
+    if content is None:
+        return ""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "(%d bytes that are not text)\n" % len(content)

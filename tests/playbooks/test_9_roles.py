@@ -1,0 +1,122 @@
+"""Tasks of roles for themselves, run by Ansible on this machine in a folder of the test's own, as its only node."""
+import json
+import os
+import pathlib
+import pwd
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+HOSTS = {"all": {"children": {"scheduler": {"hosts": {"one": {}}}, "servers": {"hosts": {"one": {}}},
+                              "workers": {"hosts": {"one": {}, "two": {}}}},
+                 "vars": {"ansible_connection": "local",
+                          "ansible_python_interpreter": sys.executable}}}
+
+
+@pytest.fixture
+def play(tmp_path):
+    """Runs tasks on the host one: {name of the task: its result}, and the error's text as "refused"."""
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / ".state").mkdir()
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(HOSTS))
+
+    def run(tasks, *arguments, **variables):
+        book = tmp_path / "playbooks" / "play.yml"
+        book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+        done = subprocess.run(
+            [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", str(tmp_path / "hosts.yml"),
+             "-e", json.dumps(variables), str(book), *arguments], cwd=str(PROJECT), stdout=subprocess.PIPE, timeout=60,
+            env=dict(os.environ, LC_ALL="C.UTF-8", ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json"))
+        told = json.loads(done.stdout.decode()[done.stdout.decode().index("{"):])
+        results = {task["task"]["name"]: task["hosts"]["one"] for ran in told["plays"] for task in ran["tasks"]
+                   if "one" in task["hosts"]}
+        refused = [result for result in results.values() if result.get("failed")]
+        assert (done.returncode != 0) == bool(refused), done.stdout
+        return dict(results, refused=refused[0]["msg"] if refused else "")
+    return run
+
+
+def role(name, file="main.yml"):
+    return [{"ansible.builtin.import_role": {"name": name, "tasks_from": file}}]
+
+
+def test_a_host_key_that_is_taken_back_is_not_believed_any_more(play, tmp_path):
+    known, keys = tmp_path / ".state" / "known_hosts", role("preflight", "host_keys.yml")
+    options = dict(preflight_groups=["all"], mxcluster_state_dir="/state/mine")
+    assert not play(keys, **options)["refused"] and not known.exists()
+    play(keys, node_host_key="ssh-ed25519 AAAA", **options)
+    assert "one ssh-ed25519 AAAA" in known.read_text()
+    known.write_text("# of another inventory\n" + known.read_text())
+    assert not play(keys, **options)["refused"] and known.read_text() == "# of another inventory\n"
+
+
+def test_a_user_that_is_there_stays_as_he_is(play):
+    name = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid != 0 and entry.pw_shell != "/bin/bash")
+    options = dict(mxcluster_home="/opt/mxcluster", mxcluster_job_dir="/opt/mxcluster/jobs")
+    told = play(role("training_user"), "--check", mxcluster_user=name, **options)
+    assert not told["refused"] and told["training_user : Make the user"].get("skipped"), told
+    told = play(role("training_user"), "--check", mxcluster_user="nobody-of-that-name", **options)
+    assert told["training_user : Make the user"]["changed"], told
+
+
+@pytest.mark.parametrize("variables, port", [({}, "22"), ({"ansible_port": 2201}, "2201"),
+                                             ({"ansible_port": 2201, "ssh_mesh_port": 22}, "22")])
+def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables, port):
+    tasks = [{"ansible.builtin.import_role": {"name": "ssh_mesh", "tasks_from": "key.yml"}},
+             {"name": "show", "ansible.builtin.import_role": {"name": "node_record", "tasks_from": "main.yml"}}]
+    told = play(tasks, "--check", ssh_mesh_mode="none", mxcluster_env_dir="/nowhere", mxcluster_state_dir="/nowhere", **variables)
+    assert not told["refused"]
+    record = json.loads(told["node_record : Keep the answer on the controller"]["diff"]["after"])
+    assert record["ssh"]["port"] == port
+
+
+@pytest.mark.parametrize("uid, over_ssh, told", [("0", True, "so root would train"), ("0", False, ""), ("1000", True, "")])
+def test_nobody_trains_as_root_but_on_his_own_machine(play, tmp_path, uid, over_ssh, told):
+    """The action plugin is replaced by one that says whom it has met."""
+    (tmp_path / "playbooks" / "action_plugins").mkdir()
+    (tmp_path / "playbooks" / "action_plugins" / "mxcluster_contact.py").write_text(
+        "from ansible.plugins.action import ActionBase\n\n\nclass ActionModule(ActionBase):\n"
+        "    def run(self, tmp=None, task_vars=None):\n"
+        "        return {'user': 'toor', 'uid': %r, 'over_ssh': %r}\n" % (uid, over_ssh))
+    refused = play(role("preflight", "contact.yml"), mxcluster_user="")["refused"]
+    assert told in refused and bool(refused) == bool(told)
+
+
+@pytest.mark.parametrize("given", ["from a vault", "from a file"])
+def test_a_given_key_ends_with_a_newline(play, tmp_path, given):
+    (tmp_path / "key").write_text("BEGIN\nEND")
+    options = {"from a vault": {"ssh_mesh_shared_key": "BEGIN\nEND", "ssh_mesh_shared_key_file": ""},
+               "from a file": {"ssh_mesh_shared_key": "", "ssh_mesh_shared_key_file": str(tmp_path / "key")}}[given]
+    tasks = [{"ansible.builtin.include_vars": str(PROJECT / "roles" / "ssh_mesh" / "vars" / "main.yml")},
+             {"name": "show", "ansible.builtin.debug": {"msg": "{{ __ssh_mesh_given_key }}"}}]
+    assert play(tasks, **options)["show"]["msg"] == "BEGIN\nEND\n"
+
+
+def test_a_nodes_own_key_needs_none_on_the_controller(play, tmp_path):
+    told = play(role("ssh_mesh", "key.yml"), "--check", mxcluster_user="nobody-of-that-name", mxcluster_state_dir=str(tmp_path))
+    assert not told["refused"] and told["ssh_mesh : See to the node's key"]["changed"], told
+
+
+def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_path):
+    """On a bare node, and on one that has the key that is about to be forgotten."""
+    key = role("ssh_mesh", "key.yml")
+    options = dict(ssh_mesh_mode="shared_key", mxcluster_user="nobody-of-that-name", mxcluster_state_dir=str(tmp_path / "state"))
+    told = play(key, "--check", **options)
+    assert not told["refused"] and told["ssh_mesh : See to the node's key"]["changed"], told
+    (tmp_path / "state" / "ssh").mkdir(parents=True)
+    (tmp_path / "state" / "ssh" / "shared.pem").write_text("the old one\n")
+    show = {"name": "show", "ansible.builtin.debug": {"msg": "{{ __ssh_mesh_given_key }}"}}
+    assert play(key + [show], "--check", **options)["show"]["msg"] == "the old one\n"
+    assert play(key + [show], "--check", ssh_mesh_new_key=True, **options)["show"]["msg"] != "the old one\n"
+    assert (tmp_path / "state" / "ssh" / "shared.pem").read_text() == "the old one\n"
+
+
+@pytest.mark.parametrize("limit, options, told", [
+    (["--limit", "one"], {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"}, "--limit leaves out two"),
+    (["--limit", "one"], {"ssh_mesh_new_key": True}, ""), ([], {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"}, "")])
+def test_a_new_key_is_for_all_nodes(play, limit, options, told):
+    refused = play(role("ssh_mesh", "refuse.yml"), *limit, **options)["refused"]
+    assert told in refused and bool(refused) == bool(told)
