@@ -11,8 +11,9 @@ import pytest
 
 GPUS = ("gpu1", "gpu2")
 DRIVERS = ("cuda-drivers", "cuda-9-2", "cuda-runtime", "cuda-demo-suite", "nvidia-kmod", "xorg-x11-drv-nvidia")
+BRANCH = {"nvidia-driver-branch-470", "nvidia-driver-branch-470-cuda", "nvidia-persistenced-branch-470", "kmod-nvidia-branch-470-dkms"}
 INSTALLER = "cuda-repo-rhel7-9-2-local-9.2.148-1.x86_64"
-OTHER = "cuda-repo-rhel7-9-0-local-9.0.176-1.x86_64-rpm"  # of CUDA 9.0, which a node has not
+OTHER = "cuda-repo-rhel7-9-0-local-9.0.176-1.x86_64"  # of CUDA 9.0, which a node has not; its URL ends in -rpm, its file in .rpm
 
 
 class Server:
@@ -61,8 +62,9 @@ def provision(cluster, *arguments, **options):
 
 def test_the_nodes_are_what_they_stand_in_for(cluster):
     """Python 2.7 is Ansible's interpreter there, and its facts say CentOS 7.9."""
-    said = cluster.command("ansible", *cluster.playbook("x")[1:5], "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr")
-    facts = [json.loads(text.split("=> ", 1)[1])["ansible_facts"] for text in re.split(r"\n(?=\w+ \| )", said.output) if "=> {" in text]
+    said = cluster.command("ansible", *cluster.playbook("")[1:5], "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr")
+    answers = [text.split("=> ", 1)[1] for text in re.split(r"\n(?=\w+ \| )", said.output) if "=> {" in text]
+    facts = [json.loads(text)["ansible_facts"] for text in answers]
     assert {(one["ansible_distribution"], one["ansible_distribution_version"], one["ansible_pkg_mgr"],
              one["discovered_interpreter_python"]) for one in facts} == {("CentOS", "7.9", "yum", "/usr/bin/python")}, said.output
     assert cluster.shell("gpu1", "/usr/bin/python -c 'import sys; print(sys.version_info[:2])'") == "(2, 7)"
@@ -87,7 +89,7 @@ def test_cudnn_is_installed_with_its_links(cluster, name):
 
 
 def test_mxnet_is_the_gpu_build_where_a_gpu_is(cluster):
-    ask = "cd /opt/mxcluster/env && bin/pip freeze 2>/dev/null | grep -i ^mxnet; bin/python -c 'import mxnet; print(mxnet.__version__)'"
+    ask = "cd /opt/mxcluster/env; bin/pip freeze 2>/dev/null | grep ^mxnet; bin/python -c 'import mxnet; print(mxnet.__version__)'"
     assert {name: cluster.shell(name, ask, "mxcluster").split() for name in cluster.names} == {
         "head": ["mxnet==1.2.1.post1", "1.2.1"], "gpu1": ["mxnet-cu92==1.2.1.post1", "1.2.1"],
         "gpu2": ["mxnet-cu92==1.2.1.post1", "1.2.1"]}
@@ -116,7 +118,8 @@ def test_a_driver_is_installed_and_started_with_the_machine(cluster):
     asked = provision(cluster)
     assert set(changes(asked).values()) == {0}
     assert "gpu2 has to be started anew" in asked.output and "nouveau" in asked.output
-    assert cluster.shell("gpu2", "cat /var/log/stand-in").splitlines()[-1].startswith(("dracut --force", "grubby --update-kernel=ALL"))
+    called = cluster.shell("gpu2", "cat /var/log/stand-in")
+    assert "dracut --force" in called and "grubby --update-kernel=ALL --args=rd.driver.blacklist=nouveau" in called, called
     provision(cluster, nvidia_driver_reboot=True)
     for name, count in (("gpu1", 2), ("gpu2", 1)):
         listed = cluster.shell(name, "nvidia-smi --query-gpu=driver_version,name --format=csv,noheader").splitlines()
@@ -144,7 +147,7 @@ DAMAGE = {
     "truncated": ({"truncate": 1500000}, {}, "signed"),
     "swapped": ({"swap": True}, {}, "signed"),
     "signed by somebody else": ({"instead": "stranger/installer.rpm"}, {}, "signed"),
-    "another digest than the user's own": ({}, {"nvidia_sha256": {OTHER: "0" * 64}}, "sha256"),
+    "another digest than the user's own": ({}, {"nvidia_sha256": {OTHER + ".rpm": "0" * 64}}, "sha256"),
     "not there": ({"status": 404}, {}, "404"),
 }
 
@@ -154,26 +157,26 @@ def test_what_is_damaged_is_refused_and_nothing_is_installed_from_it(cluster, se
     how, options, said = DAMAGE[damage]
     if "instead" in how:
         how = {"instead": str(server.www.parent / how["instead"])}
-    server.disturb({OTHER: how} if how else {})
+    server.disturb({OTHER + "-rpm": how} if how else {})
     before = packages(cluster, "gpu2")
     result = cluster.play("provision.yml", "--limit", "gpu2", cuda_version="9.0", cuda_store_dir=str(tmp_path), **options)
-    assert result.code != 0 and said in result.output and OTHER in result.output, result.output
+    assert result.code != 0 and said in result.output and OTHER + ".rpm" in result.output, result.output
     if damage == "not there":  # what to put where
         assert str(tmp_path) in result.output
     assert packages(cluster, "gpu2") == before
-    assert cluster.shell("gpu2", "readlink -f /usr/local/cuda; ls /usr/local") .count("9.0") == 0
+    assert cluster.shell("gpu2", "readlink -f /usr/local/cuda; ls /usr/local").count("9.0") == 0
 
 
 def test_a_download_goes_on_where_it_was_cut_and_another_cuda_stands_beside_the_first(cluster, server):
     """One file is cut off until the run gives up; another is not to be had, so the user puts it there himself."""
-    cut, lacking = 300000, "cuda-repo-rhel7-9-0-176-local-patch-4-1.0-1.x86_64-rpm"
-    begun = len(server.requests(OTHER))
-    server.disturb({OTHER: {"cut": cut, "times": 4}, lacking: {"status": 404}})
+    cut, lacking = 300000, "cuda-repo-rhel7-9-0-176-local-patch-4-1.0-1.x86_64"
+    begun = len(server.requests(OTHER + "-rpm"))
+    server.disturb({OTHER + "-rpm": {"cut": cut, "times": 4}, lacking + "-rpm": {"status": 404}})
     failed = cluster.play("provision.yml", "--limit", "gpu2", cuda_version="9.0")
     assert failed.code != 0 and OTHER in failed.output, failed.output
-    shutil.copy(str(next(server.www.rglob(lacking))), str(cluster.shared / "archives"))
+    shutil.copy(str(next(server.www.rglob(lacking + "-rpm"))), str(cluster.shared / "archives" / (lacking + ".rpm")))
     provision(cluster, "--limit", "gpu2", cuda_version="9.0")
-    ranges = [line["range"] for line in server.requests(OTHER)[begun:]]
+    ranges = [line["range"] for line in server.requests(OTHER + "-rpm")[begun:]]
     assert ranges == [None] + ["bytes=%d-" % (cut * number) for number in (1, 2, 3, 4)]
     found = packages(cluster, "gpu2")
     assert found["cuda-cublas-9-0"] == "9.0.176.4" and found["cuda-cublas-9-2"] == "9.2.148.1"
@@ -288,5 +291,4 @@ def test_no_driver_has_come_with_cuda(cluster):
     for name in GPUS:
         found = packages(cluster, name)
         assert not [package for package in found if package.startswith(DRIVERS)], found
-        assert {package for package in found if "nvidia" in package} == {
-            "nvidia-driver-branch-470", "nvidia-driver-branch-470-cuda", "nvidia-persistenced-branch-470", "kmod-nvidia-branch-470-dkms"}
+        assert {package for package in found if "nvidia" in package} == BRANCH

@@ -1,8 +1,7 @@
 """Builds what stands in for NVIDIA's, CentOS's and EPEL's servers, once, and prints the folder: `python build.py FOLDER`.
 
 Not real in it: every file but Python 3.6 and gcc's run-time libraries, which are this machine's own. Names, versions, layout and
-relations are those of the real ones as far as they are known (../../../README, issue 4), signatures are real ones of keys made
-here. facts.json says what the scenario has to know: fingerprints and digests.
+relations are those of the real ones as far as they are known, signatures are real ones of keys made here. facts.json says what the scenario has to know: fingerprints and digests.
 """
 import hashlib
 import json
@@ -30,7 +29,7 @@ REPO = "[{id}]\nname={id}\nbaseurl=file:///var/{folder}\nenabled=1\ngpgcheck=1\n
 CUDNN = (7, 6, 5, 32)
 
 
-TOOLS = {"rpmbuild": "rpm", "createrepo_c": "createrepo-c", "gpg": "gnupg", "gcc": "gcc", "openssl": "openssl"}  # program: package
+TOOLS = {"rpmbuild": "rpm", "createrepo_c": "createrepo-c", "gpg": "gnupg", "gcc": "gcc", "openssl": "openssl"}  # of packages
 
 
 def tools():
@@ -40,14 +39,14 @@ def tools():
         raise SystemExit("mxcluster: the stand-in for CentOS 7 needs Debian's packages %s: install them" % ", ".join(missing))
     if missing:
         subprocess.run(["apt-get", "update", "-qq"], stdout=subprocess.DEVNULL, check=True)
-        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], stdout=subprocess.DEVNULL, check=True,
-                       env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"))
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], stdout=subprocess.DEVNULL,
+                       env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"), check=True)
 
 
 def main(target):
     """Build into `target`, unless it is there: a change of these files makes another folder."""
     tools()
-    sources = sorted(path for path in HERE.rglob("*") if path.is_file() and HERE / "root" not in path.parents and "__pycache__" not in str(path))
+    sources = sorted(path for path in [*HERE.glob("*.*"), *HERE.glob("driver/*")] if path.is_file())
     name = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + os.uname().release.encode()).hexdigest()[:12]
     final = pathlib.Path(target).resolve() / name
     if not final.exists():
@@ -80,7 +79,8 @@ def build(folder):
         rpms.build(packages, work, network, keys, made["nvidia-new"][0])
     centos = folder / "www/vault"
     rpms.build(contents.system("os", None, run_time()), work, centos / "os/x86_64", keys, made["centos"][0])
-    rpms.build(contents.system("updates", python36(folder / "python"), None), work, centos / "updates/x86_64", keys, made["centos"][0])
+    python = python36(folder / "python")
+    rpms.build(contents.system("updates", python, None), work, centos / "updates/x86_64", keys, made["centos"][0])
     rpms.build([contents.epel_release(made["epel"][1])], work, centos / "extras/x86_64", keys, made["centos"][0])
     rpms.build(contents.system("epel", None, None), work, folder / "www/epel/x86_64", keys, made["epel"][0])
     for repository in (network, folder / "www/epel/x86_64", *centos.glob("*/x86_64")):
@@ -125,7 +125,7 @@ def cudnn(compute, version):
     folder = compute / "redist/cudnn" / ("v" + release)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ("cudnn-%s-linux-x64-v%s.%d.tgz" % (version, release, build))
-    header = "/* A stand-in. */\n#define CUDNN_MAJOR %d\n#define CUDNN_MINOR %d\n#define CUDNN_PATCHLEVEL %d\n" % (major, minor, patch)
+    header = "#define CUDNN_MAJOR %d\n#define CUDNN_MINOR %d\n#define CUDNN_PATCHLEVEL %d\n" % (major, minor, patch)
     with tempfile.TemporaryDirectory() as top:
         library = pathlib.Path(top) / ("libcudnn.so." + release)
         subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-soname,libcudnn.so.7", "-o", library, "-x", "c", "-"], check=True,
@@ -162,7 +162,7 @@ def python36(folder):
     if not found:
         raise SystemExit("mxcluster: the stand-in for CentOS 7 needs a Python 3.6 of pyenv's to copy: pyenv install 3.6.15")
     root = found[-1].parents[1]
-    skip = shutil.ignore_patterns("test", "tests", "idlelib", "tkinter", "lib2to3", "site-packages", "config-*", "__pycache__", "_tkinter*")
+    skip = shutil.ignore_patterns("test", "tests", "idlelib", "*tkinter*", "lib2to3", "site-packages", "config-*", "__pycache__")
     (folder / "bin").mkdir(parents=True)
     shutil.copy2(str(found[-1]), str(folder / "bin/python3.6"))
     shutil.copytree(str(root / "lib/python3.6"), str(folder / "lib/python3.6"), ignore=skip)

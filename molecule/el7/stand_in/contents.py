@@ -53,7 +53,7 @@ def cuda(version, release, stubs):
              # What no role may install: all these bring a driver.
              package("demo-suite", "cuda-runtime-{}", files={root + "/extras/demo_suite/deviceQuery": DEVICE_QUERY}),
              package("runtime", "cuda-libraries-{}", "cuda-drivers"),
-             Package("cuda-" + tag, release, requires=["cuda-toolkit-" + tag, "cuda-runtime-" + tag, "cuda-demo-suite-" + tag]),
+             Package("cuda-" + tag, release, requires=["cuda-%s-%s" % (name, tag) for name in ("toolkit", "runtime", "demo-suite")]),
              Package("cuda", release, requires=["cuda-" + tag]),
              Package("cuda-drivers", "396.37", requires=["nvidia-kmod"]), Package("nvidia-kmod", "396.37")]
     return made
@@ -89,8 +89,9 @@ def system(repository, python, libraries):
     if repository == "epel":
         return [Package("dkms", "2.8.4", "1.el7", requires=["gcc", "make"])]
     if repository == "updates":
+        library = "libpython3.6m.so.1.0"
         files = {"/usr/bin/python3.6": python / "bin/python3.6", "/usr/bin/python3": Link("python3.6"),
-                 "/usr/lib64/libpython3.6m.so.1.0": python / "lib/libpython3.6m.so.1.0", "/usr/lib/python3.6": python / "lib/python3.6"}
+                 "/usr/lib64/" + library: python / "lib" / library, "/usr/lib/python3.6": python / "lib/python3.6"}
         return [Package("python3", "3.6.8", "21.el7_9", files=files, post="/sbin/ldconfig")]
     made = [Package("gcc", "4.8.5", "44.el7", files={"/usr/bin/gcc": "#!/bin/sh\nexit 1\n"}), Package("make", "3.82", "24.el7"),
             # They carry the version of the kernel that really runs: by what they provide, for it need not be one of an RPM's.

@@ -41,7 +41,7 @@ Built by mxcluster's tests: it has the names and the layout of the real one and 
 
 
 class Package:
-    """One RPM. files: {path: text, bytes, a Path to copy (a file or a folder), or a Link}; text that begins with #! can be run."""
+    """One RPM. files: {path: text (which can be run if it begins with #!), bytes, a Path to copy, file or folder, or a Link}."""
 
     def __init__(self, name, version, release="1", requires=(), provides=(), files=None, post=""):
         self.name, self.version, self.release = name, version, release
@@ -106,8 +106,8 @@ class Keys:
 
     def sign(self, fingerprint, paths):
         """Sign RPMs where they are."""
-        subprocess.run(["rpmsign", "--define", "__gpg /usr/bin/gpg", "--define", "_gpg_name " + fingerprint, "--addsign", *paths], check=True,
-                       env=dict(os.environ, GNUPGHOME=str(self.home), GPG_TTY=""), stdout=subprocess.DEVNULL)
+        subprocess.run(["rpmsign", "--define", "__gpg /usr/bin/gpg", "--define", "_gpg_name " + fingerprint, "--addsign", *paths],
+                       check=True, env=dict(os.environ, GNUPGHOME=str(self.home), GPG_TTY=""), stdout=subprocess.DEVNULL)
 
 
 def build(packages, work, target, keys=None, key=None):

@@ -1,10 +1,10 @@
 """Serves a folder over HTTP with ranges, writes down every request, and disturbs those it is told to.
 
-`python server.py FOLDER ADDRESS PORT STATE`: STATE is a folder; the server ends once it is gone, as `molecule destroy` has it. There:
-- requests.log, a line of JSON for each request: path, range, status, sent;
-- disturb.json, read anew each time: {path or its end: {how}}, how being `status` (answers with it), `cut` (breaks the connection off
-  after so many bytes), `truncate` (serves so many bytes as if they were all), `swap` (serves one byte in the middle changed) or
-  `instead` (serves another file); with `times`, only so often.
+`python server.py FOLDER ADDRESS PORT STATE`: it ends once the folder STATE is gone, as `molecule destroy` has it. There:
+- requests.log, a line of JSON for each request: method, path, range, status, bytes sent, from where;
+- disturb.json, read anew each time: {path or its end: {how}}, how being `status` (answers with it), `cut` (breaks off after so
+  many bytes), `truncate` (serves so many bytes as if they were all), `swap` (serves one byte in the middle changed) or `instead`
+  (serves another file); with `times`, only so often.
 """
 import json
 import os

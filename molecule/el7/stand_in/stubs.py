@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).parent
 NO_DEVICE = 38  # cudaErrorNoDevice; from the other libraries any status but 0 is a failure
 BODIES = {
     "cudaGetDeviceCount": "int cudaGetDeviceCount(int *count) { *count = 0; return %d; }" % NO_DEVICE,
-    "cudaGetErrorString": 'const char *cudaGetErrorString(int e) { return "no CUDA-capable device (a stub of mxcluster\'s tests)"; }',
+    "cudaGetErrorString": 'const char *cudaGetErrorString(int e) { return "no CUDA-capable device (a stub)"; }',
     "__cudaRegisterFatBinary": "void **__cudaRegisterFatBinary(void *b) { static void *handle; return &handle; }",
 }
 # Those that no wheel asks for, or of which these wheels ask nothing.
@@ -43,8 +43,9 @@ def make(folder, version, release):
         soname = "%s.so.%s" % (library, "1" if library == "libnvToolsExt" else version)
         source = "".join(BODIES.get(name, "int %s() { return %d; }" % (name, NO_DEVICE)) + "\n" for name in names)
         (folder / "versions").write_text("%s { global: *; };\n" % soname)
-        subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-Wl,-soname,%s" % soname, "-Wl,--version-script,%s" % (folder / "versions"),
-                        "-o", folder / ("%s.so.%s" % (library, release)), "-x", "c", "-"], input=source.encode(), check=True)
+        linker = "-Wl,-soname,%s,--version-script,%s" % (soname, folder / "versions")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-w", linker, "-o", folder / ("%s.so.%s" % (library, release)), "-x", "c", "-"],
+                       input=source.encode(), check=True)
         (folder / soname).symlink_to("%s.so.%s" % (library, release))
         (folder / (library + ".so")).symlink_to(soname)
     (folder / "versions").unlink()
