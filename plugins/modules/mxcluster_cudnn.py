@@ -15,7 +15,7 @@ description:
 author:
   - The mxcluster authors
 options:
-  folder:
+  path:
     description: The folder of the CUDA, such as C(/usr/local/cuda-9.2).
     type: path
     required: true
@@ -31,7 +31,7 @@ options:
 EXAMPLES = r"""
 - name: Unpack cuDNN
   mxcluster_cudnn:
-    folder: /usr/local/cuda-9.2
+    path: /usr/local/cuda-9.2
     version: 7.6.5.32
     archive: /opt/mxcluster/cache/cudnn-9.2-linux-x64-v7.6.5.32.tgz
 """
@@ -107,9 +107,9 @@ def unpack(module, archive, folder, version):
 
 def main():
     """Run the module."""
-    module = AnsibleModule(argument_spec=dict(folder=dict(type="path", required=True), version=dict(type="str", required=True),
+    module = AnsibleModule(argument_spec=dict(path=dict(type="path", required=True), version=dict(type="str", required=True),
                                               archive=dict(type="path")), supports_check_mode=True)
-    folder, version, archive = (module.params[name] for name in ("folder", "version", "archive"))
+    folder, version, archive = (module.params[name] for name in ("path", "version", "archive"))
     os.umask(0o022)
     before = version_in(folder)
     changed = bool(archive) and before != three(version)
