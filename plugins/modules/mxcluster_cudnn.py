@@ -52,6 +52,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -116,9 +117,9 @@ def main():
     if changed and not module.check_mode:
         try:
             unpack(module, archive, folder, version)
-        except tarfile.TarError as error:
-            module.fail_json(msg="%s is not a whole archive (%s): remove it and run this again" % (archive, error))
-        except (IOError, OSError) as error:
+        except (tarfile.TarError, EOFError, zlib.error, IOError, OSError) as error:
+            if getattr(error, "errno", None) is None:  # what unpacking says, not the system
+                module.fail_json(msg="%s is not a whole archive (%s): remove it and run this again" % (archive, error))
             module.fail_json(msg="%s: %s. The next run does it again." % (error.filename or folder, error.strerror or error))
     found = version_in(folder)
     module.exit_json(changed=changed, found=found, done=found == three(version))
