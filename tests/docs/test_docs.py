@@ -84,3 +84,10 @@ def test_no_host_key_is_taken_on_trust():
         text = path.read_text(errors="replace").lower()
         assert not re.search(r"stricthostkeychecking[ =]*(no|off|accept-new)|host_key_checking *[=:] *(no|false)"
                              r"|knownhostsfile[ =]*/dev/null", text), path
+
+
+def test_centos_7_is_not_asked_for_dnf():
+    """It has yum alone; what installs RPMs goes through ansible.builtin.yum, or package where any system is meant."""
+    for folder in ("roles", "playbooks"):
+        for path in (PROJECT / folder).rglob("*.yml"):
+            assert not re.search(r"^\s*(- )?(ansible\.builtin\.|ansible\.legacy\.)?dnf5?:", path.read_text(), re.MULTILINE), path
