@@ -52,6 +52,12 @@ options:
       - For V(wait), a folder on the controller where nodes whose part has failed are noted. A node that still runs when
         another is noted there is ended, as V(stop) does it. The action plugin of the same name sees to it.
     type: path
+  patience:
+    description:
+      - For V(wait), for how many seconds a node that cannot be asked, or cannot answer, is asked again before that is a failure.
+        The job's lease is a good choice; when it has run out, there is no job any more. The action plugin sees to it.
+    type: float
+    default: 0
   output:
     description: The tar file that V(collect) writes on the node.
     type: path
@@ -93,7 +99,7 @@ EXAMPLES = r"""
     job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
     seconds: 5
   register: node_wait
-  until: node_wait.ended
+  until: node_wait is failed or node_wait.ended
   retries: 100000
   delay: 0
 """
@@ -297,6 +303,7 @@ def main():
             "request": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "path"},
+            "patience": {"type": "float", "default": 0},
             "output": {"type": "path"},
             "user": {"type": "str", "default": ""},
         },
