@@ -28,6 +28,8 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
+        if arguments.get("command") == "collect" and self._connection.become and not self._task.check_mode:
+            arguments["reader"] = self._who_logs_in()
         if arguments.get("command") != "wait":
             return dict(result, **self._ask(arguments, task_vars))
         result.update(self._wait(arguments, task_vars))
@@ -38,6 +40,12 @@ class ActionModule(ActionBase):
             elif not result["ended"] and others(board, host):
                 self._stop(arguments, result, task_vars)
         return result
+
+    def _who_logs_in(self):
+        """The uid of the one whom Ansible connects as, before it becomes somebody else; None if no shell tells."""
+        answer = self._low_level_execute_command("id -u", sudoable=False)
+        lines = answer.get("stdout", "").split()
+        return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
     def _wait(self, arguments, task_vars):
         """The answer to a `wait`. What has been asked in vain for longer than O(patience) has failed, or is unreachable."""

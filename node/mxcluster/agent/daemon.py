@@ -8,7 +8,7 @@ import select
 import signal
 import time
 import traceback
-from typing import Callable
+from typing import Callable, Dict, Optional
 
 from mxcluster import processes
 from mxcluster.agent.folder import JobFolder, Json
@@ -39,6 +39,7 @@ def start(folder: JobFolder) -> None:
             heard = _hear(hear, time.monotonic() + TIMEOUT)
         finally:
             os.close(hear)
+            folder.forget_secret_env()  # an agent that did not get far has not taken them
     finally:
         os.close(lock)  # the agent keeps its copy of it, and with it the lock, as long as it lives
     if heard != READY:
@@ -46,13 +47,13 @@ def start(folder: JobFolder) -> None:
                                        + (folder.log_lines("agent") or ["(nothing)"])))
 
 
-def prepare(folder: JobFolder, plan: Json) -> None:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> None:
     """Write what a job needs before it starts. BadInput if the folder holds a job already."""
     os.makedirs(folder.path, exist_ok=True)
     lock = _lock(folder)
     try:
         check_unused(folder)
-        folder.prepare(plan)
+        folder.prepare(plan, secret_env)
     finally:
         os.close(lock)
 

@@ -103,6 +103,18 @@ def test_a_stop_that_is_lost_is_tried_again_by_the_next_wait(monkeypatch, tmp_pa
     assert run(made, monkeypatch) == RUNNING and commands == ["wait", "stop"]
 
 
+@pytest.mark.parametrize("become, stdout, reader", [
+    (object(), "1000\r\n", 1000), (object(), "", None), (None, "1000\n", "not asked")])
+def test_who_logs_in_is_asked_where_ansible_becomes_somebody(monkeypatch, become, stdout, reader):
+    made, _ = plugin([{"files": 3}], command="collect")
+    made._connection, made._task.check_mode = types.SimpleNamespace(become=become), False
+    made._low_level_execute_command = lambda command, sudoable: {"stdout": stdout} if not sudoable else None
+    seen = []
+    made._ask = lambda arguments, task_vars: seen.append(arguments) or {}
+    run(made, monkeypatch)
+    assert seen[0].get("reader", "not asked") == reader
+
+
 @pytest.mark.parametrize("answer, leaves", [(BROKEN, True), (DONE, True), (RUNNING, False)])
 def test_the_role_leaves_the_loop_when_it_has_failed(answer, leaves):
     """As Ansible sees the condition: a result that has failed tells nothing of an end."""
