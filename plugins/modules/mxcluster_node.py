@@ -276,16 +276,19 @@ def collect_into_spool(module):
     would read whatever the user has put there.
     """
     params, spool = module.params, os.path.abspath(module.params["spool"])
-    if not os.path.isdir(spool):
-        os.mkdir(spool)
-        os.chmod(spool, 0o755)
-    found = os.lstat(spool)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
-        module.fail_json(msg="%s is not a folder of root's that nobody else can write to: remove it, and run this again" % spool)
     path = os.path.join(spool, os.path.basename(os.path.abspath(params["job_dir"])) + ".tar")
-    if os.path.lexists(path):
-        os.unlink(path)  # of somebody who was cut off
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if not os.path.isdir(spool):
+            os.makedirs(spool)
+            os.chmod(spool, 0o755)
+        found = os.lstat(spool)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
+            module.fail_json(msg="%s is not a folder of root's that nobody else can write to: remove it, and try again" % spool)
+        if os.path.lexists(path):
+            os.unlink(path)  # of somebody who was cut off
+        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except (IOError, OSError) as error:
+        module.fail_json(msg="what the job has left cannot be packed into %s (%s): mend that, and run this again" % (path, error))
     try:
         answer = run_as(module, argv_for(params, target), pass_fds=[target])
         os.fchown(target, params["reader"] or 0, -1)

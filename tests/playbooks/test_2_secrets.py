@@ -5,6 +5,8 @@ import os
 import pathlib
 import threading
 
+import pytest
+
 SECRET = "a-t0ken-th4t-nobody-may-see"
 SCRIPT = ("import hashlib, os, time\ntime.sleep(3)\n"
           "print('DIGEST ' + hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\nimport mxnet\n")
@@ -21,15 +23,16 @@ def watch_command_lines(seen, done):
                 continue
 
 
-def test_no_secret_is_told(project, tmp_path):
+@pytest.mark.parametrize("knob", ["secret_env", "train_job_secret_env"])  # the role's own Ansible checks against its specs, too
+def test_no_secret_is_told(project, tmp_path, knob):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "reads_it.py").write_text(SCRIPT)
-    (tmp_path / "secrets.json").write_text(json.dumps({"secret_env": {"TOKEN": SECRET}}))
+    (tmp_path / "secrets.json").write_text(json.dumps({knob: {"TOKEN": SECRET}}))
     seen, done = [], threading.Event()
     watcher = threading.Thread(target=watch_command_lines, args=(seen, done))
     watcher.start()
     try:
-        result, run = project.train("-vvv", "-e", "@%s" % (tmp_path / "secrets.json"), kv="local", job_id="secret",
+        result, run = project.train("-vvv", "-e", "@%s" % (tmp_path / "secrets.json"), kv="local", job_id=knob,
                                     script=str(tmp_path / "mine" / "reads_it.py"))
     finally:
         done.set()
@@ -41,7 +44,7 @@ def test_no_secret_is_told(project, tmp_path):
     files = [path for folder in (run, project.path / ".state", project.home, project.tmp) for path in folder.rglob("*")
              if path.is_file() and not path.is_symlink() and path.stat().st_mtime > os.stat(str(tmp_path / "mine")).st_mtime]
     assert len(files) > 10 and not [path for path in files if SECRET.encode() in path.read_bytes()]
-    jobs = project.path / ".state" / "local" / "jobs" / "node1" / "secret"
+    jobs = project.path / ".state" / "local" / "jobs" / "node1" / knob
     assert {path.name: path.stat().st_mode & 0o077 for path in jobs.iterdir() if path.suffix in (".env", ".tar")
             or path.name == "plan.json"} == {"plan.json": 0, "worker-0.env": 0, "collected.tar": 0}
 

@@ -35,7 +35,10 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
     if plan is not None and folder.status() is None:
         folder.prepare(plan, secret_env)
-    daemon.start(folder)
+    try:
+        daemon.start(folder)
+    finally:
+        folder.forget_secret_env()  # an agent that has not got far has not taken it
     status = look(folder)
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 

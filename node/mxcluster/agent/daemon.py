@@ -39,7 +39,6 @@ def start(folder: JobFolder) -> None:
             heard = _hear(hear, time.monotonic() + TIMEOUT)
         finally:
             os.close(hear)
-            folder.forget_secret_env()  # an agent that did not get far has not taken them
     finally:
         os.close(lock)  # the agent keeps its copy of it, and with it the lock, as long as it lives
     if heard != READY:

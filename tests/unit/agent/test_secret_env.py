@@ -50,10 +50,9 @@ def test_until_then_nobody_else_can_read_it(job):
 
 def test_an_agent_that_does_not_start_leaves_none(job, monkeypatch):
     start(job, "true", command="prepare")
-    monkeypatch.setattr(daemon, "Supervisor", None)
     monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
     with pytest.raises(daemon.MxclusterError, match="did not start"):
-        daemon.start(job.folder)
+        commands.start(job.folder)
     assert holding(job) == []
 
 
