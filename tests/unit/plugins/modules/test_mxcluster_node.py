@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ansible_modules
+from tests.training.environments import find_python
 
 ROOT = Path(__file__).parents[4]
 PATH = ROOT / "plugins" / "modules" / "mxcluster_node.py"
@@ -173,15 +174,16 @@ def test_a_secret_is_in_no_answer(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another")
-@pytest.mark.parametrize("user, reader", [("nobody", 4711), ("nobody", None), ("", 4711)])
-def test_what_root_packs_is_for_the_one_who_logs_in(tmp_path, user, reader):
+@pytest.mark.parametrize("user, reader, under", [("nobody", 4711, "3"), ("nobody", None, "3"), ("", 4711, "3"),
+                                                 ("nobody", 4711, "2.7")])
+def test_what_root_packs_is_for_the_one_who_logs_in(user, reader, under):
     """Written by the user through root's descriptor: nothing of it lies where the user could lay a link in its place."""
     with tempfile.TemporaryDirectory() as place:  # pytest's own folder is for its user only
         os.chmod(place, 0o755)
-        pack_for(Path(place), user, reader)
+        pack_for(Path(place), user, reader, sys.executable if under == "3" else find_python(under))
 
 
-def pack_for(tmp_path, user, reader):
+def pack_for(tmp_path, user, reader, under):
     process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
     plan = {"schema": 1, "job": "j", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
     job = {"job_dir": str(tmp_path / "job")}
@@ -193,7 +195,7 @@ def pack_for(tmp_path, user, reader):
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "job.tar").symlink_to(tmp_path / "elsewhere")
     packed = ansible_modules.run("mxcluster_node", tmp_path, command="collect", output=str(tmp_path / "job" / "o.tar"),
-                                 spool=str(tmp_path / "spool"), user=user, reader=reader, python=EVERYBODYS, **job)
+                                 spool=str(tmp_path / "spool"), user=user, reader=reader, python=EVERYBODYS, under=under, **job)
     assert packed["rc"] == 0, packed
     found = os.lstat(str(tmp_path / "spool" / "job.tar"))
     assert packed["output"] == str(tmp_path / "spool" / "job.tar") and packed["spooled"], packed
