@@ -108,7 +108,7 @@ def room(request: Json) -> Json:
 
 
 def ssh(request: Json) -> Json:
-    """{peer: None, or why `ssh peer` does not work without a person} for each of the request's peers."""
+    """{"peers": {peer: None, or why `ssh peer` does not work without a person}} for each of the request's peers."""
     def one(peer: str) -> Optional[str]:
         command = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=%d" % SSH_SECONDS, peer, "true"]
         try:
@@ -120,7 +120,7 @@ def ssh(request: Json) -> Json:
         return None if done.returncode == 0 else "".join(last) or "exit status %d" % done.returncode
     peers = list(request.get("peers") or [])
     with ThreadPoolExecutor(SSH_AT_ONCE) as pool:
-        return dict(zip(peers, pool.map(one, peers)))
+        return {"peers": dict(zip(peers, pool.map(one, peers)))}
 
 
 def clock(_: Json) -> Json:

@@ -54,6 +54,13 @@ def test_a_knob_has_one_default(option):
     assert knobs[option.name] == "{{ %s | default(%s) }}" % (option.name, name)
 
 
+def test_the_secret_knob_is_no_option():
+    """Options are in the plan, which everybody can read."""
+    assert "secret_env" not in [option.name for option in options.OPTIONS]
+    secrets = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())["__train_job_secrets"]
+    assert secrets == "{{ secret_env | default(train_job_secret_env) | mxcluster_secret_env }}"
+
+
 def test_every_knob_stands_commented_out_in_group_vars():
     text = (PROJECT / "group_vars" / "all.yml").read_text()
     assert yaml.safe_load(text) is None, "a value that is not commented out would beat the roles' defaults for everybody"
