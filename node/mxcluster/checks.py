@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Optional
 
-from . import clusterfiles, exitcodes
+from . import clusterfiles, exitcodes, gpus
 from .errors import BadInput
 
 Json = Dict[str, Any]
@@ -128,7 +128,12 @@ def clock(_: Json) -> Json:
     return {"time": time.time()}
 
 
-CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh,
+def gpu(request: Json) -> Optional[Json]:
+    """See `gpus.check`; None for a node without a GPU."""
+    return gpus.check(request["cuda"]) if request.get("cuda") else None
+
+
+CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu,
           "clock": clock}  # type: Dict[str, Callable[[Json], Json]]
 
 

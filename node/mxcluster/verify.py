@@ -6,6 +6,8 @@ check failed, 1 if one did, 2 if one could not be asked.
 from collections import Counter, OrderedDict
 from typing import Any, Dict, List, Optional, Tuple
 
+from . import verify_gpus
+
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]  # {host: answer of `checks.check`, None if it could not be asked}
 
@@ -31,6 +33,8 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
               line("ssh from every node to every other", unreachable_by_ssh(known)) if wanted["ssh"]
               else skipped("ssh from every node to every other", "ssh_mesh_mode is none"),
               line("room on disks and in shared memory", no_room(known, wanted))]
+    having, unasked = facts({host: answer for host, answer in known.items() if answer.get("gpus")}, "gpus")
+    lines += verify_gpus.judge(dict(having), line, skipped) + [line("GPUs", unasked) for _ in unasked[:1]]
     if silent or not wanted["met"]:
         lines += [skipped(label, "not all nodes answer" if silent else "check mode starts nothing")
                   for label in ("TCP between all roles on the planned ports", "clocks", "open files")]
@@ -92,11 +96,20 @@ def same(known: Dict[str, Json], name: str) -> List[str]:
             values.setdefault(answer[name], []).append(host)
         elif name == "mxnet":  # one line is enough
             problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
-    parties = sorted(values.items(), key=lambda party: -len(party[1]))
-    if len(parties) > 1:
-        problems.append("%s: run provision.yml without --limit"
-                        % "; ".join("%s: %s" % (", ".join(hosts), value[:12]) for value, hosts in parties))
+    # MXNet's library for GPUs is another than that for CPUs; of each kind there is to be one.
+    for kind in sorted({cuda_of(known[host]) if name == "libmxnet" else "" for host in known}):
+        parties = sorted(((value, [host for host in hosts if name != "libmxnet" or cuda_of(known[host]) == kind])
+                          for value, hosts in values.items()), key=lambda party: -len(party[1]))
+        if len([hosts for _, hosts in parties if hosts]) > 1:
+            problems.append("%s: run provision.yml without --limit" % "; ".join(
+                "%s: %s" % (", ".join(hosts), value[:12]) for value, hosts in parties if hosts))
     return problems
+
+
+def cuda_of(answer: Json) -> str:
+    """The version of CUDA that a node has MXNet for, "" if it trains on its CPU."""
+    wanted = (answer.get("gpus") or {}).get("wanted") or {}
+    return str(wanted.get("version") or "")
 
 
 def distributed(known: Dict[str, Json]) -> List[str]:

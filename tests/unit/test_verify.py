@@ -138,3 +138,24 @@ def test_a_node_that_does_not_answer():
 def test_what_was_not_asked_says_so(change, count):
     verdict = judged(change)
     assert verdict["ok"] and sum(line["result"] == "not run" for line in verdict["checks"]) == count
+
+
+def test_nodes_with_gpus_have_another_library_than_those_without():
+    """It is compared among each kind; and their GPUs are judged."""
+    cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "cudnn": None, "gpus": 1}
+
+    def change(answers, meetings, wanted):
+        answers["a"]["gpus"] = None
+        for host in "bc":
+            answers[host]["mxnet"]["libmxnet"] = "b" * 64
+            answers[host]["gpus"] = {"wanted": cuda, "listed": 1, "driver": "470.256.02", "nouveau": False, "nvcc": "9.2.148",
+                                     "device_query": None, "cudnn": None, "unresolved": [], "computes": {"0": None}}
+    verdict = judged(change)
+    assert verdict["ok"] and failures(verdict) == {}
+    assert [line["result"] for line in verdict["checks"] if line["check"] == "MXNet computes on every GPU"] == ["ok"]
+
+    def differ(answers, meetings, wanted):
+        change(answers, meetings, wanted)
+        answers["c"]["mxnet"]["libmxnet"] = "c" * 64
+    assert failures(judged(differ)) == {
+        "the same libmxnet.so": ["b: bbbbbbbbbbbb; c: cccccccccccc: run provision.yml without --limit"]}
