@@ -1,10 +1,11 @@
 """One archive with all that provisioning fetches, for a site without a network.
 
-    python tools/bundle.py make FILE [MXNET_VERSION [VARIANT]]     on a machine with a network: writes FILE and FILE.sha256
-    python tools/bundle.py unpack FILE                             on the controller without one
+    python tools/bundle.py make FILE [MXNET_VERSION [TARGET [MIRROR]]]   on a machine with a network: writes FILE and FILE.sha256
+    python tools/bundle.py unpack FILE                                   on the controller without one
 
-It holds the wheels of the nodes, for every Python of the table in roles/mxnet/vars/main.yml, and those of this controller's
-Python from requirements.txt. `unpack` checks the archive against FILE.sha256, and puts the wheels where provision.yml and
+TARGET is what MXNet is built for, cpu, cu92, cpu-mkl ... It holds the wheels of the nodes, for every Python of the table in
+node/mxcluster/versions.yml, with cuXX also CUDA for CentOS 7 and cuDNN, and the wheels of this controller's Python from
+requirements.txt. `unpack` checks the archive against FILE.sha256, and puts the wheels where provision.yml and
 tools/venv.sh look for them. Those for the nodes are checked once more, against the table, before they are installed.
 The standard library alone runs `unpack`.
 """
@@ -20,8 +21,8 @@ import tarfile
 import tempfile
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-CACHE = PROJECT / ".state" / "cache"  # wheels/ for the nodes, controller/ for this machine
-FOLDERS = ("wheels", "controller")
+CACHE = PROJECT / ".state" / "cache"  # wheels/ and archives/ for the nodes, controller/ for this machine
+FOLDERS = ("wheels", "archives", "controller")
 
 
 def sha256(path):
@@ -38,24 +39,23 @@ def refuse(*lines):
     sys.exit("\n".join("mxcluster: " + line for line in lines))
 
 
-def make(target, version="1.9.1", variant="cpu"):
+def make(target, version="1.9.1", wanted="cpu", mirror=""):
     """Fetches everything and packs it."""
-    import yaml
-
-    from mxcluster import wheels
-    table = yaml.safe_load((PROJECT / "roles" / "mxnet" / "vars" / "main.yml").read_text())
+    from mxcluster import versions, wheels
+    from mxcluster.errors import MxclusterError
     try:
-        builds = table["__mxnet_versions"][version][variant]
-    except KeyError:
-        refuse("there is no MXNet %s (%s) in roles/mxnet/vars/main.yml" % (version, variant))
-    paths = set()
-    for build in builds:
-        requirements = [" ".join([wheel] + ["--hash=sha256:" + digest for digest in table["__mxnet_hashes"][wheel]])
-                        for wheel in build["wheels"] + [build["pip"]]]
-        for python in build["python"]:
-            print("mxcluster: MXNet %s (%s) for Python %s" % (version, variant, python), flush=True)
-            with wheels.locked(str(CACHE / "wheels")):
-                paths.update(("wheels", path) for path in wheels.provide(str(CACHE / "wheels"), requirements, python))
+        environments = {one: versions.environment(version, one) for one in {wanted, versions.target("", wanted.endswith("-mkl"))}}
+        paths = files(versions.version_of(wanted), mirror) if versions.version_of(wanted) else set()
+    except MxclusterError as refusal:
+        refuse(str(refusal))
+    for environment in environments.values():  # nodes without a GPU get the wheel for CPUs
+        for build in environment["builds"]:
+            requirements = [" ".join([wheel] + ["--hash=sha256:" + digest for digest in environment["hashes"][wheel]])
+                            for wheel in build["wheels"] + [build["pip"]]]
+            for python in build["python"]:
+                print("mxcluster: %s, Python %s" % (environment["name"], python), flush=True)
+                with wheels.locked(str(CACHE / "wheels")):
+                    paths.update(("wheels", path) for path in wheels.provide(str(CACHE / "wheels"), requirements, python))
     with tempfile.TemporaryDirectory(dir=str(CACHE)) as folder:
         print("mxcluster: what the controller needs", flush=True)
         subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary",
@@ -67,6 +67,20 @@ def make(target, version="1.9.1", variant="cpu"):
     os.replace(target + ".part", target)
     pathlib.Path(target + ".sha256").write_text("%s  %s\n" % (sha256(target), os.path.basename(target)))
     print("mxcluster: %s, %d files, %d MB" % (target, len(paths), os.path.getsize(target) >> 20))
+
+
+def files(cuda, mirror):
+    """{("archives", path)}: NVIDIA's repository for CentOS 7 with its patches and keys, and the newest cuDNN, of a CUDA."""
+    from mxcluster import archives, versions, wheels
+    source, store = versions.Source(mirror, {}), str(CACHE / "archives")
+    row, cudnn = versions.cuda_row(cuda), versions.cudnn(cuda)
+    wanted = [source.file(url) for url in row["rpm"] + [key["url"] for key in versions.table()["keys"]]]
+    found = set()
+    for one in wanted + [source.file(cudnn["url"], cudnn["sha256"])]:
+        print("mxcluster: %s" % one["name"], flush=True)
+        with wheels.locked(store):
+            found.add(("archives", archives.provide(store, one)))
+    return found
 
 
 def unpack(source):

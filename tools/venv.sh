@@ -60,7 +60,8 @@ if [[ -n ${BUNDLE:-} ]]; then
 fi
 
 pip_install() {
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${from_bundle[@]}" "$@"
+    # To bash before 4.4 (CentOS 7 has 4.2) an array without members is an unset variable: `+` asks first.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ${from_bundle[@]+"${from_bundle[@]}"} "$@"
 }
 
 wish_base=$(wish requirements.txt node/pyproject.toml)

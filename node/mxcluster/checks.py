@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Optional
 
-from . import clusterfiles, exitcodes
+from . import clusterfiles, exitcodes, gpus
 from .errors import BadInput
 
 Json = Dict[str, Any]
@@ -108,7 +108,7 @@ def room(request: Json) -> Json:
 
 
 def ssh(request: Json) -> Json:
-    """{peer: None, or why `ssh peer` does not work without a person} for each of the request's peers."""
+    """{"peers": {peer: None, or why `ssh peer` does not work without a person}} for each of the request's peers."""
     def one(peer: str) -> Optional[str]:
         command = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=%d" % SSH_SECONDS, peer, "true"]
         try:
@@ -120,7 +120,7 @@ def ssh(request: Json) -> Json:
         return None if done.returncode == 0 else "".join(last) or "exit status %d" % done.returncode
     peers = list(request.get("peers") or [])
     with ThreadPoolExecutor(SSH_AT_ONCE) as pool:
-        return dict(zip(peers, pool.map(one, peers)))
+        return {"peers": dict(zip(peers, pool.map(one, peers)))}
 
 
 def clock(_: Json) -> Json:
@@ -128,7 +128,12 @@ def clock(_: Json) -> Json:
     return {"time": time.time()}
 
 
-CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh,
+def gpu(request: Json) -> Optional[Json]:
+    """See `gpus.check`; None for a node without a GPU."""
+    return gpus.check(request["cuda"]) if request.get("cuda") else None
+
+
+CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu,
           "clock": clock}  # type: Dict[str, Callable[[Json], Json]]
 
 

@@ -150,10 +150,11 @@ def change(action: str, wanted: Json, opened: Optional[Dict[str, List[str]]] = N
     if not wanted["ports"]:
         return {}
     if shutil.which("nft"):
-        chains, rules = parse_ruleset(_run(["nft", "-a", "list", "ruleset"]))
+        chains, rules = parse_ruleset(_ruleset())
         commands = nft_close(wanted["job"], rules) + (nft_open(wanted, chains) if action == "open" else [])
         if commands:
-            _run(["nft", "-f", "-"], "".join(command + "\n" for command in commands))  # all of them or none
+            # All of them or none. (`-f -` is not known to the nft of CentOS 7.)
+            _run(["nft", "-f", "/dev/stdin"], "".join(command + "\n" for command in commands))
     if shutil.which("firewall-cmd") and subprocess.call(["firewall-cmd", "--quiet", "--state"]) == 0:
         if opened is None:
             zones = parse_zones(_run(["firewall-cmd", "--get-active-zones"]))
@@ -162,6 +163,15 @@ def change(action: str, wanted: Json, opened: Optional[Dict[str, List[str]]] = N
         for zone, rich in opened.items():
             _run(["firewall-cmd", "--quiet", "--zone=" + zone] + [option + rule for rule in rich])
     return opened or {}
+
+
+def _ruleset() -> str:
+    """What nft lists; nothing if it cannot, as on a kernel without nf_tables: then there are no rules that keep a job out."""
+    try:
+        return _run(["nft", "-a", "list", "ruleset"])
+    except MxclusterError as error:
+        print("mxcluster: nftables counts as not active here: %s" % error, file=sys.stderr)
+        return ""
 
 
 def _run(argv: List[str], stdin: Optional[str] = None) -> str:

@@ -1,9 +1,12 @@
-"""The NVIDIA GPUs of a node, as its driver shows them."""
+"""The NVIDIA GPUs of a node, as its driver shows them, and whether MXNet can compute on them."""
 import glob
+import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from typing import Any, Dict, List, NamedTuple, Optional
 
 Json = Dict[str, Any]
@@ -11,6 +14,20 @@ Gpu = NamedTuple("Gpu", [("number", int), ("uuid", str), ("name", str), ("driver
 
 PROC = "/proc/driver/nvidia/gpus"
 SECONDS = 20  # for nvidia-smi, which wakes the driver up
+FIRST_SECONDS = 300  # for MXNet on all GPUs: a driver may have to compile its code first
+# The test of MXNet's own page "Validate your installation" (mxnet.apache.org/get_started/validate_mxnet), on every GPU.
+ONES = """
+import json, sys
+from mxcluster import compat
+mx = compat.import_mxnet()
+for number in range(int(sys.argv[1])):
+    try:
+        there = (mx.nd.ones((2, 3), mx.gpu(number)) * 2 + 1).asnumpy()
+        why = None if (there == 3).all() else "the sum of ones is %s" % there.tolist()
+    except Exception as error:
+        why = str(error).strip().splitlines()[0]
+    print("\\nGPU " + json.dumps([number, why]), flush=True)
+"""
 
 
 def ask(*options: str) -> Optional[List[List[str]]]:
@@ -63,3 +80,76 @@ def problems(wanted: List[int]) -> List[str]:
             texts.append("GPU %d (%s) is busy with %s: end that, or take another with -e gpus=..."
                          % (gpu.number, gpu.name, ", ".join(busy[gpu.uuid])))
     return texts
+
+
+def check(cuda: Json) -> Json:
+    """What verify.yml wants to know of a node with GPUs; `cuda` is what provision.yml has installed, see `versions.decide`.
+
+    {"wanted": cuda, "listed": number of GPUs, "driver", "nouveau", "nvcc", "device_query", "cudnn", "unresolved": [library, ...],
+    "computes": {number: None, or why not}}; None for what is not there to be asked.
+    """
+    there = listed()
+    paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}
+    return {"wanted": cuda, "listed": len(there), "driver": there[0].driver if there else None,
+            "nouveau": os.path.isdir("/sys/module/nouveau"), "nvcc": nvcc(cuda["folder"]),
+            "device_query": device_query(cuda["folder"]) if there else None, "cudnn": cudnn(cuda["folder"]),
+            "unresolved": unresolved(paths), "computes": computes(len(there), paths) if there else {}}
+
+
+def nvcc(folder: str) -> Optional[str]:
+    """"9.2.148" of CUDA's compiler, None if there is none."""
+    said = said_by([folder + "/bin/nvcc", "--version"])
+    found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
+    return found.group(1) if found else None
+
+
+def device_query(folder: str) -> Optional[str]:
+    """The last line of NVIDIA's deviceQuery, None if it is not installed."""
+    program = folder + "/extras/demo_suite/deviceQuery"
+    if not os.access(program, os.X_OK):
+        return None
+    return ((said_by([program]) or "").strip().splitlines() or ["it fails"])[-1]
+
+
+def cudnn(folder: str) -> Optional[str]:
+    """"7.6.5" of cuDNN's header, None if there is none."""
+    numbers = {}  # type: Dict[str, str]
+    for name in ("cudnn_version.h", "cudnn.h"):
+        try:
+            with open(os.path.join(folder, "include", name), encoding="utf-8", errors="replace") as stream:
+                numbers.update(re.findall(r"#define\s+CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", stream.read()))
+        except OSError:
+            continue
+    return "%(MAJOR)s.%(MINOR)s.%(PATCHLEVEL)s" % numbers if len(numbers) == 3 else None
+
+
+def unresolved(environment: Dict[str, str]) -> List[str]:
+    """The libraries that MXNet's own needs and the linker does not find."""
+    spec = importlib.util.find_spec("mxnet")
+    if spec is None or not spec.origin:
+        return ["libmxnet.so"]
+    said = said_by(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment) or "ldd => not found"
+    return [line.split()[0] for line in said.splitlines() if "not found" in line]
+
+
+def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """{"0": None, "1": why not, ...}: whether MXNet computes on each of so many GPUs, in a process of its own."""
+    child = subprocess.Popen([sys.executable, "-c", ONES, str(number)], env=dict(os.environ, **environment),
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, err = child.communicate(timeout=FIRST_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        out, err = child.communicate()
+    told = dict(json.loads(line[len("GPU "):]) for line in out.decode(errors="replace").splitlines() if line.startswith("GPU "))
+    last = (err.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
+    return {str(one): told.get(one, last) for one in range(number)}
+
+
+def said_by(argv: List[str], environment: Optional[Dict[str, str]] = None) -> Optional[str]:
+    """What a program prints, None if it cannot be run, fails or does not end."""
+    try:
+        return subprocess.check_output(argv, env=dict(os.environ, **(environment or {})), stdin=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, timeout=FIRST_SECONDS).decode(errors="replace")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -3,8 +3,9 @@
 `cast` is the only way in. It returns a dict with every option, each of its type, and refuses all that is wrong in
 one message, a line per option.
 """
+import json
 import re
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 from . import casts
 from .casts import Option, at_least, between, cast_value, shown, to_float, to_int, to_text
@@ -131,6 +132,36 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
     return options
 
 
+def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
+    """(the variables of `secret_env`, what is wrong with it): no value is ever told, in whatever way it is wrong."""
+    must = "it must be %s; its values are not shown here" % next(option.message for option in OPTIONS if option.name == "env")
+    try:
+        value = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        return {}, ["secret_env is refused: %s" % must]
+    found, problems = {}, []  # type: Tuple[Dict[str, str], List[str]]
+    for name, content in value.items():
+        try:
+            found.update(casts.to_environment({name: content}))
+        except ValueError:
+            problems.append("secret_env: %s is refused: %s" % (shown(name), must))
+    return found, problems
+
+
+def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[str, str]) -> None:
+    """BadInput with what `cast_secret_env` has found wrong, and with the `names` that must not be given there."""
+    refuse(list(problems) + ["secret_env: %s is refused: mxcluster sets %s itself; take it out" % (name, name)
+                             for name in sorted(names) if _is_own(name)]
+           + ["secret_env: %s is given in env too, where everybody can read it: take it out of one of them" % name
+              for name in sorted(names) if name in env])
+
+
+def _is_own(variable: str) -> bool:
+    return variable in PLANNED_VARIABLES or variable.startswith("MXCLUSTER_")
+
+
 def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     kv, data, script = options["kv"], options["data"], options["script"]
     if options["staleness"] is not None and kv != "dist_ssync":
@@ -158,6 +189,6 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
         yield ("model_load_epoch=%d leaves nothing to train with num_epochs=%d, which counts the epochs before it too: "
                "raise num_epochs" % (options["model_load_epoch"], options["num_epochs"]))
     for name in sorted(options["env"]):
-        if name in PLANNED_VARIABLES or name.startswith("MXCLUSTER_"):
+        if _is_own(name):
             yield ("env: %s=%s is refused: mxcluster sets %s itself; take it out"
                    % (name, shown(options["env"][name]), name))

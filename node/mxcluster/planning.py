@@ -21,15 +21,18 @@ MOST_CODE = 16 << 20  # bytes
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 
-def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str) -> Json:
+def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str, secrets: Optional[Json] = None) -> Json:
     """{"plan", "table", "looks", "model"} of a job, or BadInput.
 
     given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
     runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
+    secrets: {"names", "problems"} of secret_env, whose values are no business of the plan's.
     "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;
     "script" the script's folder as a zip file in base64, "" for none.
     """
     options = _options(given, cwd)
+    if secrets:
+        knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
     job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput("job_id='%s' has been used: %s exists; choose another or leave job_id out"

@@ -3,8 +3,10 @@
 A line of the verdict is {"check", "result": "ok" | "failed" | "not run", "why": [text, ...]}. The verdict's status is 0 if no
 check failed, 1 if one did, 2 if one could not be asked.
 """
-from collections import OrderedDict
-from typing import Any, Dict, List, Optional
+from collections import Counter, OrderedDict
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import verify_gpus
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]  # {host: answer of `checks.check`, None if it could not be asked}
@@ -31,6 +33,8 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
               line("ssh from every node to every other", unreachable_by_ssh(known)) if wanted["ssh"]
               else skipped("ssh from every node to every other", "ssh_mesh_mode is none"),
               line("room on disks and in shared memory", no_room(known, wanted))]
+    having, unasked = facts({host: answer for host, answer in known.items() if answer.get("gpus")}, "gpus")
+    lines += verify_gpus.judge(dict(having), line, skipped) + [line("GPUs", unasked) for _ in unasked[:1]]
     if silent or not wanted["met"]:
         lines += [skipped(label, "not all nodes answer" if silent else "check mode starts nothing")
                   for label in ("TCP between all roles on the planned ports", "clocks", "open files")]
@@ -76,6 +80,13 @@ def text(verdict: Json, path: str) -> List[str]:
     return lines + ["verdict   %s" % path]
 
 
+def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], List[str]]:
+    """([(host, what the check `name` has found there)], a line for each node where the check itself has failed)."""
+    told = [(host, answer[name]) for host, answer in sorted(known.items()) if "error" not in answer[name]]
+    return told, ["%s: this could not be looked at (%s): mend that there, and run verify.yml again"
+                  % (host, answer[name]["error"]) for host, answer in sorted(known.items()) if "error" in answer[name]]
+
+
 def same(known: Dict[str, Json], name: str) -> List[str]:
     """Who differs: the smaller parties are named against the largest."""
     values, problems = OrderedDict(), []  # type: ignore
@@ -85,11 +96,20 @@ def same(known: Dict[str, Json], name: str) -> List[str]:
             values.setdefault(answer[name], []).append(host)
         elif name == "mxnet":  # one line is enough
             problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
-    parties = sorted(values.items(), key=lambda party: -len(party[1]))
-    if len(parties) > 1:
-        problems.append("%s: run provision.yml without --limit"
-                        % "; ".join("%s: %s" % (", ".join(hosts), value[:12]) for value, hosts in parties))
+    # MXNet's library for GPUs is another than that for CPUs; of each kind there is to be one.
+    for kind in sorted({cuda_of(known[host]) if name == "libmxnet" else "" for host in known}):
+        parties = sorted(((value, [host for host in hosts if name != "libmxnet" or cuda_of(known[host]) == kind])
+                          for value, hosts in values.items()), key=lambda party: -len(party[1]))
+        if len([hosts for _, hosts in parties if hosts]) > 1:
+            problems.append("%s: run provision.yml without --limit" % "; ".join(
+                "%s: %s" % (", ".join(hosts), value[:12]) for value, hosts in parties if hosts))
     return problems
+
+
+def cuda_of(answer: Json) -> str:
+    """The version of CUDA that a node has MXNet for, "" if it trains on its CPU."""
+    wanted = (answer.get("gpus") or {}).get("wanted") or {}
+    return str(wanted.get("version") or "")
 
 
 def distributed(known: Dict[str, Json]) -> List[str]:
@@ -101,10 +121,10 @@ def distributed(known: Dict[str, Json]) -> List[str]:
 
 def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
     """Nodes whose three files are not those of the plan."""
-    problems = []
-    for host, answer in sorted(known.items()):
+    told, problems = facts(known, "files")
+    for host, found_there in told:
         for name, digest in planned.items():
-            found = answer["files"][name]
+            found = found_there[name]
             if "error" in found:
                 problems.append("%s: %s: run provision.yml" % (host, found["error"].replace("\n", "; ")))
             elif found["sha256"] != digest:
@@ -114,15 +134,16 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
 
 def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
     """A line for each way that is closed."""
-    return ["%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip("."))
-            for host, answer in sorted(known.items()) for peer, why in sorted(answer["ssh"].items()) if why]
+    told, problems = facts(known, "ssh")
+    return problems + ["%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip("."))
+                       for host, found in told for peer, why in sorted(found["peers"].items()) if why]
 
 
 def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
     """Nodes with less free space than wanted."""
-    problems = []
-    for host, answer in sorted(known.items()):
-        for path, free in sorted(answer["room"].items()):
+    told, problems = facts(known, "room")
+    for host, found in told:
+        for path, free in sorted(found.items()):
             least = wanted["min_shm_mb"] if path == "/dev/shm" else wanted["min_disk_mb"]
             if free < least * MIB:
                 problems.append("%s: %s has %d MiB free, less than %d: remove what is not needed there"
@@ -144,14 +165,41 @@ def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
 
 
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
-    """Pairs of nodes whose clocks differ by more than `most` seconds, beyond what the way there leaves open."""
-    apart = {}  # type: Dict[tuple, float]
+    """Nodes whose clocks differ by more than `most` seconds, beyond what the ways between them leave open.
+
+    All are compared with all, nodes of one role too, which do not meet each other. Who is apart from most is named once, with
+    the one that he is furthest from: a clock that is wrong is not a line for each that is right.
+    """
+    apart = {(host, other): abs(offset) for host, others in _ways(meetings).items() for other, (rtt, offset) in others.items()
+             if host < other and abs(offset) - rtt / 2 > most}
+    named = []
+    while apart:
+        count = Counter(host for pair in apart for host in pair)
+        worst = max(sorted(count), key=lambda host: count[host])
+        gap, pair = max((gap, pair) for pair, gap in apart.items() if worst in pair)
+        named.append(pair + (gap,))
+        apart = {pair: gap for pair, gap in apart.items() if worst not in pair}
+    return ["the clocks of %s and %s differ by %.1f s: let chrony or ntpd set them" % one for one in sorted(named)]
+
+
+def _ways(meetings: Dict[str, Optional[Json]]) -> Dict[str, Dict[str, Tuple[float, float]]]:
+    """{host: {other: (round trip, how far its clock is ahead)}}: as they have met, or by way of the node that has met most.
+
+    The scheduler's node has met all. Of several measurements the quickest counts, which can be least wrong.
+    """
+    ways = {}  # type: Dict[str, Dict[str, Tuple[float, float]]]
     for host, meeting in meetings.items():
         for met in (meeting or {}).get("met", []):
-            if abs(met["offset"]) - met["rtt"] / 2 > most:
-                apart[tuple(sorted((host, met["host"])))] = abs(met["offset"])
-    return ["the clocks of %s and %s differ by %.1f s: let chrony or ntpd set them" % (pair + (offset,))
-            for pair, offset in sorted(apart.items())]
+            for one, other, offset in ((host, met["host"], met["offset"]), (met["host"], host, -met["offset"])):
+                known = ways.setdefault(one, {})
+                known[other] = min(known.get(other, (met["rtt"], offset)), (met["rtt"], offset))
+    if ways:
+        middle = dict(ways[max(sorted(ways), key=lambda host: len(ways[host]))])
+        for host, (rtt, offset) in middle.items():
+            for other, (rest, further) in middle.items():
+                if other != host:
+                    ways[host].setdefault(other, (rtt + rest, further - offset))
+    return ways
 
 
 def open_files(meetings: Dict[str, Optional[Json]], least: int) -> List[str]:

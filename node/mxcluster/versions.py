@@ -239,7 +239,8 @@ def decide(choice: Json, node: Json) -> Json:
                               "installable": bool(row.get("driver"))}
         if decision["cuda"]["source"] != "none":
             decision["installed"] = {"version": cuda, "release": cuda_row(cuda)["release"], "driver": cuda_row(cuda)["driver"],
-                                     "folder": "/usr/local/cuda-" + cuda, "cudnn": (decision["cudnn"] or {}).get("version")}
+                                     "folder": "/usr/local/cuda-" + cuda, "cudnn": (decision["cudnn"] or {}).get("version"),
+                                     "gpus": len(node["gpus"])}
     return decision
 
 

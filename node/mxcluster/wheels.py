@@ -131,13 +131,13 @@ def download(folder: str, requirements: List[str], python: str) -> None:
 
 
 def pack(paths: Sequence[str], target: str) -> None:
-    """Put files side by side into a tar file that appears at `target` whole or not at all."""
+    """Put files side by side into a tar file that appears at `target` whole or not at all. It names no users."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     draft = target + ".part"
     try:
         with tarfile.open(draft, "w") as archive:
             for path in paths:
-                archive.add(path, arcname=os.path.basename(path))
+                archive.add(path, arcname=os.path.basename(path), filter=_nobodys)
         os.replace(draft, target)
     except BaseException:
         if os.path.exists(draft):
@@ -166,6 +166,12 @@ def archives(store: str, needs: Sequence[Dict], folder: str) -> Dict[str, str]:
             except ValueError as error:
                 raise BadInput("the table of wheels has a line that is none: %s" % error) from error
     return found
+
+
+def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0  # who has this number elsewhere must not be given the file
+    member.uname = member.gname = ""
+    return member
 
 
 def _plain(name: str) -> str:

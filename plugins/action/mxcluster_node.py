@@ -8,26 +8,78 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import os
+import time
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+PAUSE = 1.0  # seconds between two tries to ask a node that could not be asked
+LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
+
+display = Display()
 
 
 class ActionModule(ActionBase):
-    """Runs the module; a `wait` with a `board` ends its node's part when another node's has failed."""
+    """Runs the module. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
+    with a `board` ends its node's part when another node's has failed.
+    """
 
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
-        result.update(self._ask(arguments, task_vars))
-        if arguments.get("board") and arguments.get("command") == "wait" and result.get("status"):
+        if arguments.get("command") == "collect" and self._connection.become and not self._task.check_mode:
+            arguments["reader"] = self._who_logs_in()
+        if arguments.get("command") != "wait":
+            return dict(result, **self._ask(arguments, task_vars))
+        result.update(self._wait(arguments, task_vars))
+        if arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
             if failed(result["status"]):
                 post(board, host)
             elif not result["ended"] and others(board, host):
-                stopped = self._ask(dict(arguments, command="stop"), task_vars)
-                if not stopped.get("failed"):
-                    result.update(ended=True, status=stopped["status"])
+                self._stop(arguments, result, task_vars)
         return result
+
+    def _who_logs_in(self):
+        """The uid of the one whom Ansible connects as, before it becomes somebody else; None if no shell tells."""
+        answer = self._low_level_execute_command("id -u", sudoable=False)
+        lines = answer.get("stdout", "").split()
+        return int(lines[-1]) if lines and lines[-1].isdigit() else None
+
+    def _wait(self, arguments, task_vars):
+        """The answer to a `wait`. What has been asked in vain for longer than O(patience) has failed, or is unreachable."""
+        board, host, began = arguments.get("board"), task_vars["inventory_hostname"], time.monotonic()
+        warned = False
+        while True:
+            error, answer = None, {}
+            try:
+                answer = self._ask(arguments, task_vars)
+            except AnsibleConnectionFailure as lost:
+                error = lost
+            if not error and not answer.get("failed"):
+                return answer
+            patience = float(arguments.get("patience") or 0)
+            if board and others(board, host):
+                patience = min(patience, LITTLE_PATIENCE)
+            if time.monotonic() - began >= patience:
+                if error:
+                    raise error  # Ansible calls the node unreachable
+                return answer
+            if not warned:
+                display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
+                                % (host, patience, error or answer.get("msg")))
+                warned = True
+            time.sleep(PAUSE)
+
+    def _stop(self, arguments, result, task_vars):
+        """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
+        try:
+            stopped = self._ask(dict(arguments, command="stop"), task_vars)
+        except AnsibleConnectionFailure:
+            return
+        if not stopped.get("failed"):
+            result.update(ended=True, status=stopped["status"])
 
     def _ask(self, arguments, task_vars):
         return self._execute_module(module_name="mxcluster_node", module_args=arguments, task_vars=task_vars)

@@ -15,7 +15,7 @@ description:
 author:
   - The mxcluster authors
 options:
-  folder:
+  path:
     description: The folder of the CUDA, such as C(/usr/local/cuda-9.2).
     type: path
     required: true
@@ -31,7 +31,7 @@ options:
 EXAMPLES = r"""
 - name: Unpack cuDNN
   mxcluster_cudnn:
-    folder: /usr/local/cuda-9.2
+    path: /usr/local/cuda-9.2
     version: 7.6.5.32
     archive: /opt/mxcluster/cache/cudnn-9.2-linux-x64-v7.6.5.32.tgz
 """
@@ -52,6 +52,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -107,18 +108,18 @@ def unpack(module, archive, folder, version):
 
 def main():
     """Run the module."""
-    module = AnsibleModule(argument_spec=dict(folder=dict(type="path", required=True), version=dict(type="str", required=True),
+    module = AnsibleModule(argument_spec=dict(path=dict(type="path", required=True), version=dict(type="str", required=True),
                                               archive=dict(type="path")), supports_check_mode=True)
-    folder, version, archive = (module.params[name] for name in ("folder", "version", "archive"))
+    folder, version, archive = (module.params[name] for name in ("path", "version", "archive"))
     os.umask(0o022)
     before = version_in(folder)
     changed = bool(archive) and before != three(version)
     if changed and not module.check_mode:
         try:
             unpack(module, archive, folder, version)
-        except tarfile.TarError as error:
-            module.fail_json(msg="%s is not a whole archive (%s): remove it and run this again" % (archive, error))
-        except (IOError, OSError) as error:
+        except (tarfile.TarError, EOFError, zlib.error, IOError, OSError) as error:
+            if getattr(error, "errno", None) is None:  # what unpacking says, not the system
+                module.fail_json(msg="%s is not a whole archive (%s): remove it and run this again" % (archive, error))
             module.fail_json(msg="%s: %s. The next run does it again." % (error.filename or folder, error.strerror or error))
     found = version_in(folder)
     module.exit_json(changed=changed, found=found, done=found == three(version))

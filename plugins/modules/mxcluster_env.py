@@ -214,6 +214,18 @@ def make_folder(path):
             raise
 
 
+def unpack(path, folder):
+    """Put the wheels of a tar file into a folder, as files of whoever runs this.
+
+    Root would give them to the owners that the tar file names, and then runs pip out of one of them.
+    """
+    with tarfile.open(path) as archive:
+        for member in archive.getmembers():
+            if member.isfile():
+                with open(os.path.join(folder, os.path.basename(member.name)), "wb") as target:
+                    shutil.copyfileobj(archive.extractfile(member), target)
+
+
 class Environment(object):
     """The environment that was asked for, and how to get from what is there to it."""
 
@@ -286,10 +298,9 @@ class Environment(object):
         for leftover in (self.path, temporary):
             if os.path.lexists(leftover):
                 shutil.rmtree(leftover)
-        make_folder(temporary)
+        os.mkdir(temporary, 0o700)  # what is run from there is for nobody else to touch
         try:
-            with tarfile.open(self.module.params["archive"]) as archive:
-                archive.extractall(temporary)
+            unpack(self.module.params["archive"], temporary)
             pip = [name for name in os.listdir(temporary) if name.startswith("pip-")][0]
             listed = os.path.join(temporary, "requirements.txt")
             replace_file(listed, "\n".join(self.requirements) + "\n")

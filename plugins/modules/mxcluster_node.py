@@ -35,6 +35,13 @@ options:
   plan:
     description: For V(start), this node's part of the plan, which is written into O(job_dir).
     type: dict
+  secret_env:
+    description:
+      - For V(start), environment variables that the processes get besides those of O(plan), and that are in no plan, no log and
+        no result. They lie in O(job_dir) in a file of mode 0600 from the start until the agent has taken them.
+      - Ansible masks these values wherever they occur in the result, also where they are no secret.
+    type: dict
+    default: {}
   request:
     description:
       - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(files) and
@@ -52,9 +59,25 @@ options:
       - For V(wait), a folder on the controller where nodes whose part has failed are noted. A node that still runs when
         another is noted there is ended, as V(stop) does it. The action plugin of the same name sees to it.
     type: path
+  patience:
+    description:
+      - For V(wait), for how many seconds a node that cannot be asked, or cannot answer, is asked again before that is a failure.
+        The job's lease is a good choice; when it has run out, there is no job any more. The action plugin sees to it.
+    type: float
+    default: 0
   output:
     description: The tar file that V(collect) writes on the node.
     type: path
+  spool:
+    description:
+      - For V(collect), the folder where the tar file lies instead if root packs what is another's; made if it is not there. It is
+        root's alone, so that what is fetched from there is what was packed.
+    type: path
+  reader:
+    description:
+      - For V(collect) into O(spool), the uid of who logs in, who is given the tar file. The action plugin of the same name asks
+        for it where root is not who logs in.
+    type: int
   user:
     description:
       - Who does it all, if the module runs as root; empty for whoever runs it. Where the role C(agent_unit) has put its
@@ -93,7 +116,7 @@ EXAMPLES = r"""
     job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
     seconds: 5
   register: node_wait
-  until: node_wait.ended
+  until: node_wait is failed or node_wait.ended
   retries: 100000
   delay: 0
 """
@@ -149,6 +172,14 @@ bytes:
   description: The size of the tar file.
   returned: command is collect
   type: int
+output:
+  description: Where the tar file is.
+  returned: command is collect
+  type: str
+spooled:
+  description: Whether that is in O(spool), where whoever logs in can read it, and only root remove it.
+  returned: command is collect
+  type: bool
 left_out:
   description: What lies in O(job_dir) and was not packed.
   returned: command is collect
@@ -159,6 +190,7 @@ left_out:
 import json
 import os
 import re
+import stat
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.mxcluster_user import become
@@ -169,20 +201,27 @@ TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
 
 
-def argv_for(params):
-    """The command line that carries out the module's parameters."""
+def argv_for(params, target=None):
+    """The command line that carries out the module's parameters; `target` is a descriptor that V(collect) writes to."""
     command = params["command"]
     if command in NODE_COMMANDS:
         return [params["python"], "-m", "mxcluster.node", command,
                 "--request", json.dumps(params["request"], sort_keys=True)]
     argv = [params["python"], "-m", "mxcluster.agent", command, "--job-dir", os.path.abspath(params["job_dir"])]
     if command == "start" and params["plan"]:
-        argv.append("--plan")
+        argv += ["--plan"] + (["--secret-env"] if params["secret_env"] else [])
     if command == "wait":
         argv += ["--seconds", str(params["seconds"]), "--renew"]
     elif command == "collect":
-        argv += ["--output", os.path.abspath(params["output"])]
+        argv += ["--output", os.path.abspath(params["output"])] if target is None else ["--output-fd", str(target)]
     return argv
+
+
+def told_to_start(params):
+    """What goes to the stdin of who prepares a job: nothing of it may be on a command line."""
+    if params["secret_env"]:
+        return json.dumps({"plan": params["plan"], "secret_env": params["secret_env"]})
+    return json.dumps(params["plan"])
 
 
 def unit_of(params):
@@ -198,7 +237,7 @@ def start_unit(module, unit):
     params = module.params
     agent = [params["python"], "-m", "mxcluster.agent"]
     there = ["--job-dir", os.path.abspath(params["job_dir"])]
-    run_as(module, agent + ["prepare"] + there, stdin=json.dumps(params["plan"]))
+    run_as(module, agent + ["prepare"] + there + (["--secret-env"] if params["secret_env"] else []), stdin=told_to_start(params))
     write_wish(params["plan"])
     code, out, err = module.run_command(["systemctl", "start", unit])
     if code != 0:
@@ -206,6 +245,8 @@ def start_unit(module, unit):
         # As the user, whose file it is: root would follow it wherever it leads.
         log = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
         state += module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", log])[1]
+        secrets = os.path.join(os.path.abspath(params["job_dir"]), "secret_env.json")
+        module.run_command(["runuser", "-u", params["user"], "--", "rm", "-f", secrets])  # no agent has taken them
         settle_unit(module, unit)
         module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
     answer = run_as(module, agent + ["status"] + there)
@@ -213,14 +254,50 @@ def start_unit(module, unit):
     return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
 
 
-def run_as(module, argv, stdin=None):
-    """The answer of the package's program, run as the user while this module goes on as root."""
-    code, out, err = module.run_command(["runuser", "-u", module.params["user"], "--"] + argv, data=stdin, cwd="/",
-                                        expand_user_and_vars=False)
+def run_as(module, argv, stdin=None, pass_fds=None):
+    """The answer of the package's program, run as the user, if there is one, while this module goes on as root."""
+    start = ["runuser", "-u", module.params["user"], "--"] if module.params["user"] else []
+    code, out, err = module.run_command(start + argv, data=stdin, cwd="/", pass_fds=pass_fds, expand_user_and_vars=False)
     answer, error = parse_answer(argv, code, out, err)
     if error:
         module.fail_json(msg=error)
     return answer
+
+
+def is_spooled(params):
+    """Whether root packs what is another's, or for another."""
+    return bool(params["spool"]) and os.geteuid() == 0 and bool(params["user"] or params["reader"])
+
+
+def collect_into_spool(module):
+    """The answer of `collect`, packed by the user into a file that root has made where the user can change nothing.
+
+    Whoever logs in fetches it as who he is. As root, Ansible's fetch would hold all of it in memory, more than once, and root
+    would read whatever the user has put there.
+    """
+    params, spool = module.params, os.path.abspath(module.params["spool"])
+    path = os.path.join(spool, os.path.basename(os.path.abspath(params["job_dir"])) + ".tar")
+    try:
+        if not os.path.isdir(spool):
+            os.makedirs(spool)
+            os.chmod(spool, 0o755)
+        found = os.lstat(spool)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
+            module.fail_json(msg="%s is not a folder of root's that nobody else can write to: remove it, and try again" % spool)
+        if os.path.lexists(path):
+            os.unlink(path)  # of somebody who was cut off
+        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except (IOError, OSError) as error:
+        module.fail_json(msg="what the job has left cannot be packed into %s (%s): mend that, and run this again" % (path, error))
+    try:
+        answer = run_as(module, argv_for(params, target), pass_fds=[target])
+        os.fchown(target, params["reader"] or 0, -1)
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(target)
+    return dict(answer, output=path, spooled=True)
 
 
 def write_wish(plan):
@@ -294,10 +371,14 @@ def main():
                         "choices": ["look", "record", "check", "start", "wait", "status", "stop", "collect"]},
             "job_dir": {"type": "path"},
             "plan": {"type": "dict"},
+            "secret_env": {"type": "dict", "default": {}, "no_log": True},
             "request": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "path"},
+            "patience": {"type": "float", "default": 0},
             "output": {"type": "path"},
+            "spool": {"type": "path"},
+            "reader": {"type": "int"},
             "user": {"type": "str", "default": ""},
         },
         required_if=with_job + [("command", "collect", ["job_dir", "output"])],
@@ -317,15 +398,19 @@ def main():
         module.exit_json(**result_for(command, answer))
     if unit:
         settle_unit(module, unit)
+    if command == "collect" and is_spooled(module.params):
+        module.exit_json(**result_for(command, collect_into_spool(module)))
     become(module, module.params["user"])
     argv = argv_for(module.params)
     # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.
     # The request may hold dollars and tildes, which are not for expanding.
-    stdin = json.dumps(module.params["plan"]) if "--plan" in argv else None
+    stdin = told_to_start(module.params) if "--plan" in argv else None
     code, out, err = module.run_command(argv, data=stdin, cwd="/", expand_user_and_vars=False)
     answer, error = parse_answer(argv, code, out, err)
     if error:
         module.fail_json(msg=error)
+    if command == "collect":
+        answer.update(output=argv[-1], spooled=False)
     module.exit_json(**result_for(command, answer))
 
 

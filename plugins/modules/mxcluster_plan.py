@@ -20,6 +20,10 @@ options:
     description: The knobs of train.yml as they were given; strings are cast.
     type: dict
     required: true
+  secrets:
+    description: The C(names) in the knob secret_env, and the C(problems) with it, as P(mxcluster_secret_env#filter) tells them.
+    type: dict
+    default: {}
   inventory:
     description: What the filter P(mxcluster_inventory#filter) gives.
     type: dict
@@ -96,6 +100,7 @@ def main():
     module = AnsibleModule(
         argument_spec=dict(
             options=dict(type="dict", required=True),
+            secrets=dict(type="dict", default={}, no_log=False),  # names, which are none
             inventory=dict(type="dict", required=True),
             forks=dict(type="int", required=True),
             records_dir=dict(type="path", required=True),
@@ -110,7 +115,7 @@ def main():
     given = module.params
     try:
         planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]),
-                                    given["records_dir"], given["runs_dir"], given["cwd"])
+                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"])
     except MxclusterError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),

@@ -54,6 +54,13 @@ def test_a_knob_has_one_default(option):
     assert knobs[option.name] == "{{ %s | default(%s) }}" % (option.name, name)
 
 
+def test_the_secret_knob_is_no_option():
+    """Options are in the plan, which everybody can read."""
+    assert "secret_env" not in [option.name for option in options.OPTIONS]
+    secrets = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())["__train_job_secrets"]
+    assert secrets == "{{ secret_env | default(train_job_secret_env) | mxcluster_secret_env }}"
+
+
 def test_every_knob_stands_commented_out_in_group_vars():
     text = (PROJECT / "group_vars" / "all.yml").read_text()
     assert yaml.safe_load(text) is None, "a value that is not commented out would beat the roles' defaults for everybody"
@@ -84,3 +91,10 @@ def test_no_host_key_is_taken_on_trust():
         text = path.read_text(errors="replace").lower()
         assert not re.search(r"stricthostkeychecking[ =]*(no|off|accept-new)|host_key_checking *[=:] *(no|false)"
                              r"|knownhostsfile[ =]*/dev/null", text), path
+
+
+def test_centos_7_is_not_asked_for_dnf():
+    """It has yum alone; what installs RPMs goes through ansible.builtin.yum, or package where any system is meant."""
+    for folder in ("roles", "playbooks"):
+        for path in (PROJECT / folder).rglob("*.yml"):
+            assert not re.search(r"^\s*(- )?(ansible\.builtin\.|ansible\.legacy\.)?dnf5?:", path.read_text(), re.MULTILINE), path

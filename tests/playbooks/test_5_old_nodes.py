@@ -13,11 +13,10 @@ def old_nodes(project):
     """An inventory of its own, provisioned with MXNet 1.2.1."""
     folder = project.path / "inventory" / "old"
     shutil.copytree(str(project.path / "inventory" / "local"), str(folder))
-    with (folder / "group_vars" / "all.yml").open("a") as variables:
-        variables.write('\nmxnet_version: "1.2.1"\n')
     text = (folder / "group_vars" / "all.yml").read_text()
     (folder / "group_vars" / "all.yml").write_text(
-        text.replace('mxnet_python: "{{ ansible_playbook_python }}"', "mxnet_python: " + find_python("3.6")))
+        text.replace('mxnet_python: "{{ ansible_playbook_python }}"', "mxnet_python: " + find_python("3.6"))
+        .replace('mxnet_version: "1.9.1"', 'mxnet_version: "1.2.1"'))
     result = project.run("-i", folder, "provision.yml")
     assert result.code == 0, result.output
     return folder

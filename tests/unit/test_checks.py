@@ -57,7 +57,7 @@ def test_files_and_room(tmp_path):
     answers = checks.check({"etc_dir": str(tmp_path), "folders": [str(tmp_path), "/no/such"], "peers": []})
     assert len(answers["files"]["hosts"]["sha256"]) == 64
     assert "10.0.0.9" in answers["files"]["groups"]["error"] and "No such file" in answers["files"]["data_sharding"]["error"]
-    assert set(answers["room"]) == {str(tmp_path), "/dev/shm"} and answers["ssh"] == {}
+    assert set(answers["room"]) == {str(tmp_path), "/dev/shm"} and answers["ssh"] == {"peers": {}}
     assert set(answers) == set(checks.CHECKS)
 
 
@@ -66,4 +66,4 @@ def test_ssh_that_does_not_work_says_why(tmp_path, monkeypatch):
                                   "[ $last = good ] || { echo Permission denied. >&2; exit 255; }\n")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", "%s:%s" % (tmp_path, os.environ["PATH"]))
-    assert checks.ssh({"peers": ["good", "bad"]}) == {"good": None, "bad": "Permission denied."}
+    assert checks.ssh({"peers": ["good", "bad"]}) == {"peers": {"good": None, "bad": "Permission denied."}}

@@ -87,3 +87,27 @@ def test_rich_rules():
 
 def test_nothing_was_asked_for(tmp_path, capsys):
     assert firewall.main(["close", str(tmp_path / "none.json")]) == 0 and capsys.readouterr().err == ""
+
+
+def nft(folder, monkeypatch, text):
+    """A program `nft` and nothing else on the PATH."""
+    (folder / "nft").write_text("#!/bin/sh\n" + text)
+    (folder / "nft").chmod(0o755)
+    monkeypatch.setenv("PATH", "%s:/bin:/usr/bin" % folder)
+    monkeypatch.setattr(firewall.shutil, "which", lambda name: str(folder / name) if name == "nft" else None)
+
+
+def test_an_nft_whose_kernel_has_no_nf_tables_is_no_firewall(tmp_path, monkeypatch, capsys):
+    nft(tmp_path, monkeypatch, "echo 'Error: Could not process rule: Operation not supported' >&2; exit 1\n")
+    for action in ("open", "close"):
+        assert firewall.change(action, WANTED) == {}
+        said = capsys.readouterr().err
+        assert "nftables counts as not active here: `nft -a list ruleset` ended with status 1: Error" in said
+
+
+def test_an_old_nft_reads_commands_from_a_file_by_name(tmp_path, monkeypatch):
+    (tmp_path / "rules").write_text(RULESET)
+    nft(tmp_path, monkeypatch, "if [ \"$1\" = -a ]; then cat %s/rules; else [ \"$2\" != - ] && cat \"$2\" > %s/said; fi\n"
+        % (tmp_path, tmp_path))
+    firewall.change("close", WANTED)
+    assert (tmp_path / "said").read_text() == "delete rule inet filter input handle 7\n"

@@ -54,3 +54,44 @@ def test_they_are_counted_under_proc_when_nvidia_smi_fails(smi):
     for bus in ("0000:3b:00.0", "0000:86:00.0", "0000:af:00.0"):
         (folder / "gpus" / bus).mkdir(parents=True)
     assert gpus.count() == 3
+
+
+CUDA = {"version": "9.2", "cudnn": "7.6.5.32"}
+
+
+@pytest.fixture
+def cuda(tmp_path):
+    """A folder of CUDA with what is asked."""
+    folder = tmp_path / "cuda-9.2"
+    for name, text in (("bin/nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 9.2, V9.2.148'\n"),
+                       ("extras/demo_suite/deviceQuery", "#!/bin/sh\necho many lines; echo 'Result = PASS'\n"),
+                       ("include/cudnn.h", "#define CUDNN_MAJOR 7\n#define CUDNN_MINOR 6\n#define CUDNN_PATCHLEVEL 5\n")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return dict(CUDA, folder=str(folder))
+
+
+def test_what_is_there_is_told(smi, cuda, monkeypatch):
+    smi(TWO % ":")
+    monkeypatch.setattr(gpus, "computes", lambda number, environment: {str(one): None for one in range(number)})
+    answer = gpus.check(cuda)
+    assert answer["listed"] == 2 and answer["driver"] == "470.256.02" and answer["computes"] == {"0": None, "1": None}
+    assert (answer["nvcc"], answer["device_query"], answer["cudnn"]) == ("9.2.148", "Result = PASS", "7.6.5")
+    assert answer["unresolved"] == ["libmxnet.so"]  # there is no MXNet where the tests run
+
+
+def test_what_is_not_there_is_none(smi):
+    smi("exit 9")
+    answer = gpus.check(dict(CUDA, folder="/nowhere"))
+    assert [answer[name] for name in ("driver", "nvcc", "device_query", "cudnn", "computes")] == [None, None, None, None, {}]
+
+
+def test_a_gpu_that_does_not_compute_says_why(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("bool = bool")
+    (tmp_path / "mxnet.py").write_text("def gpu(number):\n    raise ValueError('GPU support is disabled\\nmore')\n"
+                                       "class nd:\n    ones = staticmethod(lambda shape, gpu: None)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert gpus.computes(2, {}) == {"0": "GPU support is disabled", "1": "GPU support is disabled"}
+    (tmp_path / "mxnet.py").write_text("import os; os.abort()")
+    assert gpus.computes(1, {}) == {"0": "no answer"}

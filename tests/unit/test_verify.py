@@ -9,7 +9,8 @@ GIB = 1 << 30
 ANSWER = {"mxnet": {"python": "3.6.8", "numpy": "1.19.5", "mxnet": "1.9.1", "libmxnet": "a" * 64,
                     "compiled_in": True, "says": ""},
           "files": {"hosts": {"sha256": "h"}, "groups": {"sha256": "g"}},
-          "room": {"/opt/mxcluster": 50 * GIB, "/dev/shm": GIB}, "ssh": {"a": None, "b": None, "c": None}, "clock": {"time": 1.0}}
+          "room": {"/opt/mxcluster": 50 * GIB, "/dev/shm": GIB},
+          "ssh": {"peers": {"a": None, "b": None, "c": None}}, "clock": {"time": 1.0}}
 MEETING = {"met": [{"host": "a", "rtt": 0.001, "offset": 0.01}], "unreachable": [], "taken": [], "missing": [],
            "limits": {"open_files": 4096}}
 WANTED = {"files": {"hosts": "h", "groups": "g"}, "ssh": True, "met": True, "max_clock_offset": 1.0, "min_disk_mb": 1024,
@@ -60,14 +61,17 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
      "MXNet has the distributed kv-store", "a: USE_DIST_KVSTORE: install the official wheel"),
     (put("answers", "c", "files", "groups", {"sha256": "x"}), FILES, "c: groups is not what"),
     (put("answers", "c", "files", "groups", {"error": "line 1"}), FILES, "c: line 1"),
-    (put("answers", "a", "ssh", "b", "Permission denied."), SSH, "a to b: Permission denied: run"),
+    (put("answers", "a", "ssh", "peers", "b", "Permission denied."), SSH, "a to b: Permission denied: run"),
+    (put("answers", "a", "ssh", {"peers": {"error": "Permission denied."}}), SSH, "a to error: Permission denied: run"),
+    *((put("answers", "c", name, {"error": "it broke"}), check, "c: this could not be looked at (it broke): mend that there")
+      for name, check in (("files", FILES), ("ssh", SSH), ("room", ROOM))),
     (put("answers", "a", "room", "/dev/shm", 1 << 20), ROOM, "a: /dev/shm has 1 MiB free, less than 32"),
     (put("meetings", "b", "unreachable", [LOST]), TCP, "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Is its agent"),
     (put("meetings", "b", None), TCP, "b: its agent did not get through the meeting"),
     (put("meetings", "b", {"error": "ended: lease"}), TCP, "b: its agent did not get through the meeting (ended: lease)"),
     (put("meetings", "c", "taken", ["port 9091 is in use"]), TCP, "c: port 9091 is in use"),
     (put("meetings", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]), "clocks within 1 s",
-     "clocks of a and b differ by 1.5 s"),
+     "clocks of b and c differ by 1.5 s"),
     (put("meetings", "c", "limits", {"open_files": 256}), "open files", "c: a process may open 256 files, fewer than 1024"),
 ])
 def test_what_fails_is_named_with_its_cure(change, check, says):
@@ -97,6 +101,32 @@ def test_an_offset_that_the_way_there_explains_is_none():
     assert judged(put("meetings", "b", "met", [{"host": "a", "rtt": 2.0, "offset": 1.5}]))["ok"]
 
 
+def test_clocks_of_nodes_that_have_not_met_are_compared_too():
+    """Workers meet the scheduler and servers only; here each is right to 0.7 s by the scheduler's clock, in different ways."""
+    def change(answers, meetings, wanted):
+        meetings["a"]["met"] = [{"host": "b", "rtt": 0.1, "offset": 0.7}, {"host": "c", "rtt": 0.1, "offset": -0.7}]
+        for host, offset in (("b", -0.71), ("c", 0.71)):
+            meetings[host]["met"] = [{"host": "a", "rtt": 0.2, "offset": offset}]
+    assert failures(judged(change)) == {"clocks within 1 s": [
+        "the clocks of b and c differ by 1.4 s: let chrony or ntpd set them"]}
+
+
+def test_the_way_round_leaves_more_open():
+    def change(answers, meetings, wanted):
+        meetings["a"]["met"] = [{"host": "b", "rtt": 0.4, "offset": 0.6}, {"host": "c", "rtt": 0.5, "offset": -0.7}]
+        meetings["b"]["met"] = meetings["c"]["met"] = []
+    assert judged(change)["ok"]
+
+
+def test_one_wrong_clock_of_many_is_not_told_by_each():
+    hosts = ["n%d" % number for number in range(50)]
+    meetings = {"n0": {"met": [{"host": host, "rtt": 0.001, "offset": (host == "n7") * 9.0}
+                               for index, host in enumerate(hosts) if index]}}
+    told = verify.clocks(meetings, 1.0)
+    assert told == ["the clocks of n7 and n9 differ by 9.0 s: let chrony or ntpd set them"]
+    assert verify.clocks({"n0": None, "n1": {}}, 1.0) == []
+
+
 def test_a_node_that_does_not_answer():
     verdict = judged(put("answers", "c", None))
     assert verdict["status"] == 2 and failures(verdict) == {"every node answers": ["c does not answer, see above"]}
@@ -108,3 +138,24 @@ def test_a_node_that_does_not_answer():
 def test_what_was_not_asked_says_so(change, count):
     verdict = judged(change)
     assert verdict["ok"] and sum(line["result"] == "not run" for line in verdict["checks"]) == count
+
+
+def test_nodes_with_gpus_have_another_library_than_those_without():
+    """It is compared among each kind; and their GPUs are judged."""
+    cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "cudnn": None, "gpus": 1}
+
+    def change(answers, meetings, wanted):
+        answers["a"]["gpus"] = None
+        for host in "bc":
+            answers[host]["mxnet"]["libmxnet"] = "b" * 64
+            answers[host]["gpus"] = {"wanted": cuda, "listed": 1, "driver": "470.256.02", "nouveau": False, "nvcc": "9.2.148",
+                                     "device_query": None, "cudnn": None, "unresolved": [], "computes": {"0": None}}
+    verdict = judged(change)
+    assert verdict["ok"] and failures(verdict) == {}
+    assert [line["result"] for line in verdict["checks"] if line["check"] == "MXNet computes on every GPU"] == ["ok"]
+
+    def differ(answers, meetings, wanted):
+        change(answers, meetings, wanted)
+        answers["c"]["mxnet"]["libmxnet"] = "c" * 64
+    assert failures(judged(differ)) == {
+        "the same libmxnet.so": ["b: bbbbbbbbbbbb; c: cccccccccccc: run provision.yml without --limit"]}

@@ -1,5 +1,6 @@
 """The controller's store of wheels: what fits, and that nothing is trusted unseen."""
 import hashlib
+import os
 import tarfile
 
 import pytest
@@ -66,11 +67,15 @@ def test_packed_for_the_way(tmp_path):
     store, carry = tmp_path / "store", tmp_path / "carry"
     store.mkdir()
     (store / FILE).write_bytes(GOOD)
+    if os.geteuid() == 0:
+        os.chown(str(store / FILE), 4711, 4711)
     need = {"digest": "d", "python": "3.11", "requirements": [REQUIREMENT]}
     found = wheels.archives(str(store), [need, dict(need), {"digest": "e", "python": "3.6", "requirements": []}], str(carry))
     assert list(found) == ["d"] and [path.name for path in carry.iterdir()] == [found["d"].split("/")[-1]]
     with tarfile.open(found["d"]) as archive:
         assert archive.getnames() == [FILE] and archive.extractfile(FILE).read() == GOOD
+        member = archive.getmember(FILE)
+        assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")
 
 
 def test_what_a_killed_download_left_is_removed(tmp_path):

@@ -17,22 +17,31 @@ def run(argv: List[str]) -> dict:
     parser.add_argument("command", choices=("prepare", "start", "run", "wait", "status", "stop", "collect"))
     parser.add_argument("--job-dir", required=True, help="the job's folder on this node; holds plan.json")
     parser.add_argument("--plan", action="store_true", help="prepare, start: read this node's part of the plan from stdin")
+    parser.add_argument("--secret-env", action="store_true",
+                        help="with the plan: stdin has {\"plan\": it, \"secret_env\": {variable: value that is written nowhere}}")
     parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
     parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease meanwhile")
     parser.add_argument("--output", help="collect: the tar file to write")
+    parser.add_argument("--output-fd", type=int, help="collect: instead, the number of a descriptor that is open for it")
     given = parser.parse_args(argv)
     folder = JobFolder(given.job_dir)
     if given.command == "start":
-        return commands.start(folder, json.load(sys.stdin) if given.plan else None)
+        return commands.start(folder, *(_told(given.secret_env) if given.plan else ()))
     if given.command == "prepare":
-        return commands.prepare(folder, json.load(sys.stdin))
+        return commands.prepare(folder, *_told(given.secret_env))
     if given.command == "wait":
         return commands.wait(folder, given.seconds, given.renew)
     if given.command == "collect":
-        if not given.output:
+        if not given.output and given.output_fd is None:
             parser.error("collect needs --output FILE")
-        return commands.collect(folder, given.output)
+        return commands.collect(folder, given.output or given.output_fd)
     return {"run": commands.run, "status": commands.status, "stop": commands.stop}[given.command](folder)
+
+
+def _told(with_secrets: bool) -> tuple:
+    """The plan, and the secret_env if there is one, from stdin: what is on a command line, everybody can read."""
+    told = json.load(sys.stdin)
+    return (told["plan"], told["secret_env"]) if with_secrets else (told,)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@ import os
 import signal
 import tarfile
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 from mxcluster import processes
 from mxcluster.agent import daemon
-from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.folder import JobFolder, private
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 
@@ -18,9 +18,9 @@ STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
-def prepare(folder: JobFolder, plan: Json) -> Json:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> Json:
     """Write what a job needs before it starts: {"job"}.  Refused if the folder holds a job already."""
-    daemon.prepare(folder, plan)
+    daemon.prepare(folder, plan, secret_env)
     return {"job": plan["job"]}
 
 
@@ -31,11 +31,14 @@ def run(folder: JobFolder) -> Json:
     return {"job": status["job"], "reason": status["reason"]}
 
 
-def start(folder: JobFolder, plan: Optional[Json] = None) -> Json:
+def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None) -> Json:
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
     if plan is not None and folder.status() is None:
-        folder.prepare(plan)
-    daemon.start(folder)
+        folder.prepare(plan, secret_env)
+    try:
+        daemon.start(folder)
+    finally:
+        folder.forget_secret_env()  # an agent that has not got far has not taken it
     status = look(folder)
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 
@@ -84,21 +87,24 @@ def stop(folder: JobFolder) -> Json:
     return {"ran": True, "status": look(folder, tidy=True)}
 
 
-def collect(folder: JobFolder, output: str) -> Json:
+def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "left_out"}.
+
+    `output` is a path, of a file that nobody else can read, or the descriptor of a file that is somebody's already.
 
     Packed are plan.json, status.json, events.jsonl, *.env, *.log and checkpoints/, names relative to the folder and in
     alphabetical order. `left_out` names everything else that lies in the folder.
     """
     names = _to_pack(folder)
-    draft = output + ".part"
-    with tarfile.open(draft, "w") as archive:
-        for name in names:
-            _pack(archive, folder.file(name), name)
-    os.replace(draft, output)
-    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock", os.path.basename(output)}
-    left_out = sorted(set(os.listdir(folder.path)) - own)
-    return {"files": len(names), "bytes": os.path.getsize(output), "left_out": left_out}
+    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock"}
+    if isinstance(output, int):
+        size = _write(folder, names, output)
+    else:
+        own.add(os.path.basename(output))
+        draft = output + ".part"
+        size = _write(folder, names, private(draft))
+        os.replace(draft, output)
+    return {"files": len(names), "bytes": size, "left_out": sorted(set(os.listdir(folder.path)) - own)}
 
 
 def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
@@ -173,6 +179,15 @@ def _to_pack(folder: JobFolder) -> List[str]:
         linked = [name for name in folders if os.path.islink(os.path.join(root, name))]  # os.walk does not enter them
         names += [os.path.relpath(os.path.join(root, name), folder.path) for name in files + linked]
     return sorted(names)
+
+
+def _write(folder: JobFolder, names: List[str], descriptor: int) -> int:
+    """Write the tar file and close it: its size."""
+    with open(descriptor, "wb") as stream:
+        with tarfile.open(fileobj=stream, mode="w") as archive:
+            for name in names:
+                _pack(archive, folder.file(name), name)
+        return stream.tell()
 
 
 def _pack(archive: tarfile.TarFile, path: str, name: str) -> None:

@@ -8,7 +8,7 @@ import select
 import signal
 import time
 import traceback
-from typing import Callable
+from typing import Callable, Dict, Optional
 
 from mxcluster import processes
 from mxcluster.agent.folder import JobFolder, Json
@@ -46,13 +46,13 @@ def start(folder: JobFolder) -> None:
                                        + (folder.log_lines("agent") or ["(nothing)"])))
 
 
-def prepare(folder: JobFolder, plan: Json) -> None:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> None:
     """Write what a job needs before it starts. BadInput if the folder holds a job already."""
     os.makedirs(folder.path, exist_ok=True)
     lock = _lock(folder)
     try:
         check_unused(folder)
-        folder.prepare(plan)
+        folder.prepare(plan, secret_env)
     finally:
         os.close(lock)
 

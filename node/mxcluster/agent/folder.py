@@ -4,7 +4,7 @@ import os
 import shlex
 import time
 import zipfile
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster.errors import BadInput
 
@@ -12,6 +12,7 @@ Json = Dict[str, Any]
 
 LOG_LINES, LOG_WIDTH = 20, 500
 LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
+SECRET_ENV = "secret_env.json"
 KINDS = ("start", "batch", "epoch", "end")
 
 
@@ -25,8 +26,11 @@ class JobFolder:
         """The path of a file of the folder."""
         return os.path.join(self.path, name)
 
-    def prepare(self, plan: Json) -> None:
-        """Write what a job needs before it starts: plan.json, the three cluster files, the user's script unpacked."""
+    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> None:
+        """Write what a job needs before it starts: plan.json, the three cluster files, the user's script unpacked.
+
+        `secret_env` goes into a file of its own, which lies there until the agent takes it.
+        """
         os.makedirs(self.path, exist_ok=True)
         if os.path.exists(self.file("script.zip")):
             with zipfile.ZipFile(self.file("script.zip")) as packed:
@@ -34,8 +38,28 @@ class JobFolder:
         for name, text in sorted(plan["files"].items()):
             with open(self.file(name), "w", encoding="utf-8") as stream:
                 stream.write(text)
-        with open(self.file("plan.json"), "w", encoding="utf-8") as stream:
+        with open(private(self.file("plan.json")), "w", encoding="utf-8") as stream:
             json.dump(plan, stream, indent=1)
+        if secret_env:
+            with open(private(self.file(SECRET_ENV)), "w", encoding="utf-8") as stream:
+                json.dump(secret_env, stream)
+
+    def take_secret_env(self) -> Dict[str, str]:
+        """The variables of secret_env. Their file is gone from now on: a copy that nobody has cannot be forgotten anywhere."""
+        try:
+            with open(self.file(SECRET_ENV), encoding="utf-8") as stream:
+                return json.load(stream)
+        except FileNotFoundError:
+            return {}
+        finally:
+            self.forget_secret_env()
+
+    def forget_secret_env(self) -> None:
+        """Remove the file that nobody has come to take."""
+        try:
+            os.unlink(self.file(SECRET_ENV))
+        except FileNotFoundError:
+            pass
 
     def plan(self) -> Json:
         """This node's slice of the plan, checked as far as the agent needs it."""
@@ -87,14 +111,17 @@ class JobFolder:
         except OSError:
             return None
 
-    def write_env(self, process: Json, environment: Dict[str, str]) -> None:
-        """<name>.env, for people: the command and the environment of a process, to be read by a shell. Mode 0600."""
+    def write_env(self, process: Json, environment: Dict[str, str], secret: Iterable[str] = ()) -> None:
+        """<name>.env, for people: the command and the environment of a process, to be read by a shell. Mode 0600.
+
+        `secret`: the names of variables that it has besides, and whose values are to be found nowhere.
+        """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = ["# The environment of %s. To run it by hand: `env -i sh`, cd here, read this file, give its command:"
                  % process["name"], "# " + command.replace("\n", "\n# ")]
+        lines += ["# from secret_env, kept nowhere: export %s=..." % name for name in sorted(secret)]
         lines += ["export %s=%s" % (name, shlex.quote(value)) for name, value in sorted(environment.items())]
-        descriptor = os.open(self.file(process["name"] + ".env"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        with open(private(self.file(process["name"] + ".env")), "w", encoding="utf-8", errors="surrogateescape") as stream:
             stream.write("\n".join(lines) + "\n")
 
     def open_log(self, name: str) -> int:
@@ -124,6 +151,13 @@ class JobFolder:
         """When the agent or a process last wrote something (unix seconds); 0 if none ever did."""
         files = ["status.json", "events.jsonl", "agent.log"] + [name + ".log" for name in names]
         return max([os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))] or [0.0])
+
+
+def private(path: str) -> int:
+    """A descriptor that writes a file anew, which nobody else can read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(descriptor, 0o600)  # it may have been there already
+    return descriptor
 
 
 def readable(data: bytes) -> List[str]:

@@ -33,6 +33,7 @@ class Supervisor:
         self.folder = folder
         self.plan = plan
         self.me = processes.identity(os.getpid())
+        self.secret_env = folder.take_secret_env()
         lease = float(plan.get("lease") or 0)
         self.lease = Lease(lease, first=FIRST_LEASE * lease)
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
@@ -78,11 +79,13 @@ class Supervisor:
         """Start one process; one that cannot be started is one that has failed."""
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment.update(process["env"])
+        secret_env = {} if part is self.status["meeting"] else self.secret_env
         log = self.folder.open_log(process["name"])
         try:
-            self.folder.write_env(process, environment)
-            child = subprocess.Popen(process["command"], env=environment, cwd=self.folder.path, start_new_session=True,
-                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.in_child)
+            self.folder.write_env(process, environment, secret_env)
+            child = subprocess.Popen(process["command"], env=dict(environment, **secret_env), cwd=self.folder.path,
+                                     start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     preexec_fn=self.in_child)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = "could not be started: %s" % error
             os.write(log, (reason + "\n").encode("utf-8", "replace"))

@@ -101,6 +101,24 @@ def test_all_can_read_it(controller):
         assert path.stat().st_mode & 0o044 == 0o044, path
 
 
+def test_what_root_runs_is_nobody_elses(node):
+    """Owners and modes of the archive mean nothing, and the folder with pip's wheel is closed; MXNet is imported from there."""
+    if os.geteuid() == 0:
+        for path in node.folder.glob("*.whl"):
+            os.chown(str(path), 65534, 65534)
+    path = make_wheel(node.folder, "mxnet", "1.0.post1", "import glob, os\nassert os.stat('.').st_mode & 0o777 == 0o700\n"
+                      "for path in glob.glob('*.whl'):\n"
+                      "    assert os.stat(path).st_uid == os.geteuid() and not os.stat(path).st_mode & 0o022\n"
+                      "__version__ = '1.0'\n")
+    node.params["hashes"]["mxnet==1.0.post1"] = [hashlib.sha256(path.read_bytes()).hexdigest()]
+    files = [path, node.folder / "numpy-1.0-py3-none-any.whl", pathlib.Path(ask(node.params["python"], BUNDLED))]
+    for wheel in files[:2]:
+        os.chmod(str(wheel), 0o666)
+    node.pack(files)
+    answer = node.run()
+    assert answer["changed"], answer
+
+
 @pytest.mark.parametrize("marker", [None, "", '{"digest": "of something else"}', '{"dig'])
 def test_what_was_half_made_is_not_trusted(controller, marker):
     """As if it had been killed: files, but no marker, or one of something else."""

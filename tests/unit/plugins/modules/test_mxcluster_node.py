@@ -2,15 +2,20 @@
 import importlib.util
 import json
 import os
+import pwd
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests import ansible_modules
+from tests.training.environments import find_python
 
 ROOT = Path(__file__).parents[4]
 PATH = ROOT / "plugins" / "modules" / "mxcluster_node.py"
+EVERYBODYS = "/usr/bin/python3"  # that of the tests may lie where only its owner gets to
 AGENT = [sys.executable, "-m", "mxcluster.agent"]
 RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
 
@@ -61,6 +66,8 @@ def play(module, monkeypatch):
 @pytest.mark.parametrize("params, argv, data", [
     ({"command": "start"}, ["start", "--job-dir", "/jobs/j"], None),
     ({"command": "start", "plan": {"job": "j"}}, ["start", "--job-dir", "/jobs/j", "--plan"], '{"job": "j"}'),
+    ({"command": "start", "plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}},
+     ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"], '{"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}}'),
     ({"command": "wait"}, ["wait", "--job-dir", "/jobs/j", "--seconds", "5", "--renew"], None),
     ({"command": "wait", "seconds": 2}, ["wait", "--job-dir", "/jobs/j", "--seconds", "2", "--renew"], None),
     ({"command": "status"}, ["status", "--job-dir", "/jobs/j"], None),
@@ -89,7 +96,8 @@ def test_command_lines_of_the_node(play, command):
     ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
     ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
     ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
-    ("collect", {"files": 3, "bytes": 9, "skipped": []}, {"files": 3, "bytes": 9, "skipped": [], "changed": True}),
+    ("collect", {"files": 3, "bytes": 9, "skipped": []},
+     {"files": 3, "bytes": 9, "skipped": [], "changed": True, "output": "/o", "spooled": False}),
     ("look", {"problems": ["p"], "facts": {}}, {"problems": ["p"], "facts": {}, "changed": False}),
     ("record", {"host": "node1"}, {"record": {"host": "node1"}, "changed": False})])
 def test_results(play, command, answer, result):
@@ -154,6 +162,55 @@ def test_a_job_from_start_to_collection(tmp_path):
     assert ansible(tmp_path, command="stop", **job)["changed"] is False
     packed = ansible(tmp_path, command="collect", output=str(tmp_path / "o.tar"), **job)
     assert packed["files"] == 5 and os.path.getsize(str(tmp_path / "o.tar")) == packed["bytes"], packed
+
+
+def test_a_secret_is_in_no_answer(tmp_path):
+    """It is masked by its value alone, also where it is none, so nothing of the result may matter: here it is in a job's name."""
+    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh", "-c", "test ${#TOKEN} = 6"], "env": {}}
+    plan = {"schema": 1, "job": "the-hush-1-job", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+    started = ansible(tmp_path, command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job"))
+    assert started["rc"] == 0 and "hush-1" not in str(started), started
+    assert ansible(tmp_path, command="wait", job_dir=str(tmp_path / "job"))["status"]["reason"] == "done"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another")
+@pytest.mark.parametrize("user, reader, under", [("nobody", 4711, "3"), ("nobody", None, "3"), ("", 4711, "3"),
+                                                 ("nobody", 4711, "2.7")])
+def test_what_root_packs_is_for_the_one_who_logs_in(user, reader, under):
+    """Written by the user through root's descriptor: nothing of it lies where the user could lay a link in its place."""
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is for its user only
+        os.chmod(place, 0o755)
+        pack_for(Path(place), user, reader, sys.executable if under == "3" else find_python(under))
+
+
+def pack_for(tmp_path, user, reader, under):
+    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
+    plan = {"schema": 1, "job": "j", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+    job = {"job_dir": str(tmp_path / "job")}
+    ansible(tmp_path, command="start", plan=plan, **job)
+    ansible(tmp_path, command="wait", **job)
+    if user:
+        for path in [tmp_path / "job", *(tmp_path / "job").iterdir()]:
+            os.chown(str(path), pwd.getpwnam(user).pw_uid, -1)
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "job.tar").symlink_to(tmp_path / "elsewhere")
+    packed = ansible_modules.run("mxcluster_node", tmp_path, command="collect", output=str(tmp_path / "job" / "o.tar"),
+                                 spool=str(tmp_path / "spool"), user=user, reader=reader, python=EVERYBODYS, under=under, **job)
+    assert packed["rc"] == 0, packed
+    found = os.lstat(str(tmp_path / "spool" / "job.tar"))
+    assert packed["output"] == str(tmp_path / "spool" / "job.tar") and packed["spooled"], packed
+    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (reader or 0, 0o600, packed["bytes"])
+    assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "job" / "o.tar").exists()
+    with tarfile.open(packed["output"]) as archive:
+        assert "status.json" in archive.getnames()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a spool")
+def test_a_spool_that_others_write_to_is_refused(tmp_path):
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool").chmod(0o777)
+    answer = ansible(tmp_path, command="collect", output="/o", job_dir="/j", user="nobody", spool=str(tmp_path / "spool"))
+    assert "is not a folder of root's that nobody else can write to: remove it" in answer["msg"], answer
 
 
 def test_a_command_without_what_it_needs(tmp_path):

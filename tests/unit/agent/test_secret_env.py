@@ -1,0 +1,69 @@
+"""secret_env: the processes have it, and nothing that lies about tells it."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from mxcluster.agent import commands, daemon
+from tests.unit.agent.jobs import PACKAGE
+
+SECRET = "the-s3cret-t0ken"
+
+
+def start(job, *texts, command="start", **plan):
+    """Start a job with a secret as the module does it: the answer."""
+    job.plan(*texts, **plan)
+    told = {"plan": dict(job.folder.plan(), files={}), "secret_env": {"TOKEN": SECRET}}
+    os.unlink(job.folder.file("plan.json"))
+    ran = subprocess.run([sys.executable, "-m", "mxcluster.agent", command, "--job-dir", job.path, "--plan", "--secret-env"],
+                         input=json.dumps(told).encode(), stdout=subprocess.PIPE, timeout=30, check=False,
+                         env=dict(os.environ, PYTHONPATH=PACKAGE))
+    return json.loads(ran.stdout.decode())
+
+
+def holding(job):
+    """The files of the job that tell the secret."""
+    return [path.name for path in pathlib.Path(job.path).rglob("*") if path.is_file() and SECRET in path.read_text()]
+
+
+def test_it_is_gone_as_soon_as_the_agent_has_it(job):
+    answer = start(job, "echo ${#TOKEN}; sleep 20", "echo ${#TOKEN}; sleep 20")
+    job.remember(answer["status"])
+    job.until(lambda: job.log("worker-0") and job.log("worker-1"))
+    assert (job.log("worker-0"), job.log("worker-1")) == ("%d\n" % len(SECRET),) * 2
+    assert holding(job) == [] and not os.path.exists(job.folder.file("secret_env.json"))
+    assert "# from secret_env, kept nowhere: export TOKEN=..." in pathlib.Path(job.folder.file("worker-0.env")).read_text()
+    assert SECRET not in json.dumps(answer) + json.dumps(job.ask("status"))
+
+
+def test_until_then_nobody_else_can_read_it(job):
+    """As systemd's unit has it: prepared first, run later."""
+    assert start(job, "true", command="prepare") == {"job": "job-1"}
+    assert holding(job) == ["secret_env.json"]
+    for name in ("secret_env.json", "plan.json"):
+        assert os.stat(job.folder.file(name)).st_mode & 0o777 == 0o600, name
+    assert job.folder.take_secret_env() == {"TOKEN": SECRET} and job.folder.take_secret_env() == {}
+
+
+def test_an_agent_that_does_not_start_leaves_none(job, monkeypatch):
+    start(job, "true", command="prepare")
+    monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
+    with pytest.raises(daemon.MxclusterError, match="did not start"):
+        commands.start(job.folder)
+    assert holding(job) == []
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_what_is_packed_is_private(job, tmp_path, umask):
+    start(job, "true")
+    job.end()
+    before = os.umask(umask)
+    try:
+        commands.collect(job.folder, str(tmp_path / "o.tar"))
+    finally:
+        os.umask(before)
+    assert os.stat(str(tmp_path / "o.tar")).st_mode & 0o777 == 0o600
+    assert SECRET.encode() not in (tmp_path / "o.tar").read_bytes()

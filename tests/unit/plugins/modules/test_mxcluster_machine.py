@@ -1,0 +1,51 @@
+"""mxcluster_machine under the Pythons of nodes: what it says of this machine, and of a bus with GPUs."""
+import importlib.util
+import os
+import sys
+
+import pytest
+
+from tests import ansible_modules
+from tests.training.environments import find_python
+
+PYTHONS = {"2.7": find_python("2.7"), "3.6": find_python("3.6"), "controller": sys.executable}
+
+
+@pytest.mark.parametrize("under", sorted(PYTHONS))
+def test_this_machine(under, tmp_path):
+    answer = ansible_modules.run("mxcluster_machine", tmp_path, under=PYTHONS[under], python=str(find_python("3.6")),
+                                 libraries=["libc.so.6", "libnone.so.1"])
+    assert answer["python"] == "3.6" and answer["kernel"] == os.uname()[2]
+    assert answer["missing_libraries"] == ["libnone.so.1"]
+    assert ansible_modules.run("mxcluster_machine", tmp_path, under=PYTHONS[under], python="/no/python")["python"] is None
+
+
+@pytest.fixture(scope="module")
+def machine():
+    spec = importlib.util.spec_from_file_location("machine", str(ansible_modules.MODULES / "mxcluster_machine.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_gpus_are_told_by_class_and_vendor(machine, tmp_path):
+    """Not sound functions and switches of the same maker, nor displays of others."""
+    for slot, (vendor, kind, device) in {"0000:3b:00.0": ("0x10de", "0x030200", "0x1db4"),
+                                         "0000:3b:00.1": ("0x10de", "0x040300", "0x10f2"),
+                                         "0000:03:00.0": ("0x102b", "0x030000", "0x0522"),
+                                         "0000:04:00.0": ("0x10de", "0x030000", "0x102d"),
+                                         "0000:05:00.0": ("0x10de", "0x068000", "0x1ac2")}.items():
+        (tmp_path / slot).mkdir()
+        for name, value in (("vendor", vendor), ("class", kind), ("device", device)):
+            (tmp_path / slot / name).write_text(value + "\n")
+    assert machine.gpus(str(tmp_path)) == ["102d", "1db4"]
+    assert machine.gpus(str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize("text, version", [
+    ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024\nGCC version:", "470.256.02"),
+    ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  396.37  Tue Jun 12 13:47:27 PDT 2018", "396.37"),
+    ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build", "535.104.05"), ("", None)])
+def test_the_loaded_driver(machine, tmp_path, text, version):
+    (tmp_path / "version").write_text(text)
+    assert machine.loaded_driver(str(tmp_path / "version")) == version

@@ -1,0 +1,129 @@
+"""Waiting for a job, on the controller: what is survived, and what ends it."""
+import types
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+
+from plugins.action import mxcluster_node as action
+
+RUNNING = {"status": {"state": "running"}, "ended": False}
+DONE = {"status": {"state": "ended", "reason": "done"}, "ended": True}
+BROKEN = {"failed": True, "msg": "no job in /jobs/j: status.json is not there"}
+LOST = AnsibleConnectionFailure("Connection reset")
+
+
+class Clock:
+    """time, as far as the plugin uses it; every try takes a second, too."""
+
+    def __init__(self):
+        self.now, self.slept = 0.0, 0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept += 1
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(action, "time", made)
+    return made
+
+
+def plugin(answers, clock=None, **arguments):
+    """The plugin, with a node that gives these answers in turn, the last one for ever; and the commands that it was given."""
+    made, commands = object.__new__(action.ActionModule), []
+    made._task = types.SimpleNamespace(args=dict({"command": "wait"}, **arguments))
+
+    def ask(arguments, task_vars):
+        commands.append(arguments["command"])
+        if clock:
+            clock.now += 1
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
+    made._ask = ask
+    return made, commands
+
+
+def run(made, monkeypatch):
+    monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp, task_vars: {})
+    return made.run(None, {"inventory_hostname": "node1"})
+
+
+@pytest.mark.parametrize("trouble", [[LOST], [BROKEN], [LOST, BROKEN, LOST]])
+def test_a_poll_that_is_lost_is_asked_again(clock, monkeypatch, trouble):
+    made, commands = plugin([*trouble, RUNNING], clock, patience=10)
+    assert run(made, monkeypatch) == RUNNING
+    assert len(commands) == len(trouble) + 1 and clock.slept == len(trouble)
+
+
+def test_a_failure_that_stays_is_the_result(clock, monkeypatch):
+    made, commands = plugin([BROKEN], clock, patience=60)
+    assert run(made, monkeypatch) == BROKEN
+    assert 60 <= clock.now < 63 and len(commands) <= 31, "at full speed"
+
+
+def test_a_node_that_stays_away_is_unreachable(clock, monkeypatch):
+    made, _ = plugin([LOST], clock, patience=60)
+    with pytest.raises(AnsibleConnectionFailure):
+        run(made, monkeypatch)
+    assert 60 <= clock.now < 63
+
+
+def test_who_does_not_ask_for_patience_gets_none(clock, monkeypatch):
+    made, commands = plugin([BROKEN], clock)
+    assert run(made, monkeypatch) == BROKEN and commands == ["wait"] and clock.slept == 0
+
+
+def test_a_job_that_has_failed_elsewhere_is_not_waited_for_long(clock, monkeypatch, tmp_path):
+    action.post(str(tmp_path), "node2")
+    made, _ = plugin([LOST], clock, patience=60, board=str(tmp_path))
+    with pytest.raises(AnsibleConnectionFailure):
+        run(made, monkeypatch)
+    assert clock.now < 8
+
+
+def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
+    failed = {"status": {"state": "ended", "reason": "failed"}, "ended": True}
+    assert run(plugin([failed], board=str(tmp_path))[0], monkeypatch) == failed
+    assert action.others(str(tmp_path), "node2") == ["node1"]
+    made, commands = plugin([RUNNING, DONE], board=str(tmp_path))
+    (tmp_path / "node1").rename(tmp_path / "node2")
+    assert run(made, monkeypatch)["ended"] and commands == ["wait", "stop"]
+
+
+def test_a_stop_that_is_lost_is_tried_again_by_the_next_wait(monkeypatch, tmp_path):
+    action.post(str(tmp_path), "node2")
+    made, commands = plugin([RUNNING, LOST], board=str(tmp_path))
+    assert run(made, monkeypatch) == RUNNING and commands == ["wait", "stop"]
+
+
+@pytest.mark.parametrize("become, stdout, reader", [
+    (object(), "1000\r\n", 1000), (object(), "", None), (None, "1000\n", "not asked")])
+def test_who_logs_in_is_asked_where_ansible_becomes_somebody(monkeypatch, become, stdout, reader):
+    made, _ = plugin([{"files": 3}], command="collect")
+    made._connection, made._task.check_mode = types.SimpleNamespace(become=become), False
+    made._low_level_execute_command = lambda command, sudoable: {"stdout": stdout} if not sudoable else None
+    seen = []
+    made._ask = lambda arguments, task_vars: seen.append(arguments) or {}
+    run(made, monkeypatch)
+    assert seen[0].get("reader", "not asked") == reader
+
+
+@pytest.mark.parametrize("answer, leaves", [(BROKEN, True), (DONE, True), (RUNNING, False)])
+def test_the_role_leaves_the_loop_when_it_has_failed(answer, leaves):
+    """As Ansible sees the condition: a result that has failed tells nothing of an end."""
+    import yaml
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar
+
+    from tests.ansible_modules import PROJECT
+    tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "run.yml").read_text())
+    until = next(task["until"] for task in tasks if "until" in task)
+    templar = Templar(DataLoader(), variables={"__train_job_wait": dict({"failed": False}, **answer)})
+    assert str(templar.template("{{ %s }}" % until)) == str(leaves)

@@ -1,0 +1,124 @@
+"""Large files come once, go on where they were cut off, and are never trusted for being there."""
+import hashlib
+import http.server
+import threading
+
+import pytest
+
+from mxcluster import archives
+from mxcluster.errors import MxclusterError
+
+CONTENT = bytes(range(256)) * 4096
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Serves CONTENT, with ranges, and can be told to fail."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        wanted = self.headers.get("Range")
+        begin = int(wanted[len("bytes="):-1]) if wanted and self.server.ranges else 0
+        self.server.asked.append(begin)
+        if self.server.status:
+            self.send_error(self.server.status)
+            return
+        if begin >= len(self.server.content):
+            self.send_error(416)
+            return
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(self.server.content) - begin))
+        self.end_headers()
+        end = begin + self.server.cuts.pop(0) if self.server.cuts else None
+        self.wfile.write(self.server.content[begin:end])
+        if end:
+            self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of one file; `cuts`: after how many bytes it cuts the next connections."""
+    monkeypatch.setattr(archives, "PAUSE", 0.0)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as made:
+        made.content, made.asked, made.cuts, made.ranges, made.status = CONTENT, [], [], True, None
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        made.file = {"url": "http://127.0.0.1:%d/there/file.rpm" % made.server_port, "name": "file.rpm", "sha256": DIGEST}
+        yield made
+        made.shutdown()
+
+
+def refusal(store, file):
+    with pytest.raises(MxclusterError) as refused:
+        archives.provide(str(store), file)
+    return str(refused.value)
+
+
+def test_it_is_fetched_once(server, tmp_path):
+    store = tmp_path / "store"
+    for _ in range(2):
+        path = archives.provide(str(store), server.file)
+    assert open(path, "rb").read() == CONTENT and server.asked == [0]
+    assert [one.name for one in store.iterdir()] == ["file.rpm"]
+
+
+def test_it_goes_on_where_it_was_cut_off(server, tmp_path):
+    server.cuts = [1000, 5000]
+    assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
+    assert server.asked == [0, 1000, 6000]
+
+
+def test_a_server_without_ranges_begins_anew(server, tmp_path):
+    server.cuts, server.ranges = [1000], False
+    assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
+
+
+def test_what_a_run_could_not_finish_the_next_one_goes_on_with(server, tmp_path):
+    server.cuts = [100] * archives.TRIES
+    said = refusal(tmp_path, server.file)
+    assert "it was cut off each time" in said and "put file.rpm (sha256 %s) into %s" % (DIGEST, tmp_path) in said
+    assert [one.name for one in tmp_path.iterdir()] == ["file.rpm.part"]
+    assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
+    assert server.asked[-1] == 100 * archives.TRIES
+
+
+def test_another_content_is_refused_and_not_kept(server, tmp_path):
+    server.content = CONTENT[:-1] + b"x"
+    assert "nothing of it was kept" in refusal(tmp_path, server.file)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_draft_that_is_longer_than_the_file_is_not_believed(server, tmp_path):
+    (tmp_path / "file.rpm.part").write_bytes(CONTENT + b"more")
+    assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
+
+
+def test_a_file_that_is_not_there_is_not_asked_for_twice(server, tmp_path):
+    server.status = 404
+    assert "HTTP Error 404" in refusal(tmp_path, server.file) or "Not Found" in refusal(tmp_path, server.file)
+    assert set(server.asked) == {0} and len(server.asked) <= 2
+
+
+def test_without_a_network_it_says_what_to_put_where(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "PAUSE", 0.0)
+    said = refusal(tmp_path, {"url": "http://127.0.0.1:9/file.rpm", "name": "file.rpm", "sha256": ""})
+    assert "refused" in said and "put file.rpm into %s on the controller" % tmp_path in said and "nvidia_mirror" in said
+
+
+def test_a_file_that_somebody_has_put_there(server, tmp_path):
+    (tmp_path / "file.rpm").write_bytes(CONTENT)
+    assert archives.provide(str(tmp_path), server.file) and server.asked == []
+    (tmp_path / "file.rpm").write_bytes(b"another")
+    said = refusal(tmp_path, server.file)
+    assert "has the sha256" in said and "remove it" in said and (tmp_path / "file.rpm").read_bytes() == b"another"
+
+
+def test_a_disk_that_is_full_is_not_tried_again(server, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(archives, "fetch_once", full)
+    with pytest.raises(OSError, match="No space left"):
+        archives.provide(str(tmp_path), server.file)
