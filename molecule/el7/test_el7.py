@@ -11,7 +11,8 @@ import pytest
 
 GPUS = ("gpu1", "gpu2")
 DRIVERS = ("cuda-drivers", "cuda-9-2", "cuda-runtime", "cuda-demo-suite", "nvidia-kmod", "xorg-x11-drv-nvidia")
-BRANCH = {"nvidia-driver-branch-470", "nvidia-driver-branch-470-cuda", "nvidia-persistenced-branch-470", "kmod-nvidia-branch-470-dkms"}
+BRANCH = {"nvidia-driver-branch-470", "nvidia-driver-branch-470-cuda", "nvidia-persistenced-branch-470",
+          "kmod-nvidia-branch-470-dkms"}
 INSTALLER = "cuda-repo-rhel7-9-2-local-9.2.148-1.x86_64"
 OTHER = "cuda-repo-rhel7-9-0-local-9.0.176-1.x86_64"  # of CUDA 9.0, which a node has not; its URL ends in -rpm, its file in .rpm
 
@@ -62,7 +63,8 @@ def provision(cluster, *arguments, **options):
 
 def test_the_nodes_are_what_they_stand_in_for(cluster):
     """Python 2.7 is Ansible's interpreter there, and its facts say CentOS 7.9."""
-    said = cluster.command("ansible", *cluster.playbook("")[1:5], "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr")
+    inventories = cluster.playbook("")[1:5]
+    said = cluster.command("ansible", *inventories, "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr")
     answers = [text.split("=> ", 1)[1] for text in re.split(r"\n(?=\w+ \| )", said.output) if "=> {" in text]
     facts = [json.loads(text)["ansible_facts"] for text in answers]
     assert {(one["ansible_distribution"], one["ansible_distribution_version"], one["ansible_pkg_mgr"],
@@ -89,7 +91,7 @@ def test_cudnn_is_installed_with_its_links(cluster, name):
 
 
 def test_mxnet_is_the_gpu_build_where_a_gpu_is(cluster):
-    ask = "cd /opt/mxcluster/env; bin/pip freeze 2>/dev/null | grep ^mxnet; bin/python -c 'import mxnet; print(mxnet.__version__)'"
+    ask = "cd /opt/mxcluster/env/bin; ./pip freeze 2>/dev/null | grep ^mxnet; ./python -c 'import mxnet; print(mxnet.__version__)'"
     assert {name: cluster.shell(name, ask, "mxcluster").split() for name in cluster.names} == {
         "head": ["mxnet==1.2.1.post1", "1.2.1"], "gpu1": ["mxnet-cu92==1.2.1.post1", "1.2.1"],
         "gpu2": ["mxnet-cu92==1.2.1.post1", "1.2.1"]}

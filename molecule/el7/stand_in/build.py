@@ -1,7 +1,8 @@
 """Builds what stands in for NVIDIA's, CentOS's and EPEL's servers, once, and prints the folder: `python build.py FOLDER`.
 
 Not real in it: every file but Python 3.6 and gcc's run-time libraries, which are this machine's own. Names, versions, layout and
-relations are those of the real ones as far as they are known, signatures are real ones of keys made here. facts.json says what the scenario has to know: fingerprints and digests.
+relations are those of the real ones as far as they are known; the signatures are real, of keys made here. facts.json says what
+the scenario has to know: fingerprints and digests.
 """
 import hashlib
 import json
@@ -93,7 +94,8 @@ def build(folder):
     shutil.copy(str(installer), str(stranger / "installer.rpm"))
     keys.sign(made["stranger"][0], [stranger / "installer.rpm"])
     (folder / "facts.json").write_text(json.dumps({
-        "fingerprints": {name: fingerprint for name, (fingerprint, _) in made.items()}, "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in {installer, *archives}}}, indent=1))
+        "fingerprints": {name: fingerprint for name, (fingerprint, _) in made.items()},
+        "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in archives}}, indent=1))
 
 
 def local(folder, version, keys, key):

@@ -53,7 +53,8 @@ def cuda(version, release, stubs):
              # What no role may install: all these bring a driver.
              package("demo-suite", "cuda-runtime-{}", files={root + "/extras/demo_suite/deviceQuery": DEVICE_QUERY}),
              package("runtime", "cuda-libraries-{}", "cuda-drivers"),
-             Package("cuda-" + tag, release, requires=["cuda-%s-%s" % (name, tag) for name in ("toolkit", "runtime", "demo-suite")]),
+             Package("cuda-" + tag, release,
+                     requires=["cuda-%s-%s" % (part, tag) for part in ("toolkit", "runtime", "demo-suite")]),
              Package("cuda", release, requires=["cuda-" + tag]),
              Package("cuda-drivers", "396.37", requires=["nvidia-kmod"]), Package("nvidia-kmod", "396.37")]
     return made
@@ -109,4 +110,5 @@ def epel_release(key):
             "#baseurl=http://download.fedoraproject.org/pub/epel/7/$basearch\n"
             "metalink=https://mirrors.fedoraproject.org/metalink?repo=epel-7&arch=$basearch&infra=$infra&content=$contentdir\n"
             "failovermethod=priority\nenabled=1\ngpgcheck=1\ngpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-EPEL-7\n")
-    return Package("epel-release", "7", "11", files={"/etc/yum.repos.d/epel.repo": repo, "/etc/pki/rpm-gpg/RPM-GPG-KEY-EPEL-7": key})
+    files = {"/etc/yum.repos.d/epel.repo": repo, "/etc/pki/rpm-gpg/RPM-GPG-KEY-EPEL-7": key}
+    return Package("epel-release", "7", "11", files=files)

@@ -44,8 +44,8 @@ def make(folder, version, release):
         source = "".join(BODIES.get(name, "int %s() { return %d; }" % (name, NO_DEVICE)) + "\n" for name in names)
         (folder / "versions").write_text("%s { global: *; };\n" % soname)
         linker = "-Wl,-soname,%s,--version-script,%s" % (soname, folder / "versions")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-w", linker, "-o", folder / ("%s.so.%s" % (library, release)), "-x", "c", "-"],
-                       input=source.encode(), check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-w", linker, "-x", "c", "-",
+                        "-o", folder / ("%s.so.%s" % (library, release))], input=source.encode(), check=True)
         (folder / soname).symlink_to("%s.so.%s" % (library, release))
         (folder / (library + ".so")).symlink_to(soname)
     (folder / "versions").unlink()
