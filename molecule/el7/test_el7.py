@@ -91,7 +91,8 @@ def test_cudnn_is_installed_with_its_links(cluster, name):
 
 
 def test_mxnet_is_the_gpu_build_where_a_gpu_is(cluster):
-    ask = "cd /opt/mxcluster/env/bin; ./pip freeze 2>/dev/null | grep ^mxnet; ./python -c 'import mxnet; print(mxnet.__version__)'"
+    ask = ("cd /opt/mxcluster/env/bin; ./pip freeze 2>/dev/null | grep ^mxnet; "
+           "./python -c 'import mxnet; print(mxnet.__version__)'")
     assert {name: cluster.shell(name, ask, "mxcluster").split() for name in cluster.names} == {
         "head": ["mxnet==1.2.1.post1", "1.2.1"], "gpu1": ["mxnet-cu92==1.2.1.post1", "1.2.1"],
         "gpu2": ["mxnet-cu92==1.2.1.post1", "1.2.1"]}
