@@ -11,7 +11,7 @@ python27=$(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/2.7.* 2>/dev/null | tail
     exit 1
 }
 
-cp -a --no-preserve=ownership "$here/root/." "$root"
+cp -a --no-preserve=ownership --remove-destination "$here/root/." "$root"
 mkdir -p "$root/etc/modprobe.d" "$root/usr/libexec/stand-in" "$root/etc/pki/rpm-gpg" "$root/usr/lib64"
 
 # dnf gets the interpreter that Ansible's module looks for where a system's own is another: /usr/libexec/platform-python. The
