@@ -62,7 +62,7 @@ def write_inventory(folder, keys):
              for number, (name, key) in enumerate(keys.items(), 1)}
     everything = {"vars": {"ansible_user": "root", "ansible_ssh_private_key_file": str(folder / "key"),
                            "mxcluster_state_dir": str(folder / "state"), "train_job_runs_dir": str(folder / "runs"),
-                           "train_job_env": THREADS},
+                           "mxnet_version": "1.9.1", "train_job_env": THREADS},
                   "children": {"scheduler": {"hosts": {"node1": {}}}, "servers": {"hosts": {"node1": {}}},
                                "workers": {"hosts": hosts}}}
     (folder / "inventory").mkdir()

@@ -45,6 +45,17 @@ def test_limit_repairs_one_node_and_leaves_the_others(cluster):
         assert cluster.shell(name, "ssh -o BatchMode=yes node2 hostname", "mxcluster") == "node2"
 
 
+def test_root_is_not_led_by_the_training_user(cluster):
+    """What lies in the user's home is written as that user: links of his lead to nothing of root's."""
+    root = cluster.shell("node3", "cat /root/.ssh/authorized_keys")
+    cluster.shell("node3", "ln -sf /root/.ssh/authorized_keys /home/mxcluster/.ssh/authorized_keys", "mxcluster")
+    result = cluster.play("provision.yml", "--limit", "node3")
+    assert result.code != 0 and "/home/mxcluster/.ssh/authorized_keys" in result.output, result.output
+    assert cluster.shell("node3", "cat /root/.ssh/authorized_keys") == root
+    cluster.shell("node3", "rm /home/mxcluster/.ssh/authorized_keys", "mxcluster")
+    assert cluster.play("provision.yml", "--limit", "node3").code == 0
+
+
 def test_a_job_under_limit_is_refused_with_what_to_do_instead(cluster):
     refused = cluster.train("--limit", "node2")
     assert refused.result.code != 0 and not refused.folder.exists()

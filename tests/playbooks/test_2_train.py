@@ -33,7 +33,7 @@ def test_every_scheme_learns_the_digits(project, kv):
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     workers = 4 if kv.startswith("dist") else 1
     epochs = [event for event in events if event["event"] == "epoch"]
-    assert len(epochs) == 15 * workers and all(0 <= event["accuracy"] <= 1 for event in epochs)
+    assert len(epochs) == 20 * workers and all(0 <= event["accuracy"] <= 1 for event in epochs)
     if kv == "dist_gsync":
         assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}
     project.wait_for_nothing_left(2)

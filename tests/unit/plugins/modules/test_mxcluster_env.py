@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -170,3 +171,21 @@ def test_refusals(node, change, told):
         told = "only for Python 3.5"
     answer = node.run(**change)
     assert answer["rc"] == 1 and told in answer["msg"] and node.left() == [], answer
+
+
+def test_in_the_system(tmp_path):
+    """All who use the interpreter find MXNet; the environment only borrows it. In a copy of an interpreter, to be spoilt."""
+    original = pathlib.Path(ask(find_python("3.6"), "import sys; print(sys.base_prefix)"))
+    copied = tmp_path / "usr"
+    shutil.copytree(str(original / "lib"), str(copied / "lib"), ignore=shutil.ignore_patterns(
+        "test", "tests", "__pycache__", "config-*", "site-packages", "*.a", "idlelib", "lib2to3", "turtledemo"))
+    (copied / "lib" / "python3.6" / "site-packages").mkdir()
+    (copied / "bin").mkdir()
+    shutil.copy2(str(original / "bin" / "python3.6"), str(copied / "bin" / "python3.6"))
+    node = Node(tmp_path, find_python("2.7"), str(copied / "bin" / "python3.6"))
+    built = node.run(system=True)
+    assert built["changed"] and built["done"], built
+    for python in (str(copied / "bin" / "python3.6"), built["python"]):
+        assert ask(python, "import mxnet; print(mxnet.__file__)").startswith(str(copied))
+    assert not node.run(system=True)["changed"]
+    assert node.run(ask=True)["needs"]["requirements"]  # an environment of its own would be another
