@@ -291,7 +291,7 @@ def test_a_gpu_that_is_missing_or_busy_is_refused_by_name(cluster):
     busy = cluster.train()
     cluster.shell("gpu1", "rm /run/stand-in/compute-apps")
     assert busy.result.code != 0 and not busy.folder.exists(), busy.result.output
-    assert re.search(r"gpu1\W+GPU 1 .*busy with python \(pid 4711\)", busy.result.output), busy.result.output
+    assert re.search(r"\[gpu1\]: FAILED!\s+GPU 1 .*busy with python \(pid 4711\)", busy.result.output), busy.result.output
 
 
 def test_verify_judges_all_but_what_takes_a_gpu(cluster):
