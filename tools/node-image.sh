@@ -2,6 +2,7 @@
 # Makes the image that molecule's nodes are containers of, unless there is one, and prints its name: a minimal system of the
 # kind that this machine runs, with systemd and sshd. It comes from the distribution's own packages, from no image registry.
 # MXCLUSTER_NODE_IMAGE names another image to use instead: one with systemd, sshd, sudo for a user admin, python3 and iproute2.
+# `node-image.sh el7` makes the same into a stand-in for CentOS 7 (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real one.
 set -euo pipefail
 
 packages=(
@@ -12,8 +13,17 @@ packages=(
     libgomp1 libquadmath0                     # what MXNet's wheel needs of the system
 )
 
-if [[ -n ${MXCLUSTER_NODE_IMAGE:-} ]]; then
-    echo "$MXCLUSTER_NODE_IMAGE"
+cd "$(dirname "$0")/.."
+kind=${1:-plain}
+sources=(tools/node-image.sh)
+given=${MXCLUSTER_NODE_IMAGE:-}
+if [[ $kind == el7 ]]; then
+    packages+=(rpm dnf python3-dnf gnupg)
+    sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
+    given=${MXCLUSTER_EL7_IMAGE:-}
+fi
+if [[ -n $given ]]; then
+    echo "$given"
     exit
 fi
 
@@ -22,8 +32,8 @@ refuse() {
     exit 1
 }
 
-# A change of this file makes another image.
-name=mxcluster-node:$(sha256sum <"$0" | cut -c 1-12)
+# A change of this file, or of one that the kind is made of, makes another image.
+name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
 if docker image inspect "$name" >/dev/null 2>&1; then
     echo "$name"
     exit
@@ -65,5 +75,8 @@ chroot "$root" useradd --create-home --shell /bin/bash admin
 echo 'admin ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/admin"
 chroot "$root" systemctl --quiet enable ssh.service ssh-host-keys.service 2>/dev/null
 chroot "$root" systemctl --quiet mask systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
+if [[ $kind == el7 ]]; then
+    molecule/el7/stand_in/image.sh "$root" >&2
+fi
 tar -C "$root" -c . | docker import --change 'CMD ["/sbin/init"]' - "$name" >/dev/null
 echo "$name"

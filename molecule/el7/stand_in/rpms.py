@@ -1,0 +1,140 @@
+"""Builds small RPMs, signs them and makes repositories of them, with Debian's rpmbuild, rpmsign and createrepo_c."""
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+
+GPG_BATCH = """%no-protection
+Key-Type: RSA
+Key-Length: 2048
+Name-Real: {name}
+Name-Email: stand-in@mxcluster.invalid
+Expire-Date: 0
+%commit
+"""
+HEAD = """%global __os_install_post %{{nil}}
+%global debug_package %{{nil}}
+%global _build_id_links none
+%global _binary_payload w1.gzdio
+Name: stand-in
+Version: 1
+Release: 1
+Summary: None of it is real
+License: none
+AutoReqProv: no
+%description
+Built by mxcluster's tests: it has the names and the layout of the real one and none of its contents.
+%install
+cp -a {stage}/. %{{buildroot}}
+"""
+PACKAGE = """%package -n {name}
+Version: {version}
+Release: {release}
+Summary: A stand-in for {name}
+AutoReqProv: no
+{relations}
+%description -n {name}
+Built by mxcluster's tests: it has the names and the layout of the real one and none of its contents.
+{post}%files -n {name} -f {files}
+"""
+
+
+class Package:
+    """One RPM. files: {path: text (which can be run if it begins with #!), bytes, a Path to copy, file or folder, or a Link}."""
+
+    def __init__(self, name, version, release="1", requires=(), provides=(), files=None, post=""):
+        self.name, self.version, self.release = name, version, release
+        self.requires, self.provides, self.files, self.post = requires, provides, dict(files or {}), post
+        self.files.setdefault("/usr/share/stand-in/%s-%s" % (name, version), "This is not %s.\n" % name)
+
+    def spec(self, files):
+        """Its part of the spec."""
+        relations = ["Requires: " + what for what in self.requires] + ["Provides: " + what for what in self.provides]
+        # By rpm's own Lua: no RPM here provides a /bin/sh.
+        post = "%%post -n %s -p <lua>\nos.execute('%s')\n" % (self.name, self.post) if self.post else ""
+        return PACKAGE.format(name=self.name, version=self.version, release=self.release, files=files,
+                              relations="\n".join(relations), post=post)
+
+    def lay(self, stage):
+        """Put its files in the stage; the lines of its file list."""
+        lines = []
+        for path, content in self.files.items():
+            target = stage / path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, Link):
+                target.symlink_to(content)
+            elif isinstance(content, pathlib.Path):
+                copy(content, target)
+            else:
+                target.write_bytes(content.encode() if isinstance(content, str) else content)
+                target.chmod(0o755 if target.read_bytes().startswith(b"#!") else 0o644)
+            lines.append(path)
+        return "".join('"%s"\n' % line for line in lines)
+
+
+class Link(str):
+    """The target of a symbolic link."""
+
+
+def copy(source, target):
+    """A file, a link or a folder, as it is."""
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(str(source), str(target), symlinks=True)
+    else:
+        shutil.copy2(str(source), str(target), follow_symlinks=False)
+
+
+class Keys:
+    """Keys to sign with, made on the spot in a folder of their own."""
+
+    def __init__(self, home):
+        self.home = home
+        home.mkdir(mode=0o700, parents=True)
+
+    def gpg(self, *words, **options):
+        """What gpg prints."""
+        return subprocess.run(["gpg", "--homedir", self.home, "--batch", "--quiet", *words], stdout=subprocess.PIPE, check=True,
+                              **options).stdout.decode()
+
+    def make(self, name):
+        """A new key; its fingerprint and its public part."""
+        self.gpg("--generate-key", input=GPG_BATCH.format(name=name).encode())
+        listed = self.gpg("--with-colons", "--list-keys", "=%s <stand-in@mxcluster.invalid>" % name)
+        fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr"))
+        return fingerprint, self.gpg("--armor", "--export", fingerprint)
+
+    def sign(self, fingerprint, paths):
+        """Sign RPMs where they are."""
+        subprocess.run(["rpmsign", "--define", "__gpg /usr/bin/gpg", "--define", "_gpg_name " + fingerprint, "--addsign", *paths],
+                       check=True, env=dict(os.environ, GNUPGHOME=str(self.home), GPG_TTY=""), stdout=subprocess.DEVNULL)
+
+
+def build(packages, work, target, keys=None, key=None):
+    """Build packages, no two of one name, into the folder `target`, signed if a key is given; their paths."""
+    stage, top = work / "stage", work / "top"
+    for folder in (stage, top, target):
+        folder.mkdir(parents=True, exist_ok=True)
+    spec = [HEAD.format(stage=shlex.quote(str(stage)))]
+    for package in packages:
+        files = work / (package.name + ".files")
+        files.write_text(package.lay(stage))
+        spec.append(package.spec(files))
+    (work / "stand-in.spec").write_text("\n".join(spec))
+    done = subprocess.run(["rpmbuild", "-bb", "--quiet", "--define", "_topdir %s" % top, str(work / "stand-in.spec")],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise SystemExit("rpmbuild: %s" % done.stdout.decode())
+    built = []
+    for path in sorted(top.glob("RPMS/*/*.rpm")):
+        built.append(target / path.name)
+        shutil.move(str(path), str(built[-1]))
+    shutil.rmtree(str(work))
+    if key:
+        keys.sign(key, built)
+    return built
+
+
+def repository(folder):
+    """Make repodata for a folder with RPMs."""
+    subprocess.run(["createrepo_c", "--quiet", "--compatibility", folder], check=True)
