@@ -129,17 +129,20 @@ def test_a_driver_is_installed_and_started_with_the_machine(cluster):
     """Not before: nouveau is loaded on gpu2. One after the other, and only because it was said."""
     asked = provision(cluster)
     assert set(changes(asked).values()) == {0}
-    assert "gpu2 has to be started anew" in asked.output and "nouveau" in asked.output
+    assert "gpu2 has to be started anew: driver" in asked.output and "nouveau" in asked.output
     called = cluster.shell("gpu2", "cat /var/log/stand-in")
     assert "dracut --force" in called and "grubby --update-kernel=ALL --args=rd.driver.blacklist=nouveau" in called, called
     provision(cluster, nvidia_driver_reboot=True)
+    down = sorted(cluster.command("docker", "inspect", "--format", "{{.State.FinishedAt}} {{.State.StartedAt}}",
+                                  "mxcluster-" + name).output.split() for name in GPUS)
+    assert down[0][1] < down[1][0], down  # one was back before the other went
     mend(cluster)
     for name, count in (("gpu1", 2), ("gpu2", 1)):
         listed = cluster.shell(name, "nvidia-smi --query-gpu=driver_version,name --format=csv,noheader").splitlines()
         assert listed == ["470.256.02, Tesla V100-PCIE-16GB"] * count
         assert cluster.node(name).run("test -e /sys/module/nouveau").rc != 0
     again = provision(cluster, nvidia_driver_reboot=True)
-    assert set(changes(again).values()) == {0} and "started anew" not in again.output
+    assert set(changes(again).values()) == {0} and "to be started anew: driver" not in again.output
     assert "nvidia-driver-branch-470" not in packages(cluster, "head")
 
 
