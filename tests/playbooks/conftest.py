@@ -16,6 +16,11 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 Result = collections.namedtuple("Result", "code output seconds")
 
 
+def hear_interrupts():
+    """As programs do that a terminal starts; what runs in the background may have inherited that Ctrl-C means nothing to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Project:
     """The copy: its folder, an empty home and an empty folder for temporary files."""
 
@@ -39,7 +44,7 @@ class Project:
         environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_")})
         return subprocess.Popen(["ansible-playbook", *map(str, arguments)], cwd=str(self.path), env=environment,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                start_new_session=True)
+                                start_new_session=True, preexec_fn=hear_interrupts)
 
     def run(self, *arguments, timeout=300):
         """Runs ansible-playbook to its end: exit status, output, seconds."""
