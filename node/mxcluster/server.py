@@ -1,20 +1,23 @@
 """The life of a scheduler or a server.
 
-MXNet would run it inside ``import mxnet`` and never come back, without a place to watch the others or to notice that the
-user's optimizer raises: MXNet swallows exceptions of the updater and goes on without learning.
+MXNet would run it inside ``import mxnet`` and never come back, without a place to watch the others, to notice that the
+user's optimizer raises (MXNet swallows exceptions of the updater and goes on without learning), or to look at what it is
+sent before it is unpickled.
 """
 
 import ctypes
 import os
-import pickle
 import sys
 import traceback
 
-from mxcluster import compat, exitcodes
+from mxcluster import compat, events, exitcodes, network
+from mxcluster.errors import MxclusterError
+from mxcluster.kvstore import seal
 from mxcluster.watch import Watch, timeout_from_env
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_OPTIMIZER = 0  # the only command that reaches Python; its body is pickled: an optimizer, or what `kvstore.merge` wraps around it
+_OURS = 0  # the only command that reaches Python
+_MOST_TOLD = 20  # refusals; a log that a stranger can fill is one more thing that he can break
 
 
 def serve():
@@ -23,22 +26,81 @@ def serve():
     from mxnet.base import _LIB, check_call
     store = mx.kvstore.create("dist_async")  # the workers decide what it becomes
     watch = Watch(store.handle, timeout_from_env())
+    commands = None
+    if os.environ["DMLC_ROLE"] == "server":
+        try:
+            commands = Commands(store)
+        except MxclusterError as error:
+            sys.stderr.write("mxcluster: %s\n" % error)
+            return 1
     watch.start()
-    optimizers = []
 
     def controller(command, body, _):
-        if command == _OPTIMIZER:
-            optimizer = _guarded(pickle.loads)(body)
-            optimizers[:] = [optimizer]
-            receive = getattr(optimizer, "receive", None)  # of kvstore.merge; MXNet's own optimizers have none
-            store._set_updater(_guarded(receive or mx.optimizer.get_updater(optimizer)))
+        if command == _OURS and commands:
+            _guarded(commands.receive)(body)
 
     check_call(_LIB.MXKVStoreRunServer(store.handle, _CONTROLLER(controller), None))
     watch.stop()
-    for optimizer in optimizers:
-        if hasattr(optimizer, "close"):
-            optimizer.close()
+    if commands:
+        commands.close()
     return 0
+
+
+class Commands(object):
+    """What workers tell this server to do: those of this job, who can seal what they say (`kvstore.seal`).
+
+    Raises MxclusterError if there is no token, or a class that the job declares is not there.
+    """
+
+    def __init__(self, store):
+        from mxcluster.kvstore import guard
+        self._store, self._guard = store, guard
+        self._opener = seal.Opener(seal.read_token(os.environ["MXCLUSTER_JOB_DIR"]))
+        self._names = guard.names(declared_classes())
+        self._optimizer = None
+        self._refused = 0
+
+    def receive(self, body):
+        """Carry out one message (bytes).  What is not of this job, or not allowed, is told and changes nothing."""
+        message = None
+        try:
+            message = self._opener.opened(body)
+            {"optimizer": self._set_optimizer}[message.kind](message)
+        except (seal.NotSealed, self._guard.Forbidden) as refusal:
+            self._tell(message, refusal)
+
+    def close(self):
+        """To be called once when the workers are done."""
+        if hasattr(self._optimizer, "close"):
+            self._optimizer.close()
+
+    def _set_optimizer(self, message):
+        from mxnet.optimizer import get_updater
+        self._optimizer = self._guard.check_optimizer(self._guard.read(message.payload, self._names))
+        receive = getattr(self._optimizer, "receive", None)  # of kvstore.merge; MXNet's own optimizers have none
+        self._store._set_updater(_guarded(receive or get_updater(self._optimizer)))
+
+    def _tell(self, message, refusal):
+        self._refused += 1
+        if self._refused > _MOST_TOLD:
+            return
+        # ps-lite does not say who has sent a message.
+        peers = network.peers_of(os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"]))
+        sender = "of " + message.sender if message else "from one of " + (", ".join(peers) or "those who are gone")
+        text = ("a message %s was refused, and the job goes on: %s%s"
+                % (sender, refusal, "; further ones are not told" if self._refused == _MOST_TOLD else ""))
+        sys.stderr.write("mxcluster: %s\n" % text)
+        sys.stderr.flush()
+        events.from_env().write("note", text=text)
+
+
+def declared_classes():
+    """What the knob `server_classes` says; the folder of the job's script is where they are looked for first."""
+    declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
+    folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), "script")
+    if declared and os.path.isdir(folder) and folder not in sys.path:
+        sys.path.insert(0, folder)
+    return declared
 
 
 def _guarded(function):
