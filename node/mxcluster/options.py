@@ -24,6 +24,8 @@ PLANNED_VARIABLES = (
     "DMLC_INTERFACE", "PORT", "PS_VERBOSE", "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT", "CUDA_VISIBLE_DEVICES",
     # Set by ps-lite itself; that of MXNet 1.2.1 hangs when it finds it set.
     "DMLC_RANK",
+    # ps-lite would listen on all addresses, or on none.
+    "DMLC_USE_KUBERNETES", "DMLC_LOCAL",
 )
 
 
@@ -42,6 +44,10 @@ def _is_absolute_or_empty(path: str) -> bool:
 
 def _is_job_id_or_empty(text: str) -> bool:
     return text == "" or is_job_id(text)
+
+
+def _are_classes(texts: List[str]) -> bool:
+    return all(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text) for text in texts)
 
 
 def _count(name: str, default: int, low: int, cure: str = "") -> Option:
@@ -72,6 +78,8 @@ OPTIONS = (
     _path("script"),
     Option("script_args", [], casts.to_list, None,
            "a list of strings (write numbers in quotes), such as '{\"script_args\": [\"--lr\", \"0.1\"]}'"),
+    Option("server_classes", [], casts.to_list, _are_classes,
+           "a list of module:Class, each class at the top of its module, such as '{\"server_classes\": [\"mine:MyOptimizer\"]}'"),
     Option("network", "mlp", to_text, bool, "the name of a network, such as mlp"),
     _choice("data", "digits", tuple(DATASETS)),
     Option("data_dir", "", to_text, _is_absolute_or_empty, "a path on the nodes that begins with '/'"),

@@ -92,6 +92,8 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
     if process["role"] == "worker":
         env["MXCLUSTER_GROUP"] = str(process["group"])
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
+    if options["server_classes"]:
+        env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
     if plan["staleness"] is not None:
         env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
     if plan["root"]:
