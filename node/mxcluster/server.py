@@ -6,11 +6,13 @@ sent before it is unpickled.
 """
 
 import ctypes
+import json
 import os
+import re
 import sys
 import traceback
 
-from mxcluster import compat, events, exitcodes, network
+from mxcluster import checkpoints, compat, events, exitcodes, network
 from mxcluster.errors import MxclusterError
 from mxcluster.kvstore import seal
 from mxcluster.watch import Watch, timeout_from_env
@@ -49,13 +51,17 @@ def serve():
 class Commands(object):
     """What workers tell this server to do: those of this job, who can seal what they say (`kvstore.seal`).
 
-    Raises MxclusterError if there is no token, or a class that the job declares is not there.
+    Raises MxclusterError if there is no token, or a class that the job declares or the checkpoint that it goes on from is
+    not there.
     """
 
     def __init__(self, store):
-        from mxcluster.kvstore import guard
-        self._store, self._guard = store, guard
-        self._opener = seal.Opener(seal.read_token(os.environ["MXCLUSTER_JOB_DIR"]))
+        from mxcluster.kvstore import guard, states
+        self._store, self._guard, self._states = store, guard, states
+        self._folder = os.environ["MXCLUSTER_JOB_DIR"]
+        self._opener = seal.Opener(seal.read_token(self._folder))
+        self._given = states.resumed()
+        self._updates = None
         self._names = guard.names(declared_classes())
         self._optimizer = None
         self._refused = 0
@@ -65,7 +71,7 @@ class Commands(object):
         message = None
         try:
             message = self._opener.opened(body)
-            {"optimizer": self._set_optimizer}[message.kind](message)
+            {"optimizer": self._set_optimizer, "save": self._save, "forget": self._forget}[message.kind](message)
         except (seal.NotSealed, self._guard.Forbidden) as refusal:
             self._tell(message, refusal)
 
@@ -75,10 +81,20 @@ class Commands(object):
             self._optimizer.close()
 
     def _set_optimizer(self, message):
-        from mxnet.optimizer import get_updater
         self._optimizer = self._guard.check_optimizer(self._guard.read(message.payload, self._names))
-        receive = getattr(self._optimizer, "receive", None)  # of kvstore.merge; MXNet's own optimizers have none
-        self._store._set_updater(_guarded(receive or get_updater(self._optimizer)))
+        self._updates = self._states.Updates(getattr(self._optimizer, "base", self._optimizer), self._given, self._store.rank,
+                                             int(os.environ["DMLC_NUM_SERVER"]))
+        if hasattr(self._optimizer, "receive"):  # of kvstore.merge; MXNet's own optimizers have none
+            self._optimizer.apply = self._updates
+        self._store._set_updater(_guarded(getattr(self._optimizer, "receive", self._updates)))
+
+    def _save(self, message):
+        told = json.loads(message.payload.decode("utf-8"))
+        self._updates.save(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["name"]), told["id"])
+
+    def _forget(self, message):
+        told = json.loads(message.payload.decode("utf-8"))
+        checkpoints.forget(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["network"]), int(told["epochs"]))
 
     def _tell(self, message, refusal):
         self._refused += 1
@@ -92,6 +108,13 @@ class Commands(object):
         sys.stderr.write("mxcluster: %s\n" % text)
         sys.stderr.flush()
         events.from_env().write("note", text=text)
+
+
+def _plain(name):
+    """The name of a file, which leads nowhere else."""
+    if not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", name):
+        raise ValueError("%r is no name for a checkpoint: use letters, digits, '.', '_' and '-'" % (name,))
+    return name
 
 
 def declared_classes():
