@@ -20,7 +20,8 @@ def save(folder, epoch, servers=2, number=None, network="mlp"):
         states = put(".server-%d.npz" % rank, "momentum")
         checkpoints.write_manifest(str(folder / ("%s.server-%d.json" % (name, rank))), [states], id=number, rank=rank,
                                    servers=servers)
-    checkpoints.write_manifest(str(folder / (name + ".json")), [put(".params", "weights")], id=number, epoch=epoch, servers=servers)
+    weights = put(".params", "weights")
+    checkpoints.write_manifest(str(folder / (name + ".json")), [weights], id=number, epoch=epoch, servers=servers)
 
 
 def test_the_last_one_is_found_with_all_its_files(tmp_path):
