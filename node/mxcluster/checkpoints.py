@@ -57,7 +57,10 @@ def forget(folder: str, network: str, epochs: int) -> None:
     found = [(match, name) for name in os.listdir(folder) for match in [_pattern(network).fullmatch(name)]
              if match and int(match.group(1)) <= epochs]
     for _, name in sorted(found, key=lambda pair: (not pair[1].endswith(".json"), pair[1])):
-        os.remove(os.path.join(folder, name))
+        try:
+            os.remove(os.path.join(folder, name))
+        except FileNotFoundError:  # another server of this node was faster
+            pass
 
 
 def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:

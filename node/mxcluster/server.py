@@ -39,7 +39,7 @@ def serve():
 
     def controller(command, body, _):
         if command == _OURS and commands:
-            _guarded(commands.receive)(body)
+            _guarded(commands.receive, "what a worker has told the server to do failed")(body)
 
     check_call(_LIB.MXKVStoreRunServer(store.handle, _CONTROLLER(controller), None))
     watch.stop()
@@ -86,7 +86,8 @@ class Commands(object):
                                              int(os.environ["DMLC_NUM_SERVER"]))
         if hasattr(self._optimizer, "receive"):  # of kvstore.merge; MXNet's own optimizers have none
             self._optimizer.apply = self._updates
-        self._store._set_updater(_guarded(getattr(self._optimizer, "receive", self._updates)))
+        receive = getattr(self._optimizer, "receive", self._updates)
+        self._store._set_updater(_guarded(receive, "the optimizer failed on the server"))
 
     def _save(self, message):
         told = json.loads(message.payload.decode("utf-8"))
@@ -126,14 +127,14 @@ def declared_classes():
     return declared
 
 
-def _guarded(function):
+def _guarded(function, failed):
     """`function`, but an exception ends the process instead of being swallowed by ctypes."""
     def call(*args):
         try:
             return function(*args)
         except BaseException:
             traceback.print_exc()
-            sys.stderr.write("mxcluster: the optimizer failed on the server (see above); ending\n")
+            sys.stderr.write("mxcluster: %s (see above); ending\n" % failed)
             sys.stderr.flush()
             os._exit(exitcodes.UPDATER_FAILED)
     return call

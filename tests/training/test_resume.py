@@ -10,6 +10,7 @@ import pytest
 from mxcluster.datasets import write_digits
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN
+from tests.training.test_program import train as program
 
 EPOCHS, CUT = 6, 3
 
@@ -127,3 +128,14 @@ def test_the_last_ones_are_kept_and_say_what_they_are(mxnet_new, tmp_path, digit
     manifest = json.loads((tmp_path / "job" / "checkpoints" / "mlp-0006.json").read_text())
     assert (manifest["epoch"], manifest["seed"], manifest["servers"], manifest["workers"]) == (6, 0, 2, 2)
     assert set(os.listdir(str(tmp_path / "job"))) >= {"checkpoints"}
+
+
+def test_one_process_alone(mxnet_new, tmp_path, digits):
+    """Without servers the worker itself has the states, by the same numbers: what it saves, a job with servers goes on from."""
+    folder = tmp_path / "alone"
+    run = program(mxnet_new, folder, "--data-dir", digits, "--num-epochs", EPOCHS, "--num-examples", 256, "--savemodel",
+                  "--keep-checkpoints", EPOCHS).succeeded()
+    saved = states_of(folder / "checkpoints", "mlp-%04d" % CUT)
+    assert len(saved) == 6 and run.of("end")
+    job = train(mxnet_new.python, tmp_path / "job", digits, "dist_sync", resumed=folder / "checkpoints").succeed()
+    check_restored(job, 2, saved)

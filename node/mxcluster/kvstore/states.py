@@ -20,39 +20,46 @@ from mxcluster.errors import BadInput
 class Updates(object):
     """MXNet's updater of `optimizer`: ``updates(index, grad, weight)``, with states that can be saved and given.
 
-    Args: `given` what `load` has read; `rank` of this server among `servers`.
+    Args: `given` what `load` has read; `rank` of this server among `servers`; `names` of the parameters in their order, where
+    MXNet names them instead of numbering them (on a worker that is alone).
     """
 
-    def __init__(self, optimizer, given=None, rank=0, servers=1):
+    def __init__(self, optimizer, given=None, rank=0, servers=1, names=()):
         self._updater = get_updater(optimizer)
         self._optimizer, self._given, self._rank, self._servers = optimizer, given or {}, rank, servers
+        self._numbers = {name: number for number, name in enumerate(names)}
         self._sizes = {}  # parameter -> elements of its weight on this server
 
     def __call__(self, index, grad, weight):
+        index = index.decode() if isinstance(index, bytes) else index
         if index not in self._sizes:
             self._sizes[index] = _size(weight)
-            if index in self._given and index not in self._updater.states:
+            if self._number(index) in self._given and index not in self._updater.states:
                 self._give(index, weight)
         self._updater(index, grad, weight)
 
+    def _number(self, index):
+        return self._numbers.get(index, index)
+
     def _give(self, index, weight):
-        total, saved = self._given[index]
+        number = self._number(index)
+        total, saved = self._given[number]
         state = self._optimizer.create_state_multi_precision(index, weight)
         arrays = flat(state)
         if len(arrays) != len(saved):
             raise BadInput("parameter %d has %d arrays of the optimizer's state in the checkpoint and %d here: resume with "
-                           "the same optimizer" % (index, len(saved), len(arrays)))
+                           "the same optimizer" % (number, len(saved), len(arrays)))
         for target, source in zip(arrays, saved):
             piece = share(source, total, _size(weight), self._rank, self._servers)
             if piece.size != _size(target) or piece.dtype != numpy.dtype(target.dtype):
                 raise BadInput("parameter %d: the checkpoint has %d numbers of %s for a state of %d of %s: resume with the same "
-                               "network and optimizer" % (index, piece.size, piece.dtype, _size(target),
+                               "network and optimizer" % (number, piece.size, piece.dtype, _size(target),
                                                           numpy.dtype(target.dtype)))
             target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
             target.wait_to_read()
         self._updater.states[index], self._updater.states_synced[index] = state, True
         if os.environ.get("MXCLUSTER_TRACE") == "1":
-            events.from_env().write("restored", parameter=index, rank=self._rank, states=[
+            events.from_env().write("restored", parameter=number, rank=self._rank, states=[
                 hashlib.sha256(array.asnumpy().tobytes()).hexdigest() for array in arrays])
 
     def save(self, folder, name, number):
@@ -61,9 +68,10 @@ class Updates(object):
         path = os.path.join(folder, "%s.server-%d" % (name, self._rank))
         content = {}
         for index, size in self._sizes.items():
-            content["size_%d" % index] = numpy.array(size)
+            parameter = self._number(index)
+            content["size_%d" % parameter] = numpy.array(size)
             for place, array in enumerate(flat(self._updater.states[index])):
-                content["state_%d_%d" % (index, place)] = array.asnumpy().reshape(-1)
+                content["state_%d_%d" % (parameter, place)] = array.asnumpy().reshape(-1)
 
         def fill(partial):
             with open(partial, "wb") as stream:

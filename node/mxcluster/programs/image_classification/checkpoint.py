@@ -25,7 +25,7 @@ class Saver(object):
         self.distributed = "DMLC_ROLE" in os.environ
         self.updates = None
         if not self.distributed:  # this process is its own server
-            self.updates = states.Updates(module._optimizer, states.resumed())
+            self.updates = states.Updates(module._optimizer, states.resumed(), names=module._param_names)
             kv._set_updater(self.updates)
 
     def save(self, epochs):
