@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Tuple
 RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-LISTEN = "0A"  # state of a socket in /proc/net/tcp
+LISTEN, ESTABLISHED = "0A", "01"  # states of a socket in /proc/net/tcp
 
 
 def interfaces() -> Dict[str, List[str]]:
@@ -148,3 +148,21 @@ def parse_listeners(text: str, address: str, port: int) -> set:
         if fields[3] == LISTEN and int(number, 16) == port and where in anybody:
             inodes.add(fields[9])
     return inodes
+
+
+def peers_of(address: str, port: int) -> List[str]:
+    """The IPv4 addresses that have a connection to address:port now, sorted; none if the kernel's table cannot be read."""
+    try:
+        with open("/proc/net/tcp") as stream:
+            return sorted(parse_peers(stream.read(), address, port))
+    except OSError:
+        return []
+
+
+def parse_peers(text: str, address: str, port: int) -> set:
+    """The addresses at the other ends of the connections of address:port, in the text of /proc/net/tcp."""
+    here, found = "%08X:%04X" % (struct.unpack("=I", socket.inet_aton(address))[0], port), set()
+    for fields in (line.split() for line in text.splitlines()[1:]):
+        if fields[1] == here and fields[3] == ESTABLISHED:
+            found.add(socket.inet_ntoa(struct.pack("=I", int(fields[2].partition(":")[0], 16))))
+    return found

@@ -42,6 +42,11 @@ options:
       - Ansible masks these values wherever they occur in the result, also where they are no secret.
     type: dict
     default: {}
+  token:
+    description:
+      - For V(start), what the job's processes prove with that they are of this job; the same on all nodes. It lies in O(job_dir)
+        in a file of mode 0600 until the job has ended, and is in no plan, no log and no result.
+    type: str
   request:
     description:
       - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(files) and
@@ -209,7 +214,7 @@ def argv_for(params, target=None):
                 "--request", json.dumps(params["request"], sort_keys=True)]
     argv = [params["python"], "-m", "mxcluster.agent", command, "--job-dir", os.path.abspath(params["job_dir"])]
     if command == "start" and params["plan"]:
-        argv += ["--plan"] + (["--secret-env"] if params["secret_env"] else [])
+        argv += ["--plan"] + with_secrets(params)
     if command == "wait":
         argv += ["--seconds", str(params["seconds"]), "--renew"]
     elif command == "collect":
@@ -219,9 +224,15 @@ def argv_for(params, target=None):
 
 def told_to_start(params):
     """What goes to the stdin of who prepares a job: nothing of it may be on a command line."""
-    if params["secret_env"]:
-        return json.dumps({"plan": params["plan"], "secret_env": params["secret_env"]})
-    return json.dumps(params["plan"])
+    if not with_secrets(params):
+        return json.dumps(params["plan"])
+    told = {name: params[name] for name in ("plan", "secret_env", "token") if params[name]}
+    return json.dumps(told, sort_keys=True)
+
+
+def with_secrets(params):
+    """The argument for who reads the plan from stdin, if secrets are there too."""
+    return ["--secret-env"] if params["secret_env"] or params["token"] else []
 
 
 def unit_of(params):
@@ -237,7 +248,7 @@ def start_unit(module, unit):
     params = module.params
     agent = [params["python"], "-m", "mxcluster.agent"]
     there = ["--job-dir", os.path.abspath(params["job_dir"])]
-    run_as(module, agent + ["prepare"] + there + (["--secret-env"] if params["secret_env"] else []), stdin=told_to_start(params))
+    run_as(module, agent + ["prepare"] + there + with_secrets(params), stdin=told_to_start(params))
     write_wish(params["plan"])
     code, out, err = module.run_command(["systemctl", "start", unit])
     if code != 0:
@@ -245,8 +256,8 @@ def start_unit(module, unit):
         # As the user, whose file it is: root would follow it wherever it leads.
         log = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
         state += module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", log])[1]
-        secrets = os.path.join(os.path.abspath(params["job_dir"]), "secret_env.json")
-        module.run_command(["runuser", "-u", params["user"], "--", "rm", "-f", secrets])  # no agent has taken them
+        secrets = [os.path.join(os.path.abspath(params["job_dir"]), name) for name in ("secret_env.json", "token")]
+        module.run_command(["runuser", "-u", params["user"], "--", "rm", "-f"] + secrets)  # no agent has taken them
         settle_unit(module, unit)
         module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
     answer = run_as(module, agent + ["status"] + there)
@@ -372,6 +383,7 @@ def main():
             "job_dir": {"type": "path"},
             "plan": {"type": "dict"},
             "secret_env": {"type": "dict", "default": {}, "no_log": True},
+            "token": {"type": "str", "no_log": True},
             "request": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "path"},

@@ -81,6 +81,11 @@ model:
   description: The saved model to start from, empty for none.
   returned: success
   type: str
+resume:
+  description: All files of the checkpoint to go on from, empty for none.
+  returned: success
+  type: list
+  elements: str
 """
 
 import traceback
@@ -119,7 +124,7 @@ def main():
     except MxclusterError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),
-                     looks=planned["looks"], model=planned["model"], script=planned["script"])
+                     looks=planned["looks"], model=planned["model"], resume=planned["resume"], script=planned["script"])
 
 
 if __name__ == "__main__":

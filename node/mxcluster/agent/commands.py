@@ -18,9 +18,9 @@ STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> Json:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> Json:
     """Write what a job needs before it starts: {"job"}.  Refused if the folder holds a job already."""
-    daemon.prepare(folder, plan, secret_env)
+    daemon.prepare(folder, plan, secret_env, token)
     return {"job": plan["job"]}
 
 
@@ -31,12 +31,17 @@ def run(folder: JobFolder) -> Json:
     return {"job": status["job"], "reason": status["reason"]}
 
 
-def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None) -> Json:
+def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
+          token: Optional[str] = None) -> Json:
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
     if plan is not None and folder.status() is None:
-        folder.prepare(plan, secret_env)
+        folder.prepare(plan, secret_env, token)
     try:
         daemon.start(folder)
+    except BaseException:
+        if folder.status() is None:  # nobody will come to forget it
+            folder.forget_token()
+        raise
     finally:
         folder.forget_secret_env()  # an agent that has not got far has not taken it
     status = look(folder)
@@ -129,6 +134,7 @@ def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
     last = without_agent(known, left, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))
     if tidy:
         folder.write_status(last)
+        folder.forget_token()
     return last
 
 

@@ -46,13 +46,13 @@ def start(folder: JobFolder) -> None:
                                        + (folder.log_lines("agent") or ["(nothing)"])))
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> None:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
     """Write what a job needs before it starts. BadInput if the folder holds a job already."""
     os.makedirs(folder.path, exist_ok=True)
     lock = _lock(folder)
     try:
         check_unused(folder)
-        folder.prepare(plan, secret_env)
+        folder.prepare(plan, secret_env, token)
     finally:
         os.close(lock)
 

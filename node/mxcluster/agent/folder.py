@@ -7,6 +7,7 @@ import zipfile
 from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster.errors import BadInput
+from mxcluster.kvstore.seal import TOKEN
 
 Json = Dict[str, Any]
 
@@ -26,10 +27,11 @@ class JobFolder:
         """The path of a file of the folder."""
         return os.path.join(self.path, name)
 
-    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> None:
+    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
         """Write what a job needs before it starts: plan.json, the three cluster files, the user's script unpacked.
 
-        `secret_env` goes into a file of its own, which lies there until the agent takes it.
+        `secret_env` goes into a file of its own, which lies there until the agent takes it; `token` into one that the
+        job's processes read, and that is removed when it has ended.
         """
         os.makedirs(self.path, exist_ok=True)
         if os.path.exists(self.file("script.zip")):
@@ -43,6 +45,9 @@ class JobFolder:
         if secret_env:
             with open(private(self.file(SECRET_ENV)), "w", encoding="utf-8") as stream:
                 json.dump(secret_env, stream)
+        if token:
+            with open(private(self.file(TOKEN)), "w", encoding="utf-8") as stream:
+                stream.write(token)
 
     def take_secret_env(self) -> Dict[str, str]:
         """The variables of secret_env. Their file is gone from now on: a copy that nobody has cannot be forgotten anywhere."""
@@ -56,10 +61,11 @@ class JobFolder:
 
     def forget_secret_env(self) -> None:
         """Remove the file that nobody has come to take."""
-        try:
-            os.unlink(self.file(SECRET_ENV))
-        except FileNotFoundError:
-            pass
+        remove(self.file(SECRET_ENV))
+
+    def forget_token(self) -> None:
+        """Remove the token of a job that has ended."""
+        remove(self.file(TOKEN))
 
     def plan(self) -> Json:
         """This node's slice of the plan, checked as far as the agent needs it."""
@@ -158,6 +164,14 @@ def private(path: str) -> int:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(descriptor, 0o600)  # it may have been there already
     return descriptor
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def readable(data: bytes) -> List[str]:

@@ -68,6 +68,8 @@ def play(module, monkeypatch):
     ({"command": "start", "plan": {"job": "j"}}, ["start", "--job-dir", "/jobs/j", "--plan"], '{"job": "j"}'),
     ({"command": "start", "plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}},
      ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"], '{"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}}'),
+    ({"command": "start", "plan": {"job": "j"}, "token": "x"},
+     ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"], '{"plan": {"job": "j"}, "token": "x"}'),
     ({"command": "wait"}, ["wait", "--job-dir", "/jobs/j", "--seconds", "5", "--renew"], None),
     ({"command": "wait", "seconds": 2}, ["wait", "--job-dir", "/jobs/j", "--seconds", "2", "--renew"], None),
     ({"command": "status"}, ["status", "--job-dir", "/jobs/j"], None),
