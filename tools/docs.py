@@ -9,7 +9,7 @@ import sys
 import yaml
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-TRAIN, KEPT = "train_job_", ("train_job_poll", "train_job_runs_dir")  # what is no -e knob
+TRAIN, KEPT = "train_job_", ("train_job_poll", "train_job_runs_dir", "train_job_detach")  # what the role's README tells
 
 
 def options_of(role):
