@@ -27,8 +27,8 @@ def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: 
 
 
 def _taken(base: int, offsets: List[tuple], held: Held) -> List[str]:
-    """A line for each port that another has."""
-    return ["%s: port %d on %s is in use by %s: leave root_port out, and free ports are taken; or choose another with "
-            "-e root_port=..., or end what has it"
-            % (host, base + offset, address, held[host]["ports"][str(base + offset)])
-            for host, address, offset in offsets if str(base + offset) in (held.get(host) or {}).get("ports", {})]
+    """A line for each port that another has, and one with what to do."""
+    lines = ["%s: port %d on %s is in use by %s" % (host, base + offset, address, held[host]["ports"][str(base + offset)])
+             for host, address, offset in offsets if str(base + offset) in (held.get(host) or {}).get("ports", {})]
+    cure = "root_port=%d is refused: leave it out, and free ports are taken; or choose another one, or end what has these" % base
+    return lines + [cure] if lines else []
