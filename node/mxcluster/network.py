@@ -135,14 +135,30 @@ def who_listens(address: str, port: int) -> Optional[str]:
     return None
 
 
+def listeners(address: str) -> List[int]:
+    """The ports on which anybody listens at `address`, sorted."""
+    found = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as stream:
+                found |= parse_ports(stream.read(), address)
+        except OSError:
+            pass
+    return sorted(found)
+
+
+def parse_ports(text: str, address: str) -> set:
+    """The ports of the sockets that `parse_listeners` would find for any of them."""
+    return {int(fields[1].rpartition(":")[2], 16) for fields in (line.split() for line in text.splitlines()[1:])
+            if fields[3] == LISTEN and fields[1].rpartition(":")[0] in _anybody(address)}
+
+
 def parse_listeners(text: str, address: str, port: int) -> set:
     """The inodes (strings) of the sockets that listen on address:port, in the text of /proc/net/tcp or tcp6.
 
     Those that listen on all addresses count, also IPv6 ones: they take IPv4 connections too, unless told otherwise.
     """
-    ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))  # the kernel prints the bytes as a native number
-    anybody = {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}
-    inodes = set()
+    anybody, inodes = _anybody(address), set()
     for fields in (line.split() for line in text.splitlines()[1:]):
         where, _, number = fields[1].rpartition(":")
         if fields[3] == LISTEN and int(number, 16) == port and where in anybody:
@@ -166,3 +182,9 @@ def parse_peers(text: str, address: str, port: int) -> set:
         if fields[1] == here and fields[3] == ESTABLISHED:
             found.add(socket.inet_ntoa(struct.pack("=I", int(fields[2].partition(":")[0], 16))))
     return found
+
+
+def _anybody(address: str) -> set:
+    """What /proc/net/tcp and tcp6 call `address`, and all addresses together."""
+    ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))  # the kernel prints the bytes as a native number
+    return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

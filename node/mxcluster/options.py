@@ -108,10 +108,12 @@ OPTIONS = (
     _path("data_sharding_file"),
     Option("job_id", "", to_text, _is_job_id_or_empty, _JOB_ID),
     _flag("plan_only"),
-    Option("root_port", 9091, to_int, between(1024, 65000), "a port number from 1024 to 65000"),
+    Option("root_port", "auto", casts.to_port, lambda port: port == "auto" or 1024 <= port <= 65000,
+           "auto (the first that is free, from 9091 on) or a port number from 1024 to 65000"),
     Option("seed", 0, to_int, between(0, 2 ** 31 - 1), "a whole number from 0 to 2147483647"),
     Option("env", {}, casts.to_environment, None,
            "a dict of environment variables with strings of one line, such as '{\"OMP_NUM_THREADS\": \"1\"}'"),
+    _flag("detach"),
     Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
     # Below 2 s a single late heartbeat would end a healthy job.
     Option("heartbeat_timeout", 5, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),

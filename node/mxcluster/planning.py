@@ -21,13 +21,15 @@ MOST_CODE = 16 << 20  # bytes
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 
-def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str, secrets: Optional[Json] = None) -> Json:
+def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str, secrets: Optional[Json] = None,
+             held: Optional[Json] = None) -> Json:
     """{"plan", "table", "looks", "model"} of a job, or BadInput.
 
     given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
     runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
     secrets: {"names", "problems"} of secret_env, whose values are no business of the plan's.
     "resume": all files of the checkpoint to go on from, [] for none.
+    held: {host: what other jobs and programs have there}, if the nodes have been asked already.
     "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;
     "script" the script's folder as a zip file in base64, "" for none.
     """
@@ -47,7 +49,7 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
     plan = make_plan(options, inventory, records, files, job,
                      job_dirs={host: record["job_dir"] for host, record in records.items()},
                      data_dirs={host: record["data_dir"] for host, record in records.items()},
-                     model_file="model.params" if model else None)
+                     model_file="model.params" if model else None, held=held)
     return {"plan": plan, "table": "\n".join(notes + [table(plan)]), "model": model,
             "resume": checkpoint.files if checkpoint else [], "script": _packed(options["script"]),
             "looks": {host: look(plan, host, records[host]) for host in plan["nodes"]}}
@@ -78,7 +80,7 @@ def look(plan: Json, host: str, record: Json) -> Json:
             "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
             "ports": [process["port"] for process in processes if process["port"] is not None],
             "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
-            "files": files, "python": record["python"], "package": package.archive()[0],
+            "jobs_dir": record["job_dir"], "files": files, "python": record["python"], "package": package.archive()[0],
             "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM}, "open_files": LEAST_OPEN_FILES}
 
 
