@@ -9,7 +9,10 @@ import sys
 import yaml
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-TRAIN, KEPT = "train_job_", ("train_job_poll", "train_job_runs_dir")  # what is no -e knob
+TRAIN = "train_job_"
+# What is no -e knob, or seldom one: it stands in the role's README alone.
+KEPT = ("train_job_server_classes", "train_job_keep_checkpoints", "train_job_ps_verbose", "train_job_detach", "train_job_poll",
+        "train_job_runs_dir")
 
 
 def options_of(role):

@@ -210,6 +210,44 @@ def test_an_upgrade_leads_back_to_the_newer_one(cluster):
     assert set(changes(provision(cluster)).values()) == {0}
 
 
+def without_cuda(cluster, name):
+    """Take CUDA 9.2 off a node, however it came there."""
+    cluster.shell(name, "rpm -qa 'cuda-*9-2*' | xargs -r rpm -e; rm -rf /usr/local/cuda-9.2 /etc/yum.repos.d/*cuda-9-2*")
+
+
+def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(cluster):
+    without_cuda(cluster, "gpu2")
+    cluster.shell("gpu2", "mount -t tmpfs -o size=1m tmpfs /opt/mxcluster/cache")
+    failed = cluster.play("provision.yml", "--limit", "gpu2")
+    assert failed.code != 0 and "No space left" in failed.output, failed.output
+    assert not any(name.startswith("cuda") and name.endswith("9-2") for name in packages(cluster, "gpu2"))
+    cluster.shell("gpu2", "find /opt/mxcluster/cache -type f | xargs -r false; umount /opt/mxcluster/cache")
+    provision(cluster, "--limit", "gpu2")
+    assert packages(cluster, "gpu2")["cuda-cublas-9-2"] == "9.2.148.1"
+
+
+def test_other_ways_to_install_cuda(cluster):
+    """The network repository with the libraries alone; the installer for any Linux, with its patch; and back."""
+    without_cuda(cluster, "gpu2")
+    provision(cluster, "--limit", "gpu2", cuda_source="network_repo", cuda_install="libraries")
+    found = packages(cluster, "gpu2")
+    assert found["cuda-libraries-9-2"] == "9.2.148" and found["cuda-cublas-9-2"] == "9.2.148.1"
+    assert "cuda-toolkit-9-2" not in found and "cuda-nvcc-9-2" not in found
+    assert "CUDNN_PATCHLEVEL 5" in cluster.shell("gpu2", "cat /usr/local/cuda-9.2/include/cudnn.h")
+
+    without_cuda(cluster, "gpu2")
+    provision(cluster, "--limit", "gpu2", cuda_source="runfile")
+    assert cluster.shell("gpu2", "cat /usr/local/cuda-9.2/version.txt").splitlines() == [
+        "CUDA Version 9.2.148", "CUDA Patch Version 9.2.148.1"]
+    assert "V9.2.148" in cluster.shell("gpu2", "/usr/local/cuda/bin/nvcc --version")
+    again = provision(cluster, "--limit", "gpu2", cuda_source="runfile")
+    assert changes(again)["gpu2"] == 0, again.output
+
+    without_cuda(cluster, "gpu2")
+    provision(cluster, "--limit", "gpu2")
+    assert packages(cluster, "gpu2")["cuda-toolkit-9-2"] == "9.2.148"
+
+
 REFUSALS = {
     "no such wheel": (dict(cuda_version="9.1", mxnet_version="1.3.1"), "1.2.1"),
     "Python 2.7": (dict(mxnet_version="1.7.0", mxnet_python="/usr/bin/python"), "2.7"),

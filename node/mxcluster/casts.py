@@ -107,6 +107,11 @@ def to_environment(value: Any) -> dict:
     return {str(name): str(content) for name, content in value.items()}
 
 
+def to_port(value: Any) -> Union[str, int]:
+    """'auto', or a number."""
+    return "auto" if isinstance(value, str) and value.strip().lower() == "auto" else to_int(value)
+
+
 def to_gpus(value: Any) -> Union[str, List[int]]:
     """'auto', or a list of GPU numbers from a list or from '0,1'; '' is no GPU."""
     if isinstance(value, str):

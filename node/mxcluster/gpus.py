@@ -63,7 +63,7 @@ def users() -> Dict[str, List[str]]:
 
 
 def problems(wanted: List[int]) -> List[str]:
-    """Which of the GPUs with these numbers this node does not have, and which are busy, each with its cure."""
+    """Which of the GPUs with these numbers this node does not have, with the cure."""
     there = listed()
     number = len(there) or count()
     missing = [one for one in wanted if not 0 <= one < number]
@@ -74,12 +74,14 @@ def problems(wanted: List[int]) -> List[str]:
         texts.append(named + ("; it has %s: correct gpus" % ", ".join(map(str, range(number))) if number else
                               ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, or install the driver"
                               % PROC))
-    busy = users() if wanted else {}
-    for gpu in there:
-        if gpu.number in wanted and busy.get(gpu.uuid):
-            texts.append("GPU %d (%s) is busy with %s: end that, or take another with -e gpus=..."
-                         % (gpu.number, gpu.name, ", ".join(busy[gpu.uuid])))
     return texts
+
+
+def busy() -> Dict[int, str]:
+    """{number of a GPU: the programs that compute on it}; who is free is left out."""
+    there = listed()
+    programs = users() if there else {}
+    return {gpu.number: ", ".join(programs[gpu.uuid]) for gpu in there if programs.get(gpu.uuid)}
 
 
 def check(cuda: Json) -> Json:

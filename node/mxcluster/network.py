@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Tuple
 RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-LISTEN = "0A"  # state of a socket in /proc/net/tcp
+LISTEN, ESTABLISHED = "0A", "01"  # states of a socket in /proc/net/tcp
 
 
 def interfaces() -> Dict[str, List[str]]:
@@ -135,16 +135,56 @@ def who_listens(address: str, port: int) -> Optional[str]:
     return None
 
 
+def listeners(address: str) -> List[int]:
+    """The ports on which anybody listens at `address`, sorted."""
+    found = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as stream:
+                found |= parse_ports(stream.read(), address)
+        except OSError:
+            pass
+    return sorted(found)
+
+
+def parse_ports(text: str, address: str) -> set:
+    """The ports of the sockets that `parse_listeners` would find for any of them."""
+    return {int(fields[1].rpartition(":")[2], 16) for fields in (line.split() for line in text.splitlines()[1:])
+            if fields[3] == LISTEN and fields[1].rpartition(":")[0] in _anybody(address)}
+
+
 def parse_listeners(text: str, address: str, port: int) -> set:
     """The inodes (strings) of the sockets that listen on address:port, in the text of /proc/net/tcp or tcp6.
 
     Those that listen on all addresses count, also IPv6 ones: they take IPv4 connections too, unless told otherwise.
     """
-    ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))  # the kernel prints the bytes as a native number
-    anybody = {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}
-    inodes = set()
+    anybody, inodes = _anybody(address), set()
     for fields in (line.split() for line in text.splitlines()[1:]):
         where, _, number = fields[1].rpartition(":")
         if fields[3] == LISTEN and int(number, 16) == port and where in anybody:
             inodes.add(fields[9])
     return inodes
+
+
+def peers_of(address: str, port: int) -> List[str]:
+    """The IPv4 addresses that have a connection to address:port now, sorted; none if the kernel's table cannot be read."""
+    try:
+        with open("/proc/net/tcp") as stream:
+            return sorted(parse_peers(stream.read(), address, port))
+    except OSError:
+        return []
+
+
+def parse_peers(text: str, address: str, port: int) -> set:
+    """The addresses at the other ends of the connections of address:port, in the text of /proc/net/tcp."""
+    here, found = "%08X:%04X" % (struct.unpack("=I", socket.inet_aton(address))[0], port), set()
+    for fields in (line.split() for line in text.splitlines()[1:]):
+        if fields[1] == here and fields[3] == ESTABLISHED:
+            found.add(socket.inet_ntoa(struct.pack("=I", int(fields[2].partition(":")[0], 16))))
+    return found
+
+
+def _anybody(address: str) -> set:
+    """What /proc/net/tcp and tcp6 call `address`, and all addresses together."""
+    ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))  # the kernel prints the bytes as a native number
+    return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

@@ -16,6 +16,7 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from mxcluster import answer, checks, compat, gpus, network
+from mxcluster.agent import claims
 from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
@@ -23,18 +24,20 @@ Interfaces = Dict[str, List[str]]
 
 
 def look(request: Json) -> Json:
-    """{"problems": [text, ...], "facts": {...}}: what of `request` this node cannot give, each with its cure.
+    """{"problems": [text, ...], "facts": {...}, "held", "fits"}: what of `request` this node cannot give, each with its cure.
+
+    "held" is what others have, see `held`, and "fits" whether that leaves the job its ports and GPUs; if not, the plan is made
+    anew.
 
     `request`, every key optional: "address" (literal IPv4 that processes bind), "interface" that has to hold it,
-    "ports" they listen on there, "gpus" (numbers, which nobody else may use), "files" that must exist and be readable,
-    "python" that runs them, "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}),
+    "ports" they listen on there, "gpus" (numbers), "jobs_dir" with the folders of all jobs, "files" that must exist and be
+    readable, "python" that runs them, "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}),
     "open_files".
     """
     known = network.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
     problems = address_problems(address, known) if address else []
-    if not problems and address:
-        problems += [text for text in (port_problem(address, int(port)) for port in ports) if text]
+    taken = held(address if not problems else None, [int(port) for port in ports], request.get("jobs_dir"))
     problems += interface_problems(request.get("interface"), address, known)
     problems += gpus.problems([int(number) for number in request.get("gpus") or []])
     problems += file_problems(request.get("files") or [], request.get("python"))
@@ -42,7 +45,26 @@ def look(request: Json) -> Json:
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
     facts = {"interfaces": known, "address_of_default_route": network.default_route_address(), "gpus": gpus.count(),
              "python_version": platform.python_version()}
-    return {"problems": problems, "facts": facts}
+    fits = not (set(map(str, ports)) & set(taken["ports"]) or set(map(str, request.get("gpus") or [])) & set(taken["gpus"]))
+    return {"problems": problems, "facts": facts, "held": taken, "fits": fits}
+
+
+def held(address: Optional[str], ports: List[int], jobs_dir: Optional[str]) -> Json:
+    """{"ports": {"9091": who}, "gpus": {"0": who}}: what others have of this node, jobs of ours and other programs.
+
+    Of the ports of `address`, those that anybody listens on; of those that are wanted, `ports`, whatever else keeps them.
+    """
+    of_jobs = claims.held(jobs_dir) if jobs_dir else {"ports": {}, "gpus": {}}
+    found = {str(port): "another program" for port in (network.listeners(address) if address else ())}
+    for port in ports if address else ():
+        if network.can_bind(address, port) is not None:
+            found[str(port)] = network.who_listens(address, port) or "a program that `ss -ltnp` shows to root"
+    for place, job in of_jobs["ports"].items():
+        if place.rpartition(":")[0] == address:
+            found[place.rpartition(":")[2]] = "the job %s" % job
+    graphics = {str(number): who for number, who in gpus.busy().items()}
+    graphics.update({number: "the job %s" % job for number, job in of_jobs["gpus"].items()})
+    return {"ports": found, "gpus": graphics}
 
 
 def address_problems(address: str, known: Interfaces) -> List[str]:

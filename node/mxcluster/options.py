@@ -24,6 +24,8 @@ PLANNED_VARIABLES = (
     "DMLC_INTERFACE", "PORT", "PS_VERBOSE", "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT", "CUDA_VISIBLE_DEVICES",
     # Set by ps-lite itself; that of MXNet 1.2.1 hangs when it finds it set.
     "DMLC_RANK",
+    # ps-lite would listen on all addresses, or on none.
+    "DMLC_USE_KUBERNETES", "DMLC_LOCAL",
 )
 
 
@@ -42,6 +44,10 @@ def _is_absolute_or_empty(path: str) -> bool:
 
 def _is_job_id_or_empty(text: str) -> bool:
     return text == "" or is_job_id(text)
+
+
+def _are_classes(texts: List[str]) -> bool:
+    return all(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text) for text in texts)
 
 
 def _count(name: str, default: int, low: int, cure: str = "") -> Option:
@@ -72,6 +78,8 @@ OPTIONS = (
     _path("script"),
     Option("script_args", [], casts.to_list, None,
            "a list of strings (write numbers in quotes), such as '{\"script_args\": [\"--lr\", \"0.1\"]}'"),
+    Option("server_classes", [], casts.to_list, _are_classes,
+           "a list of module:Class, each class at the top of its module, such as '{\"server_classes\": [\"mine:MyOptimizer\"]}'"),
     Option("network", "mlp", to_text, bool, "the name of a network, such as mlp"),
     _choice("data", "digits", tuple(DATASETS)),
     Option("data_dir", "", to_text, _is_absolute_or_empty, "a path on the nodes that begins with '/'"),
@@ -91,6 +99,8 @@ OPTIONS = (
     Option("dmlc_interface", "", to_text, None, "the name of a network interface, such as eth0"),
     Option("ps_verbose", 0, to_int, between(0, 2), "0, 1 or 2"),
     _flag("savemodel"),
+    _count("keep_checkpoints", 3, 1),
+    Option("resume", "", to_text, _is_job_id_or_empty, "the id of a job in runs/"),
     _count("model_load_epoch", 0, 0, " (0: start afresh)"),
     Option("model_load_job", "", to_text, _is_job_id_or_empty, "the id of a job in runs/"),
     _path("hosts_file"),
@@ -98,14 +108,21 @@ OPTIONS = (
     _path("data_sharding_file"),
     Option("job_id", "", to_text, _is_job_id_or_empty, _JOB_ID),
     _flag("plan_only"),
-    Option("root_port", 9091, to_int, between(1024, 65000), "a port number from 1024 to 65000"),
+    Option("root_port", "auto", casts.to_port, lambda port: port == "auto" or 1024 <= port <= 65000,
+           "auto (the first that is free, from 9091 on) or a port number from 1024 to 65000"),
     Option("seed", 0, to_int, between(0, 2 ** 31 - 1), "a whole number from 0 to 2147483647"),
     Option("env", {}, casts.to_environment, None,
            "a dict of environment variables with strings of one line, such as '{\"OMP_NUM_THREADS\": \"1\"}'"),
+    _flag("detach"),
     Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
     # Below 2 s a single late heartbeat would end a healthy job.
     Option("heartbeat_timeout", 5, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
 )
+
+
+# What a resumed job has from the one that it goes on from.
+TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_factor", "lr_factor_epoch", "num_epochs",
+           "num_examples", "seed", "savemodel", "keep_checkpoints")
 
 
 def cast(given: Dict[str, Any]) -> Dict[str, Any]:
@@ -130,6 +147,25 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
     if options["kv"] == "dist_ssync" and options["staleness"] is None:
         options["staleness"] = DEFAULT_STALENESS
     return options
+
+
+def inherit(given: Dict[str, Any], old: Dict[str, Any]) -> Dict[str, Any]:
+    """`given` for a job that goes on where another, with the options `old`, was cut off: what says *what* is trained and is at
+    its default now is taken from there. Where it is trained is given anew.
+    """
+    by_name = {option.name: option for option in OPTIONS}
+
+    def is_default(name):
+        try:
+            return cast_value(by_name[name], given.get(name)) == by_name[name].default
+        except BadInput:  # `cast` will refuse it
+            return False
+
+    result = dict(given)
+    result.update({name: old[name] for name in TRAINED if name in old and is_default(name)})
+    if result.get("kv") == "dist_ssync" and old.get("kv") == "dist_ssync" and is_default("staleness"):
+        result["staleness"] = old["staleness"]
+    return result
 
 
 def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
@@ -179,6 +215,9 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(data, options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
+    if options["resume"] and script:
+        yield ("resume=%s with a script: a script saves and loads its own checkpoints; leave resume out, or the script"
+               % options["resume"])
     if options["model_load_epoch"] and not options["model_load_job"]:
         yield ("model_load_epoch=%d without model_load_job: name the job in runs/ that saved the model"
                % options["model_load_epoch"])

@@ -7,10 +7,10 @@ import glob
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
+from . import checkpoints, package
 from . import options as knobs
-from . import package
 from .datasets import DATASETS
 from .errors import BadInput
 from .plan import cluster_files, for_node, make_plan, table
@@ -21,15 +21,21 @@ MOST_CODE = 16 << 20  # bytes
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 
-def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str, secrets: Optional[Json] = None) -> Json:
+def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str, secrets: Optional[Json] = None,
+             held: Optional[Json] = None) -> Json:
     """{"plan", "table", "looks", "model"} of a job, or BadInput.
 
     given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
     runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
     secrets: {"names", "problems"} of secret_env, whose values are no business of the plan's.
+    "resume": all files of the checkpoint to go on from, [] for none.
+    held: {host: what other jobs and programs have there}, if the nodes have been asked already.
     "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;
     "script" the script's folder as a zip file in base64, "" for none.
     """
+    checkpoint, notes = None, []  # type: Any, List[str]
+    if str(given.get("resume") or "").strip():
+        given, checkpoint, notes = resumed(given, runs_dir)
     options = _options(given, cwd)
     if secrets:
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
@@ -43,8 +49,9 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
     plan = make_plan(options, inventory, records, files, job,
                      job_dirs={host: record["job_dir"] for host, record in records.items()},
                      data_dirs={host: record["data_dir"] for host, record in records.items()},
-                     model_file="model.params" if model else None)
-    return {"plan": plan, "table": table(plan), "model": model, "script": _packed(options["script"]),
+                     model_file="model.params" if model else None, held=held)
+    return {"plan": plan, "table": "\n".join(notes + [table(plan)]), "model": model,
+            "resume": checkpoint.files if checkpoint else [], "script": _packed(options["script"]),
             "looks": {host: look(plan, host, records[host]) for host in plan["nodes"]}}
 
 
@@ -73,8 +80,39 @@ def look(plan: Json, host: str, record: Json) -> Json:
             "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
             "ports": [process["port"] for process in processes if process["port"] is not None],
             "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
-            "files": files, "python": record["python"], "package": package.archive()[0],
+            "jobs_dir": record["job_dir"], "files": files, "python": record["python"], "package": package.archive()[0],
             "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM}, "open_files": LEAST_OPEN_FILES}
+
+
+def resumed(given: Json, runs_dir: str) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
+    """(the options of a job that goes on from the last whole checkpoint of the job `resume`, that, what to tell of it)."""
+    job = knobs.cast({"resume": given["resume"]})["resume"]
+    folder = os.path.join(runs_dir, job)
+    try:
+        with open(os.path.join(folder, "plan.json"), encoding="utf-8") as stream:
+            old = json.load(stream)["options"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput("resume=%s: %s does not tell what that job was (%s): name a job in %s"
+                       % (job, os.path.join(folder, "plan.json"), error, runs_dir)) from error
+    for name in ("model_load_epoch", "model_load_job"):
+        if given.get(name) not in (None, "", 0, "0"):
+            raise BadInput("%s=%s and resume=%s: resume looks for the checkpoint by itself; leave one of them out"
+                           % (name, given[name], job))
+    if old.get("script"):
+        raise BadInput("resume=%s: that job ran the script %s, which saves its own checkpoints, if any" % (job, old["script"]))
+    merged = knobs.inherit(given, old)
+    network, kept = str(merged["network"]), os.path.join(folder, checkpoints.FOLDER)
+    found, problems = checkpoints.last_complete(kept, network)
+    if not found:
+        parent = "; it was resumed from %s itself: try resume=%s" % (old["resume"], old["resume"]) if old.get("resume") else ""
+        raise BadInput("\n".join(["resume=%s: %s holds no whole checkpoint of %s; jobs save them with -e savemodel=true%s"
+                                  % (job, kept, network, parent)] + problems))
+    if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
+        raise BadInput("resume=%s: it has trained its %d epochs; give more, as -e num_epochs=%d"
+                       % (job, found.epoch, 2 * found.epoch))
+    merged.update(model_load_epoch=found.epoch, model_load_job=job)
+    return merged, found, (["goes on from %s, after epoch %d" % (os.path.join(kept, found.name), found.epoch)]
+                           + ["skipped: " + problem for problem in problems])
 
 
 def read_records(folder: str) -> Dict[str, Json]:

@@ -40,8 +40,11 @@ class Worker(object):
     def run(self, what, name, arguments):
         """Runs the program or script; returns the exit status."""
         mx = compat.import_mxnet()
+        from mxcluster.kvstore import orders
         from mxcluster.kvstore.install import install
         install(self.make)
+        if "DMLC_ROLE" in os.environ:
+            orders.install()
         mx.kvstore.KVStore.__del__ = lambda store: None  # `_finish` frees the one that matters, at the right time
         status = _status_of(_program if what == "program" else _script, name, arguments)
         if status == 0 and self.store is None and "DMLC_ROLE" in os.environ:

@@ -1,20 +1,25 @@
 """The life of a scheduler or a server.
 
-MXNet would run it inside ``import mxnet`` and never come back, without a place to watch the others or to notice that the
-user's optimizer raises: MXNet swallows exceptions of the updater and goes on without learning.
+MXNet would run it inside ``import mxnet`` and never come back, without a place to watch the others, to notice that the
+user's optimizer raises (MXNet swallows exceptions of the updater and goes on without learning), or to look at what it is
+sent before it is unpickled.
 """
 
 import ctypes
+import json
 import os
-import pickle
+import re
 import sys
 import traceback
 
-from mxcluster import compat, exitcodes
+from mxcluster import checkpoints, compat, events, exitcodes, network
+from mxcluster.errors import MxclusterError
+from mxcluster.kvstore import seal
 from mxcluster.watch import Watch, timeout_from_env
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_OPTIMIZER = 0  # the only command that reaches Python; its body is pickled: an optimizer, or what `kvstore.merge` wraps around it
+_OURS = 0  # the only command that reaches Python
+_MOST_TOLD = 20  # refusals; a log that a stranger can fill is one more thing that he can break
 
 
 def serve():
@@ -23,32 +28,113 @@ def serve():
     from mxnet.base import _LIB, check_call
     store = mx.kvstore.create("dist_async")  # the workers decide what it becomes
     watch = Watch(store.handle, timeout_from_env())
+    commands = None
+    if os.environ["DMLC_ROLE"] == "server":
+        try:
+            commands = Commands(store)
+        except MxclusterError as error:
+            sys.stderr.write("mxcluster: %s\n" % error)
+            return 1
     watch.start()
-    optimizers = []
 
     def controller(command, body, _):
-        if command == _OPTIMIZER:
-            optimizer = _guarded(pickle.loads)(body)
-            optimizers[:] = [optimizer]
-            receive = getattr(optimizer, "receive", None)  # of kvstore.merge; MXNet's own optimizers have none
-            store._set_updater(_guarded(receive or mx.optimizer.get_updater(optimizer)))
+        if command == _OURS and commands:
+            _guarded(commands.receive, "what a worker has told the server to do failed")(body)
 
     check_call(_LIB.MXKVStoreRunServer(store.handle, _CONTROLLER(controller), None))
     watch.stop()
-    for optimizer in optimizers:
-        if hasattr(optimizer, "close"):
-            optimizer.close()
+    if commands:
+        commands.close()
     return 0
 
 
-def _guarded(function):
+class Commands(object):
+    """What workers tell this server to do: those of this job, who can seal what they say (`kvstore.seal`).
+
+    Raises MxclusterError if there is no token, or a class that the job declares or the checkpoint that it goes on from is
+    not there.
+    """
+
+    def __init__(self, store):
+        from mxcluster.kvstore import guard, states
+        self._store, self._guard, self._states = store, guard, states
+        self._folder = os.environ["MXCLUSTER_JOB_DIR"]
+        self._opener = seal.Opener(seal.read_token(self._folder))
+        self._given = states.resumed()
+        self._updates = None
+        self._names = guard.names(declared_classes())
+        self._optimizer = None
+        self._refused = 0
+
+    def receive(self, body):
+        """Carry out one message (bytes).  What is not of this job, or not allowed, is told and changes nothing."""
+        message = None
+        try:
+            message = self._opener.opened(body)
+            {"optimizer": self._set_optimizer, "save": self._save, "forget": self._forget}[message.kind](message)
+        except (seal.NotSealed, self._guard.Forbidden) as refusal:
+            self._tell(message, refusal)
+
+    def close(self):
+        """To be called once when the workers are done."""
+        if hasattr(self._optimizer, "close"):
+            self._optimizer.close()
+
+    def _set_optimizer(self, message):
+        self._optimizer = self._guard.check_optimizer(self._guard.read(message.payload, self._names))
+        self._updates = self._states.Updates(getattr(self._optimizer, "base", self._optimizer), self._given, self._store.rank,
+                                             int(os.environ["DMLC_NUM_SERVER"]))
+        if hasattr(self._optimizer, "receive"):  # of kvstore.merge; MXNet's own optimizers have none
+            self._optimizer.apply = self._updates
+        receive = getattr(self._optimizer, "receive", self._updates)
+        self._store._set_updater(_guarded(receive, "the optimizer failed on the server"))
+
+    def _save(self, message):
+        told = json.loads(message.payload.decode("utf-8"))
+        self._updates.save(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["name"]), told["id"])
+
+    def _forget(self, message):
+        told = json.loads(message.payload.decode("utf-8"))
+        checkpoints.forget(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["network"]), int(told["epochs"]))
+
+    def _tell(self, message, refusal):
+        self._refused += 1
+        if self._refused > _MOST_TOLD:
+            return
+        # ps-lite does not say who has sent a message.
+        peers = network.peers_of(os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"]))
+        sender = "of " + message.sender if message else "from one of " + (", ".join(peers) or "those who are gone")
+        text = ("a message %s was refused, and the job goes on: %s%s"
+                % (sender, refusal, "; further ones are not told" if self._refused == _MOST_TOLD else ""))
+        sys.stderr.write("mxcluster: %s\n" % text)
+        sys.stderr.flush()
+        events.from_env().write("note", text=text)
+
+
+def _plain(name):
+    """The name of a file, which leads nowhere else."""
+    if not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", name):
+        raise ValueError("%r is no name for a checkpoint: use letters, digits, '.', '_' and '-'" % (name,))
+    return name
+
+
+def declared_classes():
+    """What the knob `server_classes` says; the folder of the job's script is where they are looked for first."""
+    declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
+    folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), "script")
+    if declared and os.path.isdir(folder) and folder not in sys.path:
+        sys.path.insert(0, folder)
+    return declared
+
+
+def _guarded(function, failed):
     """`function`, but an exception ends the process instead of being swallowed by ctypes."""
     def call(*args):
         try:
             return function(*args)
         except BaseException:
             traceback.print_exc()
-            sys.stderr.write("mxcluster: the optimizer failed on the server (see above); ending\n")
+            sys.stderr.write("mxcluster: %s (see above); ending\n" % failed)
             sys.stderr.flush()
             os._exit(exitcodes.UPDATER_FAILED)
     return call

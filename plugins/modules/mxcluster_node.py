@@ -25,13 +25,27 @@ options:
       - V(look) says what of O(request) the node cannot give. V(record) tells its addresses, GPUs and versions. V(check)
         tells all that verify.yml asks.
       - V(start) starts the agent of O(job_dir), V(wait) waits until the job has ended, V(status) says how it stands,
-        V(stop) ends it, V(collect) packs what it has left into the tar file O(output).
+        V(stop) ends it, V(collect) packs what it has left into the tar file O(output), V(logs) tells the last O(lines) of all
+        logs, V(plan) the plan of the whole job.
+      - V(jobs) tells of the jobs in O(jobs_dir).
     type: str
     required: true
-    choices: [look, record, check, start, wait, status, stop, collect]
+    choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs]
   job_dir:
-    description: The job's folder on the node, holding plan.json. Needed by all commands but V(look), V(record) and V(check).
+    description:
+      - The job's folder on the node, holding plan.json. Needed by all commands but V(look), V(record), V(check) and V(jobs).
     type: path
+  jobs_dir:
+    description: For V(jobs), the folder on the node that holds the folders of all jobs.
+    type: path
+  job:
+    description: For V(jobs), a job that is told of however old it is; the others are those that run and the last that have ended.
+    type: str
+    default: ""
+  lines:
+    description: For V(logs), how many lines of each log.
+    type: int
+    default: 20
   plan:
     description: For V(start), this node's part of the plan, which is written into O(job_dir).
     type: dict
@@ -42,10 +56,15 @@ options:
       - Ansible masks these values wherever they occur in the result, also where they are no secret.
     type: dict
     default: {}
+  token:
+    description:
+      - For V(start), what the job's processes prove with that they are of this job; the same on all nodes. It lies in O(job_dir)
+        in a file of mode 0600 until the job has ended, and is in no plan, no log and no result.
+    type: str
   request:
     description:
-      - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(files) and
-        C(python).
+      - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(jobs_dir),
+        C(files) and C(python).
       - For V(record), C(host), the node's name in the inventory.
       - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach by ssh.
     type: dict
@@ -127,11 +146,19 @@ problems:
   returned: command is look
   type: list
   elements: str
-  sample: ["port 9091 on 127.0.0.11 is in use by pid 4711 (python): choose another with -e root_port=..., or stop it"]
+  sample: ["/data/mnist does not exist on this node: correct the path, or bring it there"]
 facts:
   description: What was seen of the node; C(interfaces), C(address_of_default_route), C(gpus), C(python_version).
   returned: command is look
   type: dict
+held:
+  description: Which ports and GPUs others have, and who; C(ports) and C(gpus).
+  returned: command is look
+  type: dict
+fits:
+  description: Whether that leaves the ports and GPUs of O(request).
+  returned: command is look
+  type: bool
 record:
   description: The node record; addresses, GPUs, versions of Python, MXNet and numpy, names of the model zoo.
   returned: command is record
@@ -180,6 +207,27 @@ spooled:
   description: Whether that is in O(spool), where whoever logs in can read it, and only root remove it.
   returned: command is collect
   type: bool
+jobs:
+  description: The node's part of each job, with its state, what it holds, and how far it is.
+  returned: command is jobs
+  type: list
+  elements: dict
+has:
+  description: Whether O(job) is one of them.
+  returned: command is jobs
+  type: bool
+asked:
+  description: O(python) and O(jobs_dir), as they were given.
+  returned: command is jobs
+  type: dict
+logs:
+  description: The last lines of each log, by the name of its process.
+  returned: command is logs
+  type: dict
+plan:
+  description: The plan of the whole job. It comes from the training user, whom nobody has to believe.
+  returned: command is plan
+  type: dict
 left_out:
   description: What lies in O(job_dir) and was not packed.
   returned: command is collect
@@ -196,7 +244,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.mxcluster_user import become
 
 NODE_COMMANDS = ("look", "record", "check")
-READING = ("look", "record", "check", "status")
+READING = ("look", "record", "check", "status", "logs", "plan", "jobs")
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
 
@@ -207,11 +255,16 @@ def argv_for(params, target=None):
     if command in NODE_COMMANDS:
         return [params["python"], "-m", "mxcluster.node", command,
                 "--request", json.dumps(params["request"], sort_keys=True)]
+    if command == "jobs":
+        return [params["python"], "-m", "mxcluster.agent", command, "--jobs-dir", os.path.abspath(params["jobs_dir"])] + (
+            ["--job", params["job"]] if params["job"] else [])
     argv = [params["python"], "-m", "mxcluster.agent", command, "--job-dir", os.path.abspath(params["job_dir"])]
     if command == "start" and params["plan"]:
-        argv += ["--plan"] + (["--secret-env"] if params["secret_env"] else [])
+        argv += ["--plan"] + with_secrets(params)
     if command == "wait":
         argv += ["--seconds", str(params["seconds"]), "--renew"]
+    elif command == "logs":
+        argv += ["--lines", str(params["lines"])]
     elif command == "collect":
         argv += ["--output", os.path.abspath(params["output"])] if target is None else ["--output-fd", str(target)]
     return argv
@@ -219,9 +272,15 @@ def argv_for(params, target=None):
 
 def told_to_start(params):
     """What goes to the stdin of who prepares a job: nothing of it may be on a command line."""
-    if params["secret_env"]:
-        return json.dumps({"plan": params["plan"], "secret_env": params["secret_env"]})
-    return json.dumps(params["plan"])
+    if not with_secrets(params):
+        return json.dumps(params["plan"])
+    told = {name: params[name] for name in ("plan", "secret_env", "token") if params[name]}
+    return json.dumps(told, sort_keys=True)
+
+
+def with_secrets(params):
+    """The argument for who reads the plan from stdin, if secrets are there too."""
+    return ["--secret-env"] if params["secret_env"] or params["token"] else []
 
 
 def unit_of(params):
@@ -237,7 +296,7 @@ def start_unit(module, unit):
     params = module.params
     agent = [params["python"], "-m", "mxcluster.agent"]
     there = ["--job-dir", os.path.abspath(params["job_dir"])]
-    run_as(module, agent + ["prepare"] + there + (["--secret-env"] if params["secret_env"] else []), stdin=told_to_start(params))
+    run_as(module, agent + ["prepare"] + there + with_secrets(params), stdin=told_to_start(params))
     write_wish(params["plan"])
     code, out, err = module.run_command(["systemctl", "start", unit])
     if code != 0:
@@ -245,8 +304,8 @@ def start_unit(module, unit):
         # As the user, whose file it is: root would follow it wherever it leads.
         log = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
         state += module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", log])[1]
-        secrets = os.path.join(os.path.abspath(params["job_dir"]), "secret_env.json")
-        module.run_command(["runuser", "-u", params["user"], "--", "rm", "-f", secrets])  # no agent has taken them
+        secrets = [os.path.join(os.path.abspath(params["job_dir"]), name) for name in ("secret_env.json", "token")]
+        module.run_command(["runuser", "-u", params["user"], "--", "rm", "-f"] + secrets)  # no agent has taken them
         settle_unit(module, unit)
         module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
     answer = run_as(module, agent + ["status"] + there)
@@ -363,15 +422,20 @@ def check_mode_result(command):
 
 def main():
     """Run the module."""
-    with_job = [("command", command, ["job_dir"]) for command in ("start", "wait", "status", "stop")]
+    with_job = [("command", command, ["job_dir"]) for command in ("start", "wait", "status", "stop", "logs", "plan")]
     module = AnsibleModule(
         argument_spec={
             "python": {"type": "path", "required": True},
             "command": {"type": "str", "required": True,
-                        "choices": ["look", "record", "check", "start", "wait", "status", "stop", "collect"]},
+                        "choices": ["look", "record", "check", "start", "wait", "status", "stop", "collect", "logs", "plan",
+                                    "jobs"]},
             "job_dir": {"type": "path"},
+            "jobs_dir": {"type": "path"},
+            "job": {"type": "str", "default": ""},
+            "lines": {"type": "int", "default": 20},
             "plan": {"type": "dict"},
             "secret_env": {"type": "dict", "default": {}, "no_log": True},
+            "token": {"type": "str", "no_log": True},
             "request": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "path"},
@@ -381,7 +445,7 @@ def main():
             "reader": {"type": "int"},
             "user": {"type": "str", "default": ""},
         },
-        required_if=with_job + [("command", "collect", ["job_dir", "output"])],
+        required_if=with_job + [("command", "collect", ["job_dir", "output"]), ("command", "jobs", ["jobs_dir"])],
         supports_check_mode=True,
     )
     command = module.params["command"]
@@ -411,6 +475,9 @@ def main():
         module.fail_json(msg=error)
     if command == "collect":
         answer.update(output=argv[-1], spooled=False)
+    if command == "jobs":
+        answer["has"] = module.params["job"] in [entry["job"] for entry in answer["jobs"]]
+        answer["asked"] = {"python": module.params["python"], "jobs_dir": module.params["jobs_dir"]}
     module.exit_json(**result_for(command, answer))
 
 

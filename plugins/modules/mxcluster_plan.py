@@ -24,6 +24,10 @@ options:
     description: The C(names) in the knob secret_env, and the C(problems) with it, as P(mxcluster_secret_env#filter) tells them.
     type: dict
     default: {}
+  held:
+    description: What others have of each node, by host, as M(mxcluster_node) with V(command=look) tells it; all is free without.
+    type: dict
+    default: {}
   inventory:
     description: What the filter P(mxcluster_inventory#filter) gives.
     type: dict
@@ -81,6 +85,11 @@ model:
   description: The saved model to start from, empty for none.
   returned: success
   type: str
+resume:
+  description: All files of the checkpoint to go on from, empty for none.
+  returned: success
+  type: list
+  elements: str
 """
 
 import traceback
@@ -101,6 +110,7 @@ def main():
         argument_spec=dict(
             options=dict(type="dict", required=True),
             secrets=dict(type="dict", default={}, no_log=False),  # names, which are none
+            held=dict(type="dict", default={}),
             inventory=dict(type="dict", required=True),
             forks=dict(type="int", required=True),
             records_dir=dict(type="path", required=True),
@@ -115,11 +125,11 @@ def main():
     given = module.params
     try:
         planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]),
-                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"])
+                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"], given["held"])
     except MxclusterError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),
-                     looks=planned["looks"], model=planned["model"], script=planned["script"])
+                     looks=planned["looks"], model=planned["model"], resume=planned["resume"], script=planned["script"])
 
 
 if __name__ == "__main__":

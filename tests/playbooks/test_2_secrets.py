@@ -1,4 +1,5 @@
-"""secret_env, through the playbook: the script has it, and neither -vvv nor any file or command line tells it."""
+"""secret_env and the job's token, through the playbook: the script has them, and neither -vvv nor any file or command line tells.
+"""
 import hashlib
 import json
 import os
@@ -8,17 +9,16 @@ import threading
 import pytest
 
 SECRET = "a-t0ken-th4t-nobody-may-see"
-SCRIPT = ("import hashlib, os, time\ntime.sleep(3)\n"
+SCRIPT = ("import hashlib, os, shutil, sys, time\ntime.sleep(3)\nshutil.copy('token', sys.argv[1])\n"
           "print('DIGEST ' + hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\nimport mxnet\n")
 
 
 def watch_command_lines(seen, done):
-    """Notes every command line that tells the secret."""
+    """Notes every command line."""
     while not done.wait(0.05):
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
             try:
-                if SECRET.encode() in path.read_bytes():
-                    seen.append(path.read_bytes())
+                seen.add(path.read_bytes())
             except OSError:  # it ended meanwhile
                 continue
 
@@ -28,22 +28,27 @@ def test_no_secret_is_told(project, tmp_path, knob):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "reads_it.py").write_text(SCRIPT)
     (tmp_path / "secrets.json").write_text(json.dumps({knob: {"TOKEN": SECRET}}))
-    seen, done = [], threading.Event()
+    seen, done = set(), threading.Event()
     watcher = threading.Thread(target=watch_command_lines, args=(seen, done))
     watcher.start()
     try:
         result, run = project.train("-vvv", "-e", "@%s" % (tmp_path / "secrets.json"), kv="local", job_id=knob,
-                                    script=str(tmp_path / "mine" / "reads_it.py"))
+                                    script=str(tmp_path / "mine" / "reads_it.py"), script_args=[str(tmp_path / "token")])
     finally:
         done.set()
         watcher.join()
     assert result.code == 0, result.output[-3000:]
     log = (run / "nodes" / "node1" / "worker-0.log").read_text()
     assert "DIGEST " + hashlib.sha256(SECRET.encode()).hexdigest() in log, log
-    assert SECRET not in result.output and seen == []
+    token = (tmp_path / "token").read_text()
+    assert len(token) == 43 and (tmp_path / "token").stat().st_mode & 0o077 == 0
+    for secret in (SECRET, token):
+        assert secret not in result.output and not [line for line in seen if secret.encode() in line]
     files = [path for folder in (run, project.path / ".state", project.home, project.tmp) for path in folder.rglob("*")
              if path.is_file() and not path.is_symlink() and path.stat().st_mtime > os.stat(str(tmp_path / "mine")).st_mtime]
-    assert len(files) > 10 and not [path for path in files if SECRET.encode() in path.read_bytes()]
+    assert len(files) > 10
+    for secret in (SECRET, token):
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
     jobs = project.path / ".state" / "local" / "jobs" / "node1" / knob
     assert {path.name: path.stat().st_mode & 0o077 for path in jobs.iterdir() if path.suffix in (".env", ".tar")
             or path.name == "plan.json"} == {"plan.json": 0, "worker-0.env": 0, "collected.tar": 0}

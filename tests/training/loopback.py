@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import time
+import uuid
 
 NODE_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "node"
 SCHEDULER = "127.0.0.11"
@@ -23,6 +24,8 @@ class Job:
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.processes = {}
+        with open(os.open(str(self.folder / "token"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+            stream.write(uuid.uuid4().hex)
         self._common = dict(
             PATH=os.environ["PATH"], PYTHONPATH=str(NODE_PACKAGE), PYTHONDONTWRITEBYTECODE="1", HOME=str(self.folder),
             DMLC_PS_ROOT_URI=SCHEDULER, DMLC_PS_ROOT_PORT=str(port), DMLC_NUM_SERVER=str(servers),

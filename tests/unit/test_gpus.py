@@ -38,9 +38,8 @@ def test_one_that_is_missing_is_named(smi):
 
 def test_one_that_is_busy_is_named_with_who_has_it(smi):
     smi(TWO % "printf 'GPU-a0, 4711, /usr/bin/python3\\n'")
-    assert gpus.problems([0]) == []
-    assert gpus.problems([0, 1]) == ["GPU 1 (Tesla V100-PCIE-16GB) is busy with python3 (pid 4711): end that, or take another "
-                                     "with -e gpus=..."]
+    assert gpus.problems([0, 1]) == []
+    assert gpus.busy() == {1: "python3 (pid 4711)"}
 
 
 def test_without_a_driver(smi):

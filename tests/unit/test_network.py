@@ -108,3 +108,19 @@ def test_listeners_in_the_kernels_table():
         for number, (where, state, inode) in enumerate(rows))
     assert network.parse_listeners(text, "127.0.0.11", 0x2383) == {"1", "3", "5", "6"}
     assert network.parse_listeners(text, "127.0.0.11", 9091 + 1) == set()
+
+
+def test_peers_of_a_port():
+    text = ("  sl  local_address rem_address   st tx_queue\n"
+            "   0: 1500007F:4A93 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
+            "   1: 1500007F:4A93 1F00007F:C350 01 00000000:00000000 00:00000000 00000000  0 0 2\n"
+            "   2: 1500007F:4A93 2000007F:C351 06 00000000:00000000 00:00000000 00000000  0 0 3\n"
+            "   3: 1500007F:4A94 2100007F:C351 01 00000000:00000000 00:00000000 00000000  0 0 4\n")
+    assert network.parse_peers(text, "127.0.0.21", 0x4A93) == {"127.0.0.31"}
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        port = listener.getsockname()[1]
+        assert network.peers_of("127.0.0.1", port) == []
+        with socket.create_connection(("127.0.0.1", port)):
+            assert network.peers_of("127.0.0.1", port) == ["127.0.0.1"]

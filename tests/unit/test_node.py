@@ -137,3 +137,17 @@ def test_an_error_of_our_own_is_told_as_one(capsys):
     out, err = capsys.readouterr()
     assert json.loads(out) == {"error": "KeyError: 'nothing' (an error in mxcluster itself)"}
     assert "Traceback" in err
+
+
+def test_what_others_have_is_told(tmp_path):
+    with socket.socket() as server, socket.socket() as bound:
+        server.bind(("127.0.0.11", 0))
+        server.listen(1)
+        bound.bind(("127.0.0.11", 0))  # it does not listen, so only who wants this very port hears of it
+        ports = [server.getsockname()[1], bound.getsockname()[1]]
+        found = node.held("127.0.0.11", [ports[1]], str(tmp_path))["ports"]
+        assert found[str(ports[0])] == "another program" and str(ports[1]) in found
+        assert node.held("127.0.0.11", [ports[0]], None)["ports"][str(ports[0])].startswith("pid %d (" % os.getpid())
+        assert str(ports[0]) not in node.held("127.0.0.12", [], None)["ports"]
+        assert not node.look({"address": "127.0.0.11", "ports": ports})["fits"]
+    assert node.look({"address": "127.0.0.11", "ports": ports})["fits"]

@@ -32,6 +32,7 @@ def plan(tmp_path):
 def test_a_node_is_asked_for_what_its_processes_need(plan):
     looks = plan(kv="dist_sync", root_port="9300")["looks"]
     assert looks["a"] == {"address": "127.0.0.11", "interface": "lo", "ports": [9300, 9301, 9302], "gpus": [],
+                          "jobs_dir": "/jobs/a",
                           "files": ["/data/digits.npz"], "python": "/env/bin/python",
                           "package": package.archive()[0], "open_files": planning.LEAST_OPEN_FILES,
                           "free": {"/jobs/a": planning.LEAST_DISK, "/dev/shm": planning.LEAST_SHM}}

@@ -87,7 +87,7 @@ def build(folder):
     for repository in (network, folder / "www/epel/x86_64", *centos.glob("*/x86_64")):
         rpms.repository(repository)
 
-    archives = {cudnn(compute, version) for version in CUDA}
+    archives = {cudnn(compute, version) for version in CUDA} | set(runfiles(compute))
     stranger = folder / "stranger"  # the installer of CUDA 9.2, signed by somebody else
     stranger.mkdir()
     installer = next(compute.glob("cuda/9.2/*/local_installers/*"))
@@ -118,6 +118,16 @@ def local(folder, version, keys, key):
             "/var/" + dropped: inner, "/etc/yum.repos.d/%s.repo" % identity: REPO.format(id=identity, folder=dropped)})
         path, = rpms.build([outer], work, target, keys, key[0])
         path.rename(target / (path.name[:-len(".rpm")] + suffix))
+
+
+def runfiles(compute):
+    """The installer of CUDA 9.2 for any Linux, and its patch: the paths."""
+    for text, name in zip(contents.runfiles("9.2", "9.2.148", "9.2.148.1"),
+                          ("local_installers/cuda_9.2.148_396.37_linux", "patches/1/cuda_9.2.148.1_linux"), strict=True):
+        path = compute / "cuda/9.2/Prod2" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        yield path
 
 
 def cudnn(compute, version):

@@ -17,6 +17,35 @@ DEVICE_QUERY = """#!/bin/sh
 # A stand-in: it queries nothing but the list of GPUs.
 nvidia-smi -L && echo "Result = PASS" || { echo "Result = FAIL"; exit 1; }
 """
+RUNFILE = """#!/bin/sh
+# A stand-in for NVIDIA's installer: it knows the options of the real one, and lays a compiler that compiles nothing.
+set -e
+for word; do
+    case $word in
+    --silent | --toolkit | --override | --accept-eula | --tmpdir=*) ;;
+    --toolkitpath=* | --installdir=*) root=${{word#*=}} ;;
+    *) echo "$0: unknown option $word" >&2; exit 1 ;;
+    esac
+done
+mkdir -p "$root/bin" "$root/lib64" "$root/include"
+cat >"$root/bin/nvcc" <<'END'
+{nvcc}
+END
+chmod 755 "$root/bin/nvcc"
+echo "CUDA Version {release}" >"$root/version.txt"
+"""
+PATCH = """#!/bin/sh
+# A stand-in for a patch of NVIDIA's installer.
+set -e
+for word; do
+    case $word in
+    --silent | --accept-eula) ;;
+    --installdir=*) root=${{word#*=}} ;;
+    *) echo "$0: unknown option $word" >&2; exit 1 ;;
+    esac
+done
+echo "CUDA Patch Version {release}" >>"$root/version.txt"
+"""
 LIBRARIES = ("cublas", "cufft", "curand", "cusolver", "cusparse", "nvrtc")
 
 
@@ -66,6 +95,11 @@ def cublas(version, release, stubs):
     files = {"%s/%s" % (folder, path.name): path for path in stubs.glob("libcublas.so*")}
     return [Package("cuda-cublas-" + tag, release, requires=["cuda-license-" + tag], files=files),
             Package("cuda-cublas-dev-" + tag, release, requires=["cuda-cublas-" + tag])]
+
+
+def runfiles(version, release, patch):
+    """The texts of an installer for any Linux, and of its patch."""
+    return RUNFILE.format(nvcc=NVCC.format(version=version, release=release), release=release), PATCH.format(release=patch)
 
 
 def driver():

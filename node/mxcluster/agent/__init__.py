@@ -4,5 +4,7 @@
 - `lease`: how long a job goes on when nobody asks for it any more;
 - `supervisor`: starts the processes, watches them, ends them all when one fails;
 - `daemon`: how the supervisor gets away from the terminal;
-- `commands`: start, wait, status, stop, collect; `python -m mxcluster.agent` is their door.
+- `claims`: what the jobs of the node hold, and how a job gets it;
+- `jobs`: all jobs of the node;
+- `commands`: start, wait, status, stop, collect, logs, plan; `python -m mxcluster.agent` is their door.
 """

@@ -1,4 +1,5 @@
-"""`python -m mxcluster.agent prepare|start|run|wait|status|stop|collect --job-dir DIR`: one JSON object on stdout.
+"""`python -m mxcluster.agent prepare|start|run|wait|status|stop|collect|logs|plan --job-dir DIR`, or `jobs --jobs-dir DIR`:
+one JSON object on stdout.
 
 Exit status 0; on an error 1, and the object is {"error": "what is wrong, where, and what to do"}.
 """
@@ -7,23 +8,35 @@ import sys
 from typing import List
 
 from mxcluster import answer
-from mxcluster.agent import commands
-from mxcluster.agent.folder import JobFolder
+from mxcluster.agent import commands, jobs
+from mxcluster.agent.folder import LOG_LINES, JobFolder
+
+COMMANDS = ("prepare", "start", "run", "wait", "status", "stop", "collect", "logs", "plan", "jobs")
 
 
 def run(argv: List[str]) -> dict:
     """Carry out one command line and return its answer."""
     parser = answer.Parser(prog="mxcluster.agent", description="Runs one node's processes of one job.")
-    parser.add_argument("command", choices=("prepare", "start", "run", "wait", "status", "stop", "collect"))
-    parser.add_argument("--job-dir", required=True, help="the job's folder on this node; holds plan.json")
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("--job-dir", help="the job's folder on this node; holds plan.json")
+    parser.add_argument("--jobs-dir", help="jobs: the folder that holds the folders of all jobs")
+    parser.add_argument("--job", help="jobs: tell of this one too, however old it is")
+    parser.add_argument("--lines", type=int, default=LOG_LINES, help="logs: how many of each (default: %(default)s)")
     parser.add_argument("--plan", action="store_true", help="prepare, start: read this node's part of the plan from stdin")
     parser.add_argument("--secret-env", action="store_true",
-                        help="with the plan: stdin has {\"plan\": it, \"secret_env\": {variable: value that is written nowhere}}")
+                        help="with the plan: stdin has {\"plan\": it, \"secret_env\": {variable: value that is written nowhere}, "
+                             "\"token\": that of the job}")
     parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
     parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease meanwhile")
     parser.add_argument("--output", help="collect: the tar file to write")
     parser.add_argument("--output-fd", type=int, help="collect: instead, the number of a descriptor that is open for it")
     given = parser.parse_args(argv)
+    if given.command == "jobs":
+        if not given.jobs_dir:
+            parser.error("jobs needs --jobs-dir DIR")
+        return jobs.listing(given.jobs_dir, also=given.job)
+    if not given.job_dir:
+        parser.error("%s needs --job-dir DIR" % given.command)
     folder = JobFolder(given.job_dir)
     if given.command == "start":
         return commands.start(folder, *(_told(given.secret_env) if given.plan else ()))
@@ -35,13 +48,15 @@ def run(argv: List[str]) -> dict:
         if not given.output and given.output_fd is None:
             parser.error("collect needs --output FILE")
         return commands.collect(folder, given.output or given.output_fd)
-    return {"run": commands.run, "status": commands.status, "stop": commands.stop}[given.command](folder)
+    if given.command == "logs":
+        return commands.logs(folder, given.lines)
+    return {"run": commands.run, "status": commands.status, "stop": commands.stop, "plan": commands.plan}[given.command](folder)
 
 
 def _told(with_secrets: bool) -> tuple:
-    """The plan, and the secret_env if there is one, from stdin: what is on a command line, everybody can read."""
+    """The plan, and the secret_env and token if there are such, from stdin: what is on a command line, everybody can read."""
     told = json.load(sys.stdin)
-    return (told["plan"], told["secret_env"]) if with_secrets else (told,)
+    return (told["plan"], told.get("secret_env"), told.get("token")) if with_secrets else (told,)
 
 
 if __name__ == "__main__":

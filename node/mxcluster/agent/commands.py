@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from mxcluster import processes
 from mxcluster.agent import daemon
-from mxcluster.agent.folder import JobFolder, private
+from mxcluster.agent.folder import LOG_LINES, WHOLE_PLAN, JobFolder, private
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 
@@ -18,9 +18,9 @@ STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> Json:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> Json:
     """Write what a job needs before it starts: {"job"}.  Refused if the folder holds a job already."""
-    daemon.prepare(folder, plan, secret_env)
+    daemon.prepare(folder, plan, secret_env, token)
     return {"job": plan["job"]}
 
 
@@ -31,12 +31,15 @@ def run(folder: JobFolder) -> Json:
     return {"job": status["job"], "reason": status["reason"]}
 
 
-def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None) -> Json:
+def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
+          token: Optional[str] = None) -> Json:
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
-    if plan is not None and folder.status() is None:
-        folder.prepare(plan, secret_env)
     try:
-        daemon.start(folder)
+        daemon.start(folder, plan, secret_env, token)
+    except BaseException:
+        if folder.status() is None:  # nobody will come to forget it
+            folder.forget_token()
+        raise
     finally:
         folder.forget_secret_env()  # an agent that has not got far has not taken it
     status = look(folder)
@@ -52,7 +55,7 @@ def wait(folder: JobFolder, seconds: float, renew: bool) -> Json:
     look(folder)
     if renew:
         lease = float(folder.plan().get("lease") or 0)
-        seconds = min(seconds, lease / 2) if lease else seconds
+        renew, seconds = bool(lease), min(seconds, lease / 2) if lease else seconds  # a detached job has none
     deadline = time.monotonic() + seconds
     while True:
         if renew:
@@ -60,13 +63,13 @@ def wait(folder: JobFolder, seconds: float, renew: bool) -> Json:
         answer = look(folder, tidy=True)
         rest = deadline - time.monotonic()
         if answer["state"] == "ended" or rest <= 0:
-            return _with_progress(folder, answer)
+            return with_progress(folder, answer)
         time.sleep(min(POLL, rest))
 
 
 def status(folder: JobFolder) -> Json:
     """{"status", "progress"} as they are now; nothing is changed."""
-    return _with_progress(folder, look(folder))
+    return with_progress(folder, look(folder))
 
 
 def stop(folder: JobFolder) -> Json:
@@ -87,6 +90,17 @@ def stop(folder: JobFolder) -> Json:
     return {"ran": True, "status": look(folder, tidy=True)}
 
 
+def logs(folder: JobFolder, lines: int = LOG_LINES) -> Json:
+    """{"logs": {"worker-0": [line, ...], "agent": [...]}}: the last lines of every log that there is."""
+    names = sorted(name[:-len(".log")] for name in os.listdir(folder.path) if name.endswith(".log"))
+    return {"logs": {name: folder.log_lines(name, lines) for name in names}}
+
+
+def plan(folder: JobFolder) -> Json:
+    """{"plan": the plan of the whole job}, for a controller that has never seen it."""
+    return {"plan": folder.whole_plan()}
+
+
 def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "left_out"}.
 
@@ -96,7 +110,7 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     alphabetical order. `left_out` names everything else that lies in the folder.
     """
     names = _to_pack(folder)
-    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock"}
+    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock", WHOLE_PLAN}
     if isinstance(output, int):
         size = _write(folder, names, output)
     else:
@@ -129,6 +143,7 @@ def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
     last = without_agent(known, left, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))
     if tidy:
         folder.write_status(last)
+        folder.forget_token()
     return last
 
 
@@ -150,7 +165,8 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
                 left=[who._asdict() for who in left])
 
 
-def _with_progress(folder: JobFolder, answer: Json) -> Json:
+def with_progress(folder: JobFolder, answer: Json) -> Json:
+    """A status, and with it the last events of its processes."""
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
     return {"status": answer, "progress": folder.progress(names)}
 

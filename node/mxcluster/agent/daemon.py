@@ -2,6 +2,7 @@
 
 Either it detaches itself (`start`), or systemd runs it as an instance of mxcluster-agent@.service (`run`).
 """
+import contextlib
 import fcntl
 import os
 import select
@@ -11,6 +12,7 @@ import traceback
 from typing import Callable, Dict, Optional
 
 from mxcluster import processes
+from mxcluster.agent import claims
 from mxcluster.agent.folder import JobFolder, Json
 from mxcluster.agent.supervisor import Supervisor
 from mxcluster.errors import BadInput, MxclusterError
@@ -19,16 +21,29 @@ TIMEOUT = 30.0  # seconds until an agent must have started its processes
 READY = b"ready\n"
 
 
-def start(folder: JobFolder) -> None:
-    """Start the agent of a job folder; returns once it has written its first status.json.
+def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
+          token: Optional[str] = None) -> None:
+    """Start the agent of a job folder, in which `plan` is written first; returns once it has written its first status.json.
 
-    Raises BadInput if the folder holds a job already, and MxclusterError with the end of agent.log if the agent
-    does not get that far.
+    Raises BadInput if the folder holds a job already or another one holds what it wants, and MxclusterError with the end of
+    agent.log if the agent does not get that far.
     """
-    plan = folder.plan()
+    if plan is None:
+        folder.plan()  # refuses a folder that is none
+    else:
+        os.makedirs(folder.path, exist_ok=True)
+    with claims.starting(folder):
+        _start(folder, plan, secret_env, token)
+
+
+def _start(folder: JobFolder, plan: Optional[Json], secret_env: Optional[Dict[str, str]], token: Optional[str]) -> None:
     lock = _lock(folder)
     try:
         check_unused(folder)
+        if plan is not None:
+            _write(folder, plan, secret_env, token)
+        plan = folder.plan()
+        _claim(folder, plan)
         hear, tell = os.pipe()
         child = os.fork()
         if child == 0:
@@ -46,30 +61,52 @@ def start(folder: JobFolder) -> None:
                                        + (folder.log_lines("agent") or ["(nothing)"])))
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> None:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
     """Write what a job needs before it starts. BadInput if the folder holds a job already."""
     os.makedirs(folder.path, exist_ok=True)
-    lock = _lock(folder)
+    with claims.starting(folder):
+        lock = _lock(folder)
+        try:
+            check_unused(folder)
+            _write(folder, plan, secret_env, token)
+        finally:
+            os.close(lock)
+
+
+def _write(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]], token: Optional[str]) -> None:
+    _claim(folder, plan)
+    folder.prepare(plan, secret_env, token)
+
+
+def _claim(folder: JobFolder, plan: Json) -> None:
+    """Refuse a job that another has been faster than. Nothing is left of it: what was brought for it goes."""
     try:
-        check_unused(folder)
-        folder.prepare(plan, secret_env)
-    finally:
-        os.close(lock)
+        claims.claim(folder, plan)
+    except claims.Taken:
+        folder.remove()
+        raise
 
 
 def run(folder: JobFolder) -> None:
     """Be the agent of a job folder; returns when the job has ended. systemd learns when it has started its processes."""
-    plan = folder.plan()
-    lock = _lock(folder)
-    check_unused(folder)
-    os.chdir(folder.path)
-    log = folder.open_log("agent")
-    os.dup2(log, 2)  # what the agent notes; whoever runs it hears of its start and its end only
-    os.close(log)
-    try:
-        Supervisor(folder, plan).run(ready=processes.tell_systemd)
-    finally:
-        os.close(lock)
+    with contextlib.ExitStack() as until_started:
+        plan = folder.plan()
+        until_started.enter_context(claims.starting(folder))
+        lock = _lock(folder)
+        check_unused(folder)
+        _claim(folder, plan)
+        os.chdir(folder.path)
+        log = folder.open_log("agent")
+        os.dup2(log, 2)  # what the agent notes; whoever runs it hears of its start and its end only
+        os.close(log)
+
+        def ready():
+            until_started.close()  # what it holds can be seen now
+            processes.tell_systemd()
+        try:
+            Supervisor(folder, plan).run(ready=ready)
+        finally:
+            os.close(lock)
 
 
 def check_unused(folder: JobFolder) -> None:

@@ -2,17 +2,20 @@
 import json
 import os
 import shlex
+import shutil
 import time
 import zipfile
 from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster.errors import BadInput
+from mxcluster.kvstore.seal import TOKEN
 
 Json = Dict[str, Any]
 
 LOG_LINES, LOG_WIDTH = 20, 500
 LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
 SECRET_ENV = "secret_env.json"
+WHOLE_PLAN = "job.json"
 KINDS = ("start", "batch", "epoch", "end")
 
 
@@ -26,12 +29,16 @@ class JobFolder:
         """The path of a file of the folder."""
         return os.path.join(self.path, name)
 
-    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None) -> None:
+    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
         """Write what a job needs before it starts: plan.json, the three cluster files, the user's script unpacked.
 
-        `secret_env` goes into a file of its own, which lies there until the agent takes it.
+        `secret_env` goes into a file of its own, which lies there until the agent takes it; `token` into one that the
+        job's processes read, and that is removed when it has ended. A plan that holds the one of the `whole` job leaves that
+        in a file of its own, too: whoever comes to this node later finds there what the job is.
         """
         os.makedirs(self.path, exist_ok=True)
+        plan = dict(plan)
+        whole = plan.pop("whole", None)
         if os.path.exists(self.file("script.zip")):
             with zipfile.ZipFile(self.file("script.zip")) as packed:
                 packed.extractall(self.file("script"))
@@ -40,9 +47,31 @@ class JobFolder:
                 stream.write(text)
         with open(private(self.file("plan.json")), "w", encoding="utf-8") as stream:
             json.dump(plan, stream, indent=1)
+        if whole:
+            with open(private(self.file(WHOLE_PLAN)), "w", encoding="utf-8") as stream:
+                json.dump(whole, stream)
         if secret_env:
             with open(private(self.file(SECRET_ENV)), "w", encoding="utf-8") as stream:
                 json.dump(secret_env, stream)
+        if token:
+            with open(private(self.file(TOKEN)), "w", encoding="utf-8") as stream:
+                stream.write(token)
+
+    def whole_plan(self) -> Json:
+        """The plan of the job on all its nodes. BadInput if it is not there, or is none."""
+        path = self.file(WHOLE_PLAN)
+        try:
+            with open(path, encoding="utf-8") as stream:
+                return json.load(stream)
+        except FileNotFoundError as error:
+            raise BadInput("%s is not there: no job that train.yml has started is in this folder" % path) from error
+        except ValueError as error:
+            raise BadInput("%s is not JSON (%s): the job cannot be attached to; end it with stop.yml" % (path, error)) from error
+
+    def remove(self) -> None:
+        """Remove what was brought for a job that has never started. Of one that has, nothing is touched."""
+        if self.status() is None:
+            shutil.rmtree(self.path)
 
     def take_secret_env(self) -> Dict[str, str]:
         """The variables of secret_env. Their file is gone from now on: a copy that nobody has cannot be forgotten anywhere."""
@@ -56,10 +85,11 @@ class JobFolder:
 
     def forget_secret_env(self) -> None:
         """Remove the file that nobody has come to take."""
-        try:
-            os.unlink(self.file(SECRET_ENV))
-        except FileNotFoundError:
-            pass
+        remove(self.file(SECRET_ENV))
+
+    def forget_token(self) -> None:
+        """Remove the token of a job that has ended."""
+        remove(self.file(TOKEN))
 
     def plan(self) -> Json:
         """This node's slice of the plan, checked as far as the agent needs it."""
@@ -128,9 +158,9 @@ class JobFolder:
         """A descriptor that appends to <name>.log."""
         return os.open(self.file(name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def log_lines(self, name: str) -> List[str]:
+    def log_lines(self, name: str, lines: int = LOG_LINES) -> List[str]:
         """The last lines of <name>.log, fit for a message (see `readable`); none if there is no log."""
-        return readable(_part(self.file(name + ".log"), LOG_TAIL))
+        return readable(_part(self.file(name + ".log"), LOG_TAIL), lines)
 
     def progress(self, names: Dict[tuple, str]) -> Dict[str, Json]:
         """{process name: {"start": event, "batch": event, "epoch": event, "end": event}}: the last of each kind.
@@ -160,15 +190,23 @@ def private(path: str) -> int:
     return descriptor
 
 
-def readable(data: bytes) -> List[str]:
-    """The last 20 lines of a log, for people and JSON: what is not text is dropped, lines are cut at 500 characters.
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
+    """The last `number` lines of a log, for people and JSON: what is not text is dropped, lines are cut at 500 characters.
 
     A carriage return begins a new line, as progress bars have it; lines with nothing readable in them are left out.
     """
     text = data.decode("utf-8", errors="replace").replace("\ufffd", "")
     lines = ("".join(sign for sign in line if sign.isprintable() or sign == "\t").rstrip()
              for line in text.splitlines())
-    return [line if len(line) <= LOG_WIDTH else line[:LOG_WIDTH - 3] + "..." for line in lines if line][-LOG_LINES:]
+    return [line if len(line) <= LOG_WIDTH else line[:LOG_WIDTH - 3] + "..." for line in lines if line][-number:]
 
 
 def _part(path: str, size: int, tail: bool = True) -> bytes:

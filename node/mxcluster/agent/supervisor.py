@@ -127,6 +127,7 @@ class Supervisor:
             if part["pid"] is None and part["state"] == "running":  # its turn to start never came
                 part.update(state="ended", ended_at=time.time(), ended_by="agent")
         self.status.update(state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left])
+        self.folder.forget_token()
         for _ in range(20):  # a full disk may have room again once the processes are gone
             if self.save():
                 break

@@ -13,7 +13,6 @@ import time
 
 import numpy
 from mxnet.lr_scheduler import LRScheduler
-from mxnet.optimizer import get_updater
 
 from mxcluster import events
 from mxcluster.kvstore.step import Staleness
@@ -53,7 +52,7 @@ class ServerUpdate(object):
         if optimizer.lr_scheduler is not None:
             self._scheduler = optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._batches = {}  # parameter index -> batches that its updates have merged so far
-        self._apply = None
+        self.apply = None  # the server sets what steps a weight: a `states.Updates` of `base`
 
     def receive(self, key, pushed, stored):
         """One array `pushed` by a worker, and what is `stored` under its key (NDArrays of equal shape)."""
@@ -65,13 +64,11 @@ class ServerUpdate(object):
 
     def _step(self, parameter, weight, grad, batches):
         """Lets the user's optimizer change `weight` in place by `grad`, which merges so many workers' batches."""
-        if self._apply is None:
-            self._apply = get_updater(self.base)
         merged = self._batches[parameter] = self._batches.get(parameter, 0) + batches
         if self._scheduler is not None:
             rounds = self.base.begin_num_update - (-merged // self.workers)
             self._scheduler.round = max(self._scheduler.round, rounds)
-        self._apply(parameter, grad, weight)
+        self.apply(parameter, grad, weight)
         weight.wait_to_read()
 
     def close(self):

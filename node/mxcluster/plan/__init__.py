@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 from .. import clusterfiles, firewall
 from ..errors import BadInput, for_each
 from ..options import is_job_id
-from . import addresses, gpus, groups, members, processes, shares
+from . import addresses, gpus, groups, members, ports, processes, shares
 from .table import batches, table
 
 __all__ = ["make_plan", "cluster_files", "for_node", "table", "batches"]
@@ -22,7 +22,8 @@ MEETING_CLOCK = 1.0  # seconds that the clocks of two nodes may be apart
 
 def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[str, Dict[str, Any]],
               files: Dict[str, Optional[str]], job: str, job_dirs: Dict[str, str],
-              data_dirs: Optional[Dict[str, str]] = None, model_file: Optional[str] = None) -> Plan:
+              data_dirs: Optional[Dict[str, str]] = None, model_file: Optional[str] = None,
+              held: Optional[ports.Held] = None) -> Plan:
     """The plan of one job, or BadInput with what is wrong and the cure.
 
     options: the typed dict of options.cast.
@@ -33,6 +34,7 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     job: the job's id, the name of its folder. job_dirs: {host: absolute folder on the node that holds job folders}.
     data_dirs: {host: folder on the node with the data sets that mxcluster brings} (digits).
     model_file: the saved model to start from, on the nodes: absolute, or relative to the job folder.
+    held: {host: what its node says is held there, see `mxcluster.node.held`}; without it, all counts as free.
     """
     if not is_job_id(job):
         raise BadInput("job_id='%s' is refused: use letters, digits, '.', '_' and '-', beginning with a letter or digit"
@@ -70,17 +72,19 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     if not options["script"]:
         processes.check_network(options["network"], workers[0], records[workers[0]])
 
-    plan = {"schema": 1, "job": job, "kv": options["kv"], "lease": options["lease"],
+    held = held or {}
+    port = ports.root_port(options["root_port"], processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST), held)
+    plan = {"schema": 1, "job": job, "kv": options["kv"], "lease": 0 if options["detach"] else options["lease"],
             "workers": count, "servers": len(servers),
             "heartbeat": {"interval": processes.HEARTBEAT_INTERVAL, "timeout": options["heartbeat_timeout"]},
-            "root": {"address": nodes[scheduler]["address"], "port": options["root_port"]} if scheduler else None,
+            "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
             "groups": grouped, "group_labels": labels, "shares": [list(share) for share in parts],
             "staleness": options["staleness"],
             "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouped, lines),
                       "data_sharding": clusterfiles.render_data_sharding(parts)},
             "options": options, "nodes": nodes,
-            "processes": processes.lay_out(scheduler, servers, workers, nodes, options["root_port"])}
-    _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records), data_dirs or {}, model_file)
+            "processes": processes.lay_out(scheduler, servers, workers, nodes, port)}
+    _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records, held), data_dirs or {}, model_file)
     batches(plan)  # refuses shares without a sample
     return plan
 

@@ -1,25 +1,27 @@
 """Which GPUs each worker sees."""
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from ..errors import BadInput, for_each
 from .members import host_variable, unique
+from .ports import Held
 
 
 def per_worker(lines: Sequence[str], asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]],
-               records: Dict[str, Dict[str, Any]]) -> List[List[int]]:
+               records: Dict[str, Dict[str, Any]], held: Optional[Held] = None) -> List[List[int]]:
     """The GPU numbers of every worker, by index; `lines` are the workers' hosts.
 
     `asked` is the job's option `gpus`; at 'auto' the host variable of that name counts, and at 'auto' there too it
-    is all GPUs of the node. Several workers on a host get equal parts of its list, in order, the first ones one more.
+    is all GPUs of the node that nobody else has, by `held` (see `ports`); a GPU that is named must be free.
+    Several workers on a host get equal parts of its list, in order, the first ones one more.
     """
     hosts = unique(lines)
-    queues = dict(zip(hosts, for_each(lambda host: _of_host(host, lines.count(host), asked, variables, records[host]),
-                                      hosts)))
+    queues = dict(zip(hosts, for_each(lambda host: _of_host(host, lines.count(host), asked, variables, records[host],
+                                                                 ((held or {}).get(host) or {}).get("gpus") or {}), hosts)))
     return [queues[host].pop(0) for host in lines]
 
 
 def _of_host(host: str, workers: int, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]],
-             record: Dict[str, Any]) -> List[List[int]]:
+             record: Dict[str, Any], held: Dict[str, str]) -> List[List[int]]:
     there = record.get("gpus") or 0
     wanted = host_variable("gpus", host, variables) if asked == "auto" else asked
     numbers = list(range(there)) if wanted == "auto" else list(wanted)
@@ -27,6 +29,13 @@ def _of_host(host: str, workers: int, asked: Union[str, List[int]], variables: D
         has = "no GPU" if not there else "one GPU, number 0" if there == 1 else "%d GPUs, 0 to %d" % (there, there - 1)
         raise BadInput("%s: gpus=%s, but the node has %s: name GPUs that it has, or leave gpus at auto"
                        % (host, ",".join(map(str, numbers)), has))
+    busy = [number for number in numbers if str(number) in held]
+    numbers = [number for number in numbers if number not in busy] if wanted == "auto" else numbers
+    if busy and (wanted != "auto" or len(numbers) < workers):
+        has = ", ".join("GPU %d is held by %s" % (number, held[str(number)]) for number in busy)
+        cure = "leave gpus at auto to take what is free, " if wanted != "auto" else ""
+        left = ", which leaves %d for %d workers" % (len(numbers), workers) if wanted == "auto" else ""
+        raise BadInput("%s: %s%s: %swait until that has ended, or train on the CPU with -e gpus=''" % (host, has, left, cure))
     if numbers and len(numbers) < workers:
         raise BadInput("%s: %d workers have only %s between them (gpus=%s): lower workers_per_host to at most %d, or "
                        "use gpus='' for none"

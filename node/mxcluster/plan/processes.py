@@ -3,6 +3,7 @@ import posixpath
 from collections import Counter
 from typing import Any, Dict, List, Optional, Sequence
 
+from .. import checkpoints
 from ..datasets import DATASETS
 from ..errors import BadInput, did_you_mean
 from ..options import NETWORKS
@@ -71,7 +72,7 @@ def program_arguments(process: Dict[str, Any], options: Dict[str, Any], data_dir
     arguments += ["--kv-store", options["kv"], "--data-allocator", repr(options["data_allocator"]),
                   "--gpus", ",".join(map(str, range(len(process["gpus"])))), "--seed", repr(options["seed"])]
     if options["savemodel"]:
-        arguments.append("--savemodel")
+        arguments += ["--savemodel", "--keep-checkpoints", repr(options["keep_checkpoints"])]
     if options["model_load_epoch"]:
         arguments += ["--model-load-epoch", repr(options["model_load_epoch"])]
         if model_file:
@@ -92,6 +93,10 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
     if process["role"] == "worker":
         env["MXCLUSTER_GROUP"] = str(process["group"])
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
+    if options["server_classes"]:
+        env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
+    if options["resume"]:
+        env["MXCLUSTER_RESUME"] = checkpoints.name_of(options["network"], options["model_load_epoch"])
     if plan["staleness"] is not None:
         env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
     if plan["root"]:

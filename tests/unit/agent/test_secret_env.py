@@ -13,10 +13,10 @@ from tests.unit.agent.jobs import PACKAGE
 SECRET = "the-s3cret-t0ken"
 
 
-def start(job, *texts, command="start", **plan):
+def start(job, *texts, command="start", told=None, **plan):
     """Start a job with a secret as the module does it: the answer."""
     job.plan(*texts, **plan)
-    told = {"plan": dict(job.folder.plan(), files={}), "secret_env": {"TOKEN": SECRET}}
+    told = dict(told or {"secret_env": {"TOKEN": SECRET}}, plan=dict(job.folder.plan(), files={}))
     os.unlink(job.folder.file("plan.json"))
     ran = subprocess.run([sys.executable, "-m", "mxcluster.agent", command, "--job-dir", job.path, "--plan", "--secret-env"],
                          input=json.dumps(told).encode(), stdout=subprocess.PIPE, timeout=30, check=False,
@@ -67,3 +67,33 @@ def test_what_is_packed_is_private(job, tmp_path, umask):
         os.umask(before)
     assert os.stat(str(tmp_path / "o.tar")).st_mode & 0o777 == 0o600
     assert SECRET.encode() not in (tmp_path / "o.tar").read_bytes()
+
+
+def test_the_token_lies_there_for_the_jobs_processes_until_it_ends(job, tmp_path):
+    answer = start(job, "cat token; stat -c %a token; sleep 20", told={"token": SECRET})
+    job.remember(answer["status"])
+    job.until(lambda: job.log("worker-0").count("\n"))
+    assert job.log("worker-0") == SECRET + "600\n"
+    os.unlink(job.folder.file("worker-0.log"))
+    assert holding(job) == ["token"] and SECRET not in json.dumps(answer) + json.dumps(job.ask("status"))
+    packed = commands.collect(job.folder, str(tmp_path / "o.tar"))
+    assert SECRET.encode() not in (tmp_path / "o.tar").read_bytes() and "token" in packed["left_out"]
+    job.ask("stop")
+    assert job.nothing_left() and holding(job) == []
+
+
+def test_the_token_of_an_agent_that_was_killed_is_removed_with_what_it_left(job):
+    answer = start(job, "sleep 20", told={"token": SECRET})
+    job.remember(answer["status"])
+    os.kill(answer["pid"], 9)
+    job.end()
+    assert holding(job) == []
+
+
+def test_an_agent_that_does_not_start_leaves_no_token(job, monkeypatch):
+    start(job, "true", command="prepare", told={"token": SECRET})
+    assert holding(job) == ["token"] and os.stat(job.folder.file("token")).st_mode & 0o777 == 0o600
+    monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
+    with pytest.raises(daemon.MxclusterError, match="did not start"):
+        commands.start(job.folder)
+    assert holding(job) == []

@@ -34,3 +34,20 @@ def test_refusals(lines, asked, variables, words):
     with pytest.raises(BadInput) as refusal:
         per_worker(lines, asked, variables, RECORDS)
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+HELD = {"a": {"gpus": {"0": "the job one", "2": "python3 (pid 7)"}}, "b": {"gpus": {"0": "the job one"}}}
+
+
+def test_auto_takes_what_is_free():
+    assert per_worker(["a", "a"], "auto", {}, RECORDS, HELD) == [[1], [3]]
+    assert per_worker(["a"], [1, 3], {}, RECORDS, HELD) == [[1, 3]]
+
+
+@pytest.mark.parametrize("lines,asked,words", [
+    (["a"], [0, 1, 2], ["a: GPU 0 is held by the job one, GPU 2 is held by python3 (pid 7)", "leave gpus at auto"]),
+    (["b"], "auto", ["b: GPU 0 is held by the job one", "leaves 0 for 1 workers", "gpus=''"])])
+def test_what_is_held_is_refused_with_its_holder(lines, asked, words):
+    with pytest.raises(BadInput) as refusal:
+        per_worker(lines, asked, {}, RECORDS, HELD)
+    assert all(word in str(refusal.value) for word in words), refusal.value

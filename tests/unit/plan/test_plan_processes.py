@@ -73,15 +73,16 @@ def test_folder_of_the_data(given, data_dir, expected):
 ])
 def test_loading_and_saving_a_model(model_file, expected):
     given = {"savemodel": "yes", "model_load_epoch": "3", "model_load_job": "old"}
-    assert arguments_of(given, "", model_file)[-5:] == ["--savemodel", "--model-load-epoch", "3", "--model-load-file",
-                                                        expected]
+    assert arguments_of(given, "", model_file)[-7:] == ["--savemodel", "--keep-checkpoints", "3", "--model-load-epoch", "3",
+                                                        "--model-load-file", expected]
     assert "--model-load-file" not in arguments_of({}, "", model_file)
 
 
 PLAN = {"job": "j1", "kv": "dist_ssync", "workers": 3, "servers": 1, "staleness": 4, "groups": [[0, 2], [1]],
         "root": {"address": "10.0.0.1", "port": 9091}, "heartbeat": {"interval": 1, "timeout": 3},
         "nodes": {"b": {"address": "10.0.0.2", "interface": "ib0", "job_dir": "/jobs/j1"}},
-        "options": {"ps_verbose": 1, "env": {"OMP_NUM_THREADS": "1"}}}
+        "options": {"ps_verbose": 1, "env": {"OMP_NUM_THREADS": "1"}, "server_classes": ["mine:Sgd", "mine:Decay"],
+                    "resume": "old", "network": "mlp", "model_load_epoch": 5}}
 PROCESS = {"role": "worker", "index": 1, "host": "b", "address": "10.0.0.2", "port": 9094, "gpus": [1, 3], "group": 1,
            "share": [0.1, 1 / 3]}
 
@@ -94,7 +95,7 @@ def test_environment_of_a_worker():
         "MXCLUSTER_JOB": "j1", "MXCLUSTER_ROLE": "worker", "MXCLUSTER_INDEX": "1", "MXCLUSTER_HOST": "b",
         "MXCLUSTER_JOB_DIR": "/jobs/j1", "MXCLUSTER_KV": "dist_ssync", "MXCLUSTER_GROUPS": "0,1,0",
         "MXCLUSTER_GROUP": "1", "MXCLUSTER_SHARE": "0.1 0.3333333333333333", "MXCLUSTER_STALENESS": "4",
-        "OMP_NUM_THREADS": "1"}
+        "MXCLUSTER_SERVER_CLASSES": "mine:Sgd,mine:Decay", "MXCLUSTER_RESUME": "mlp-0005", "OMP_NUM_THREADS": "1"}
 
 
 def test_environment_of_a_server():

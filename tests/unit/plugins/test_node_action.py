@@ -123,7 +123,7 @@ def test_the_role_leaves_the_loop_when_it_has_failed(answer, leaves):
     from ansible.template import Templar
 
     from tests.ansible_modules import PROJECT
-    tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "run.yml").read_text())
+    tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "follow.yml").read_text())
     until = next(task["until"] for task in tasks if "until" in task)
     templar = Templar(DataLoader(), variables={"__train_job_wait": dict({"failed": False}, **answer)})
     assert str(templar.template("{{ %s }}" % until)) == str(leaves)

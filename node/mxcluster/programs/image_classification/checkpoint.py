@@ -1,32 +1,58 @@
-"""Checkpoints of a Module: <network>-%04d.params after so many epochs and <network>-symbol.json, MXNet's own names."""
+"""Checkpoints of a Module: <network>-%04d.params after so many epochs and <network>-symbol.json, MXNet's own names.
+
+Beside the weights lie the optimizer's states, which every server writes when it is told; see `mxcluster.checkpoints`.
+"""
+import json
 import os
-import re
+import uuid
 
 import mxnet as mx
 
+from mxcluster import checkpoints
 from mxcluster.errors import BadInput
-
-KEPT = 3
-
-
-def save(folder, network, symbol, module, epochs):
-    """Write the weights after `epochs` epochs; the last KEPT files are kept. A reader never finds half a file."""
-    os.makedirs(folder, exist_ok=True)
-    weights, auxiliary = module.get_params()
-    arrays = {"arg:" + name: array for name, array in weights.items()}
-    arrays.update({"aux:" + name: array for name, array in auxiliary.items()})
-    _replace(os.path.join(folder, "%s-symbol.json" % network), symbol.save)
-    _replace(os.path.join(folder, "%s-%04d.params" % (network, epochs)), lambda path: mx.nd.save(path, arrays))
-    for name in os.listdir(folder):
-        match = re.fullmatch(re.escape(network) + r"-(\d{4,})\.params", name)
-        if match and int(match.group(1)) <= epochs - KEPT:
-            os.remove(os.path.join(folder, name))
+from mxcluster.kvstore import states
 
 
-def _replace(path, write):
-    partial = path + ".partial"
-    write(partial)
-    os.replace(partial, path)
+class Saver(object):
+    """Writes checkpoints of `module`, which trains with `kv`, into `folder`, and keeps the last `kept`.
+
+    `about` is what else their manifests shall say: the seed and the like.
+    """
+
+    def __init__(self, folder, network, symbol, module, kv, kept, about):
+        self.folder, self.network, self.symbol, self.module, self.kv = folder, network, symbol, module, kv
+        self.kept, self.about = kept, about
+        self.distributed = "DMLC_ROLE" in os.environ
+        self.updates = None
+        if not self.distributed:  # this process is its own server
+            self.updates = states.Updates(module._optimizer, states.resumed(), names=module._param_names)
+            kv._set_updater(self.updates)
+
+    def save(self, epochs):
+        """Write all that is needed to go on after `epochs` epochs. A reader never finds half of it."""
+        name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
+        os.makedirs(self.folder, exist_ok=True)
+        servers = int(os.environ["DMLC_NUM_SERVER"]) if self.distributed else 1
+        if self.distributed:
+            self._tell("save", name=name, id=number)
+        else:
+            self.updates.save(self.folder, name, number)
+        weights, auxiliary = self.module.get_params()
+        arrays = {"arg:" + key: array for key, array in weights.items()}
+        arrays.update({"aux:" + key: array for key, array in auxiliary.items()})
+        path = os.path.join(self.folder, name)
+        checkpoints.write(os.path.join(self.folder, "%s-symbol.json" % self.network), self.symbol.save)
+        checkpoints.write(path + ".params", lambda partial: mx.nd.save(partial, arrays))
+        checkpoints.write_manifest(path + ".json", [path + ".params"], id=number, epoch=epochs, network=self.network,
+                                   servers=servers, **self.about)
+        # Only now: until the new one is whole, the old ones are needed.
+        if self.distributed:
+            self._tell("forget", network=self.network, epochs=epochs - self.kept)
+        checkpoints.forget(self.folder, self.network, epochs - self.kept)
+
+    def _tell(self, kind, **what):
+        from mxcluster.kvstore import orders
+        orders.tell(self.kv, kind, json.dumps(what))
 
 
 def load(path, module):

@@ -6,7 +6,7 @@ import time
 import mxnet as mx
 import numpy as np
 
-from mxcluster import events
+from mxcluster import checkpoints, events
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.programs.image_classification import checkpoint, data, networks, work
@@ -69,6 +69,7 @@ class Training:
         # From here on what is drawn at random (dropout) shall differ between workers.
         _seed((args.seed + 1 + share.index) % 2 ** 31)
         self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
+        self.saver = self._saver()
 
     def _optimizer(self):
         """Parameters of SGD. The schedule goes by the updates that the servers count, see work.updates()."""
@@ -170,10 +171,18 @@ class Training:
         # Module copies the weights from the devices (for a checkpoint) only if it believes that they have changed.
         self.module._params_dirty = True
 
+    def _saver(self):
+        """What saves checkpoints, on worker 0; None where nobody has asked for them and nothing is to be resumed."""
+        args, folder = self.args, os.environ.get("MXCLUSTER_JOB_DIR")
+        if not folder or self.share.index != 0 or not (args.savemodel or os.environ.get("MXCLUSTER_RESUME")):
+            return None
+        about = {"seed": args.seed, "kv": args.kv, "workers": self.kv.num_workers, "batch_size": args.batch_size}
+        return checkpoint.Saver(os.path.join(folder, checkpoints.FOLDER), args.network, self.symbol, self.module, self.kv,
+                                args.keep_checkpoints, about)
+
     def _save(self, epochs):
-        folder = os.environ.get("MXCLUSTER_JOB_DIR")
-        if self.args.savemodel and self.share.index == 0 and folder:
-            checkpoint.save(os.path.join(folder, "checkpoints"), self.args.network, self.symbol, self.module, epochs)
+        if self.args.savemodel and self.saver:
+            self.saver.save(epochs)
 
     def _samples(self):
         return self.steps * self.args.batch_size

@@ -68,15 +68,28 @@ def play(module, monkeypatch):
     ({"command": "start", "plan": {"job": "j"}}, ["start", "--job-dir", "/jobs/j", "--plan"], '{"job": "j"}'),
     ({"command": "start", "plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}},
      ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"], '{"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}}'),
+    ({"command": "start", "plan": {"job": "j"}, "token": "x"},
+     ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"], '{"plan": {"job": "j"}, "token": "x"}'),
     ({"command": "wait"}, ["wait", "--job-dir", "/jobs/j", "--seconds", "5", "--renew"], None),
     ({"command": "wait", "seconds": 2}, ["wait", "--job-dir", "/jobs/j", "--seconds", "2", "--renew"], None),
     ({"command": "status"}, ["status", "--job-dir", "/jobs/j"], None),
     ({"command": "stop"}, ["stop", "--job-dir", "/jobs/j"], None),
+    ({"command": "logs", "lines": 7}, ["logs", "--job-dir", "/jobs/j", "--lines", "7"], None),
+    ({"command": "plan"}, ["plan", "--job-dir", "/jobs/j"], None),
     ({"command": "collect", "output": "/tmp/o.tar"},
      ["collect", "--job-dir", "/jobs/j", "--output", "/tmp/o.tar"], None)])
 def test_command_lines_of_the_agent(play, params, argv, data):
     _, calls = play(RUNNING, python=sys.executable, job_dir="/jobs/j", **params)
     assert calls == [(AGENT + argv, {"data": data, "cwd": "/", "expand_user_and_vars": False})]
+
+
+def test_the_jobs_of_a_node_are_told_with_what_was_asked(play):
+    asked = {"python": sys.executable, "jobs_dir": "/jobs"}
+    result, calls = play({"jobs": [{"job": "one"}]}, check=True, command="jobs", job="one", **asked)
+    assert calls[0][0] == AGENT + ["jobs", "--jobs-dir", "/jobs", "--job", "one"]
+    assert result == {"jobs": [{"job": "one"}], "has": True, "asked": asked, "changed": False}
+    result, calls = play({"jobs": [{"job": "one"}]}, command="jobs", **asked)
+    assert calls[0][0] == AGENT + ["jobs", "--jobs-dir", "/jobs"] and not result["has"]
 
 
 @pytest.mark.parametrize("command", ["look", "record", "check"])

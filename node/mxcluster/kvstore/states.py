@@ -1,0 +1,138 @@
+"""The optimizer's states where the weights are updated: saved, and given back to whatever number of servers.
+
+MXNet cannot save them of servers (`save_optimizer_states` refuses).  A state belongs to a parameter by its number, which is
+its place among the parameters whatever the scheme.  A server holds arrays flat; one that ps-lite has split lies on all
+servers, in order of their ranks, and is put together again when it is read.
+"""
+
+import hashlib
+import math
+import os
+
+import numpy
+from mxnet import nd
+from mxnet.optimizer import get_updater
+
+from mxcluster import checkpoints, events
+from mxcluster.errors import BadInput
+
+
+class Updates(object):
+    """MXNet's updater of `optimizer`: ``updates(index, grad, weight)``, with states that can be saved and given.
+
+    Args: `given` what `load` has read; `rank` of this server among `servers`; `names` of the parameters in their order, where
+    MXNet names them instead of numbering them (on a worker that is alone).
+    """
+
+    def __init__(self, optimizer, given=None, rank=0, servers=1, names=()):
+        self._updater = get_updater(optimizer)
+        self._optimizer, self._given, self._rank, self._servers = optimizer, given or {}, rank, servers
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._sizes = {}  # parameter -> elements of its weight on this server
+
+    def __call__(self, index, grad, weight):
+        index = index.decode() if isinstance(index, bytes) else index
+        if index not in self._sizes:
+            self._sizes[index] = _size(weight)
+            if self._number(index) in self._given and index not in self._updater.states:
+                self._give(index, weight)
+        self._updater(index, grad, weight)
+
+    def _number(self, index):
+        return self._numbers.get(index, index)
+
+    def _give(self, index, weight):
+        number = self._number(index)
+        total, saved = self._given[number]
+        state = self._optimizer.create_state_multi_precision(index, weight)
+        arrays = flat(state)
+        if len(arrays) != len(saved):
+            raise BadInput("parameter %d has %d arrays of the optimizer's state in the checkpoint and %d here: resume with "
+                           "the same optimizer" % (number, len(saved), len(arrays)))
+        for target, source in zip(arrays, saved):
+            piece = share(source, total, _size(weight), self._rank, self._servers)
+            if piece.size != _size(target) or piece.dtype != numpy.dtype(target.dtype):
+                raise BadInput("parameter %d: the checkpoint has %d numbers of %s for a state of %d of %s: resume with the same "
+                               "network and optimizer" % (number, piece.size, piece.dtype, _size(target),
+                                                          numpy.dtype(target.dtype)))
+            target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
+            target.wait_to_read()
+        self._updater.states[index], self._updater.states_synced[index] = state, True
+        if os.environ.get("MXCLUSTER_TRACE") == "1":
+            events.from_env().write("restored", parameter=number, rank=self._rank, states=[
+                hashlib.sha256(array.asnumpy().tobytes()).hexdigest() for array in arrays])
+
+    def save(self, folder, name, number):
+        """Write this server's part of the checkpoint `name`, and its manifest with the checkpoint's `number`."""
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, "%s.server-%d" % (name, self._rank))
+        content = {}
+        for index, size in self._sizes.items():
+            parameter = self._number(index)
+            content["size_%d" % parameter] = numpy.array(size)
+            for place, array in enumerate(flat(self._updater.states[index])):
+                content["state_%d_%d" % (parameter, place)] = array.asnumpy().reshape(-1)
+
+        def fill(partial):
+            with open(partial, "wb") as stream:
+                numpy.savez(stream, **content)
+        checkpoints.write(path + ".npz", fill)
+        checkpoints.write_manifest(path + ".json", [path + ".npz"], id=number, rank=self._rank, servers=self._servers)
+
+
+def load(folder, name):
+    """{parameter: (elements of its weight, [flat array of each state])} from all parts of a checkpoint, digests checked."""
+    content = checkpoints.read(folder, name).content
+    parts = []
+    for rank in range(content["servers"]):
+        with numpy.load(os.path.join(folder, "%s.server-%d.npz" % (name, rank)), allow_pickle=False) as file:
+            parts.append({key: file[key] for key in file.files})
+    return joined(parts)
+
+
+def resumed():
+    """What `load` reads of the checkpoint that this job goes on from; nothing if it starts afresh."""
+    name = os.environ.get("MXCLUSTER_RESUME")
+    return load(os.path.join(os.environ["MXCLUSTER_JOB_DIR"], checkpoints.RESUMED), name) if name else {}
+
+
+def joined(parts):
+    """The states of all servers put together (pure): `parts` are the contents of their files, in order of rank."""
+    result = {}
+    for index in sorted({int(key.split("_")[1]) for part in parts for key in part}):
+        holding = [part for part in parts if "size_%d" % index in part]
+        sizes = [int(part["size_%d" % index]) for part in holding]
+        places = len([key for key in holding[0] if key.startswith("state_%d_" % index)])
+        states = []
+        for place in range(places):
+            pieces = [part["state_%d_%d" % (index, place)] for part in holding]
+            is_split = [piece.size for piece in pieces] == sizes
+            states.append(numpy.concatenate(pieces) if is_split else pieces[0])  # else it is the same for all of the array
+        result[index] = (sum(sizes), states)
+    return result
+
+
+def share(state, total, size, rank, servers):
+    """The part of a flat state that belongs to the `size` elements that a server holds of a weight of `total` (pure).
+
+    ps-lite cuts at ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey).
+    """
+    if state.size != total or size == total:
+        return state
+    begin = int(math.floor(float(total) / servers * rank + 0.5))
+    end = int(math.floor(float(total) / servers * (rank + 1) + 0.5))
+    if end - begin != size:
+        raise BadInput("server %d of %d holds %d of %d numbers of a weight, and should hold %d: the checkpoint is of another "
+                       "network" % (rank, servers, size, total, end - begin))
+    return state[begin:end]
+
+
+def flat(state):
+    """The arrays in a state, which may be one, none, or nested tuples of them."""
+    if isinstance(state, (tuple, list)):
+        return [array for part in state for array in flat(part)]
+    return [state] if hasattr(state, "asnumpy") else []
+
+
+def _size(array):
+    return int(numpy.prod(array.shape))

@@ -1,0 +1,166 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Doorway to mxcluster.jobs on the controller."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_jobs
+short_description: Make sense of what the nodes answer about their jobs
+description:
+  - Puts the answers of the nodes together, finds the job that is meant, and says what has become of it.
+  - Runs on the controller, under a Python interpreter that has mxcluster. Nothing is written but O(path).
+author:
+  - The mxcluster authors
+options:
+  command:
+    description:
+      - V(status) tells of all jobs, V(choose) finds the one that is meant, V(adopt) takes its plan from a node.
+      - V(logs), V(stopped) and V(detached) say for people what has been found, ended or started.
+    type: str
+    required: true
+    choices: [status, choose, adopt, logs, stopped, detached]
+  answers:
+    description: For each node the result of M(mxcluster_node) with V(command=jobs), an empty dict for one that gave none.
+    type: dict
+    default: {}
+  job:
+    description: The job's id; empty for the one that runs.
+    type: str
+    default: ""
+  plan:
+    description: For V(adopt), the plan as a node tells it.
+    type: dict
+    default: {}
+  results:
+    description: For V(logs) and V(stopped), the result of each node.
+    type: dict
+    default: {}
+  inventory:
+    description: For V(detached), what a person gives with C(-i); empty for the default.
+    type: str
+    default: ""
+  json:
+    description: For V(status), whether RV(mxcluster_verdict_text) is one line of JSON.
+    type: bool
+    default: false
+  path:
+    description: For V(status), where the JSON is written too.
+    type: path
+"""
+
+EXAMPLES = r"""
+- name: Find the job
+  mxcluster_jobs:
+    command: choose
+    job: 20261121-101500-dist_sync
+    answers: {node1: {jobs: []}}
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+jobs:
+  description: All jobs, see C(mxcluster.jobs.merge).
+  returned: command is status
+  type: list
+  elements: dict
+job:
+  description: The job that is meant, null if none is named and none runs.
+  returned: command is choose, stopped or logs
+  type: dict
+plan:
+  description: The plan, with this controller's own paths.
+  returned: command is adopt
+  type: dict
+ok:
+  description: Whether nothing of the job is left.
+  returned: command is stopped
+  type: bool
+mxcluster_verdict_text:
+  description: What the callback C(mxcluster) shows at the very end.
+  returned: command is status, logs, stopped or detached
+  type: list
+  elements: str
+"""
+
+import os
+import traceback
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+try:
+    from mxcluster import jobs
+    from mxcluster.errors import MxclusterError
+    IMPORT_ERROR = None
+except ImportError:
+    IMPORT_ERROR = traceback.format_exc()
+
+
+def write(path, text):
+    """Replace a file as a whole."""
+    with open(path + ".part", "w") as target:
+        target.write(text + "\n")
+    os.rename(path + ".part", path)
+
+
+def carry_out(given, check):
+    """The result of one command."""
+    answers = {host: answer if isinstance((answer or {}).get("jobs"), list) else None
+               for host, answer in given["answers"].items()}
+    results = {host: answer if answer and not answer.get("failed") and not answer.get("skipped") else None
+               for host, answer in given["results"].items()}
+    found = jobs.merge(answers)
+    lost = [host for host, answer in answers.items() if answer is None]
+    if given["command"] == "status":
+        as_json = jobs.as_json(found, lost)
+        if given["path"]:
+            write(os.path.abspath(given["path"]), as_json)
+        return {"jobs": found, "mxcluster_verdict_text": [as_json] if given["json"] else jobs.table(found)
+                + ["not asked %s" % host for host in sorted(lost)]}
+    if given["command"] == "detached":
+        return {"mxcluster_verdict_text": jobs.told_of_detached(given["job"], given["inventory"])}
+    if given["command"] == "adopt":
+        asked = {host: answer["asked"] for host, answer in answers.items() if answer is not None}
+        return {"plan": jobs.adopt(given["plan"], given["job"], asked)}
+    job = jobs.choose(found, given["job"])
+    if given["command"] == "choose":
+        return {"job": job}
+    if given["command"] == "logs":
+        logs = {host: answer["logs"] for host, answer in results.items() if answer}
+        return {"job": job, "mxcluster_verdict_text": jobs.told_of_logs(given["job"] or (job or {}).get("job"), logs)}
+    told = jobs.told_of_stop(job, results, check)
+    return {"job": job, "ok": told["ok"], "mxcluster_verdict_text": told["text"]}
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            command=dict(type="str", required=True, choices=["status", "choose", "adopt", "logs", "stopped", "detached"]),
+            answers=dict(type="dict", default={}),
+            job=dict(type="str", default=""),
+            plan=dict(type="dict", default={}),
+            results=dict(type="dict", default={}),
+            inventory=dict(type="str", default=""),
+            json=dict(type="bool", default=False),
+            path=dict(type="path"),
+        ),
+        supports_check_mode=True,
+    )
+    if IMPORT_ERROR:
+        module.fail_json(msg=missing_required_lib("mxcluster") + ". On the controller: make venv, then "
+                             "source .venv/bin/activate", exception=IMPORT_ERROR)
+    try:
+        result = carry_out(module.params, module.check_mode)
+    except MxclusterError as error:
+        module.fail_json(msg=str(error))
+    except (IOError, OSError) as error:
+        module.fail_json(msg="%s: %s" % (module.params["path"], error.strerror))
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Jobs that need no controller, and several at once: detach, status, attach, logs and stop on the local inventory."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+import zlib
+
+import pytest
+
+# They train nothing: there are several, and machines with few cores.
+LONG = "import time\nimport mxnet as mx\nkv = mx.kv.create('dist_sync')\nprint('here', flush=True)\ntime.sleep(3600)\n"
+FAILS = ("import os, sys, time\nimport mxnet as mx\nkv = mx.kv.create('dist_sync')\n"
+         "print('index', os.environ['MXCLUSTER_INDEX'], flush=True)\n"
+         "if os.environ['MXCLUSTER_INDEX'] == '2': sys.exit('out of luck')\ntime.sleep(600)\n")
+
+
+def detach(project, job, *arguments, **options):
+    """Starts a job that needs no controller."""
+    result, run = project.train(*arguments, job_id=job, detach=True, **options)
+    assert result.code == 0, result.output
+    assert "STARTED   job %s" % job in result.output and "train.yml -e attach=%s" % job in result.output, result.output
+    assert not run.exists()
+    return result
+
+
+def status(project):
+    """{job: what status.yml tells of it}, from the last line and from the file alike."""
+    result = project.run("status.yml", "-e", "json=true")
+    assert result.code == 0, result.output
+    told = json.loads(result.output.rstrip().splitlines()[-1])
+    assert told == json.loads((project.path / ".state" / "local" / "status.json").read_text()) and told["not_asked"] == []
+    return {job["job"]: job for job in told["jobs"]}
+
+
+def folders(project, job):
+    """What lies of a job on its nodes."""
+    return sorted(str(path) for path in (project.path / ".state" / "local" / "jobs").glob("*/%s" % job))
+
+
+def ports_of(told):
+    return {(host, port) for host, held in told["holds"].items() for port in held["ports"]}
+
+
+@contextlib.contextmanager
+def another_controller(project):
+    """What this controller knows of jobs and nodes is out of sight: only the nodes can tell."""
+    there = [path for path in (project.path / "runs", project.path / ".state" / "local" / "nodes") if path.exists()]
+    for path in there:
+        path.rename(path.with_name(path.name + ".away"))
+    try:
+        yield
+    finally:
+        for path in there:
+            if path.exists():
+                for name in path.iterdir():
+                    name.rename(path.with_name(path.name + ".away") / name.name)
+                path.rmdir()
+            path.with_name(path.name + ".away").rename(path)
+
+
+class Elsewhere:
+    """The project with its nodes on other addresses: which ports are free there is no other test's business."""
+
+    def __init__(self, project):
+        addresses = {"127.0.0.1%d" % number: "127.0.0.6%d" % number for number in range(1, 5)}
+        self.project, self.path, self.processes = project, project.path, project.processes
+        self.wait_for_nothing_left = project.wait_for_nothing_left
+        self.where = ("-i", str(project.inventory("elsewhere", **addresses)))
+
+    def run(self, playbook, *arguments):
+        return self.project.run(playbook, *self.where, *arguments)
+
+    def start(self, playbook, *arguments):
+        return self.project.start(playbook, *self.where, *arguments)
+
+    def train(self, *arguments, **options):
+        return self.project.train(*self.where, *arguments, **options)
+
+    def script(self, text):
+        """The path of a script with this text, in a folder of its own."""
+        folder = self.project.tmp.parent / ("script-%x" % zlib.crc32(text.encode()))
+        folder.mkdir(exist_ok=True)
+        (folder / "it.py").write_text(text)
+        return str(folder / "it.py")
+
+
+@pytest.fixture(scope="module")
+def nodes(project):
+    """The project; whatever still runs of its jobs afterwards is ended."""
+    yield Elsewhere(project)
+    for pid in project.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_jobs_beside_each_other(nodes):
+    """Each has ports of its own; what is asked for and held is refused; stop.yml ends exactly the one that is meant."""
+    detach(nodes, "long", kv="dist_sync", script=nodes.script(LONG))
+    result, run = nodes.train(kv="dist_gsync", num_epochs=3, job_id="beside")
+    assert result.code == 0 and json.loads((run / "verdict.json").read_text())["ok"], result.output
+    told = status(nodes)
+    assert told["long"]["state"] == "running" and told["long"]["detached"] and told["beside"]["state"] == "done", told
+    assert "4 of 4 workers" in told["long"]["progress"] and set(told["long"]["nodes"].values()) == {"running"}
+    beside = {(process["host"], str(process["port"])) for process in json.loads((run / "plan.json").read_text())["processes"]}
+    assert len(beside) == 7 and not beside & ports_of(told["long"])
+
+    port = min(int(port) for _, port in ports_of(told["long"]))
+    result, run = nodes.train(kv="dist_sync", root_port=port, job_id="refused")
+    assert result.code != 0 and "in use by the job long" in result.output and not run.exists(), result.output
+    assert folders(nodes, "refused") == []
+
+    detach(nodes, "second", kv="dist_sync", script=nodes.script(LONG))
+    both = status(nodes)
+    assert not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
+    result = nodes.run("stop.yml")
+    assert result.code != 0 and "2 jobs run: say which with -e job=" in result.output, result.output
+    result = nodes.run("stop.yml", "--check", "-e", "job=long")
+    assert result.code == 0 and "would be ended on node1 node2 node3 node4" in result.output, result.output
+    for words in ("has been ended on node1 node2 node3 node4", "had ended already"):
+        result = nodes.run("stop.yml", "-e", "job=long")
+        assert result.code == 0 and words in result.output, result.output
+    told = status(nodes)
+    assert (told["long"]["state"], told["second"]["state"]) == ("stopped", "running")
+    assert not [line for line in nodes.processes().values() if "/jobs/" in line and line.rstrip().endswith("/long")]
+    result = nodes.run("stop.yml")
+    assert result.code == 0 and "the job second has been ended" in result.output, result.output
+    nodes.wait_for_nothing_left(5)
+
+
+def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
+    detach(nodes, "goes-on", kv="dist_gsync", network="lenet", num_epochs=6)
+    with another_controller(nodes):
+        result = nodes.run("train.yml", "-e", "attach=goes-on")
+        run = nodes.path / "runs" / "goes-on"
+        verdict = json.loads((run / "verdict.json").read_text())
+        assert result.code == 0 and verdict["ok"] and verdict["accuracy"] > 0.5, result.output
+        assert {"plan.json", "report.html", "events.jsonl", "nodes"} <= {path.name for path in run.iterdir()}
+        assert "gsync" in result.output and "OK        job goes-on" in result.output, result.output
+    again = nodes.run("train.yml", "-e", "attach=goes-on")  # the report is made again of a job that has ended
+    assert again.code == 0 and "OK        job goes-on" in again.output, again.output
+    nodes.wait_for_nothing_left(2)
+
+
+def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
+    detach(nodes, "fails", kv="dist_sync", script=nodes.script(FAILS))
+    nodes.wait_for_nothing_left(60)
+    assert status(nodes)["fails"]["state"] == "failed"
+    logs = nodes.run("logs.yml", "-e", "job=fails", "-e", "lines=5")
+    assert logs.code == 0 and "node3/worker-2 | out of luck" in logs.output and "node1/scheduler-0 | " in logs.output, logs.output
+    result = nodes.run("train.yml", "-e", "attach=fails")
+    assert result.code != 0 and "worker 2 on node3: exited with status 1" in result.output, result.output
+
+
+def test_one_who_attaches_may_go_without_ending_the_job(nodes):
+    detach(nodes, "left-alone", kv="dist_sync", script=nodes.script(LONG))
+    watcher = nodes.start("train.yml", "-e", "attach=left-alone")
+    deadline = time.time() + 60
+    while time.time() < deadline and not any("mxcluster.agent wait" in line for line in nodes.processes().values()):
+        time.sleep(0.2)
+    os.killpg(watcher.pid, signal.SIGKILL)
+    watcher.communicate()
+    time.sleep(12)  # the lease of the local inventory is 10 s
+    assert status(nodes)["left-alone"]["state"] == "running"
+    assert nodes.run("stop.yml").code == 0
+    nodes.wait_for_nothing_left(5)
+
+
+def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes):
+    """Both may pass the look; the nodes decide, and who is refused by one node runs on none."""
+    options = {"kv": "dist_sync", "script": nodes.script(LONG), "detach": True, "root_port": 9091}
+    racers = {job: nodes.start("train.yml", "-e", json.dumps(dict(options, job_id=job))) for job in ("race-a", "race-b")}
+    outputs = {job: racer.communicate(timeout=200)[0].decode() for job, racer in racers.items()}
+    won = [job for job, racer in racers.items() if racer.returncode == 0]
+    assert len(won) <= 1, outputs
+    told = status(nodes)
+    for job in set(racers) - set(won):
+        assert "which was faster" in outputs[job] or "in use by" in outputs[job], outputs[job]
+        assert folders(nodes, job) == [] and job not in told, told.get(job)
+    for job in won:
+        assert set(told[job]["nodes"].values()) == {"running"}, told[job]
+        assert nodes.run("stop.yml", "-e", "job=" + job).code == 0
+    nodes.wait_for_nothing_left(5)
+
+
+def test_check_mode_starts_nothing(nodes):
+    result, run = nodes.train("--check", detach=True, job_id="checked")
+    assert result.code == 0 and "STARTED" not in result.output and not run.exists(), result.output
+    assert folders(nodes, "checked") == [] and not nodes.processes()

@@ -1,0 +1,72 @@
+"""Worker 0 sends the servers of its own job what would write a file, in every way that there is, and then they all train.
+
+Arguments: kv, file that must not be written.
+"""
+import os
+import pickle
+import sys
+
+import mxnet as mx
+from mxnet.base import _LIB, c_str, check_call, mx_uint
+
+from mxcluster.kvstore import seal
+
+kind, path = sys.argv[1:]
+
+
+class Evil(object):
+    def __reduce__(self):
+        return os.system, ("touch '%s'" % path,)
+
+
+def send(body):
+    """Past all that mxcluster has put in the way on a worker."""
+    check_call(_LIB.MXKVStoreSendCommmandToServers(kv.handle, mx_uint(0), c_str(body)))
+
+
+kv = mx.kv.create(kind)
+evil = pickle.dumps(Evil(), 0).decode()
+good = pickle.dumps(mx.optimizer.SGD(learning_rate=1.0), 0).decode()
+index = int(os.environ["MXCLUSTER_INDEX"])
+kv.init(3, mx.nd.ones((2, 2)))
+
+
+def attack():
+    if index == 0:
+        token = seal.read_token(os.environ["MXCLUSTER_JOB_DIR"])
+        send(evil)
+        send(good)
+        send("")
+        send(seal.sealed(b"another token, of 32 characters.", "worker-0", "optimizer", good))
+        send(seal.sealed(token, "worker-0", "optimizer", evil))
+        send(seal.sealed(token, "worker-0", "optimizer", pickle.dumps({"no": "optimizer"}, 0).decode()))
+        again = seal.sealed(token, "worker-0", "optimizer", pickle.dumps(mx.optimizer.SGD(learning_rate=0.5), 0).decode())
+        send(again)
+        kv._barrier()
+        send(again)
+        try:
+            kv._send_command_to_servers(0, evil)
+        except ValueError as error:
+            assert "the servers would refuse this optimizer" in str(error) and "posix:system" in str(error), error
+        else:
+            raise AssertionError("a worker has sent it")
+    else:
+        kv._barrier()
+
+
+attack()
+kv._barrier()
+kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, wd=0))
+kv._barrier()
+weight = mx.nd.zeros((2, 2))
+for _ in range(3):
+    kv.push(3, mx.nd.ones((2, 2)))
+    kv.pull(3, out=weight)
+    weight.wait_to_read()
+attack()
+kv.push(3, mx.nd.ones((2, 2)))
+kv.pull(3, out=weight)
+weight.wait_to_read()
+kv._barrier()
+kv.pull(3, out=weight)
+print("weight %g" % weight.asnumpy()[0, 0])

@@ -1,0 +1,141 @@
+"""Checkpoints with the servers' states, and what goes on from them, with real processes and real MXNet."""
+import hashlib
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from mxcluster.datasets import write_digits
+from tests.training.loopback import Job
+from tests.training.test_program import MAIN
+from tests.training.test_program import train as program
+
+EPOCHS, CUT = 6, 3
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits")
+    write_digits(str(folder / "digits.npz"))
+    return folder
+
+
+def train(python, folder, digits, kv, groups=(0, 0), servers=2, resumed=None, bound=2000, **options):
+    """Runs the program with checkpoints; `resumed` is the folder of those of another job, to go on after CUT epochs."""
+    folder.mkdir()
+    script = folder / "main.py"
+    script.write_text(MAIN)
+    arguments = ["--kv-store", kv, "--data-dir", digits, "--num-epochs", EPOCHS, "--num-examples", 256, "--savemodel",
+                 "--lr", 0.02, "--keep-checkpoints", options.pop("keep", EPOCHS)]
+    # Small enough for some arrays to be split over the servers.
+    environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
+    if resumed:
+        shutil.copytree(str(resumed), str(folder / "resume"))
+        environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
+        arguments += ["--model-load-epoch", CUT, "--model-load-file", folder / "resume" / ("mlp-%04d.params" % CUT)]
+    return Job(python, folder, script, kv, groups, servers, arguments=arguments, environment=environment, **options)
+
+
+def states_of(folder, name):
+    """{parameter: the flat momentum}, put together from the parts of the servers by hand."""
+    pieces = {}
+    for path in sorted(folder.glob(name + ".server-*.npz")):
+        with np.load(str(path)) as file:
+            for key in file.files:
+                if key.startswith("state_"):
+                    pieces.setdefault(int(key.split("_")[1]), []).append(file[key])
+    return {parameter: np.concatenate(parts) for parameter, parts in pieces.items()}
+
+
+def check_restored(job, servers, saved, bound=2000):
+    """Every server has begun with the bits that were saved, those of its own part of the arrays."""
+    found = {}
+    for event in job.events("restored"):
+        found.setdefault(event["parameter"], {})[event["rank"]] = event["states"]
+    assert set(found) == set(saved)
+    for parameter, whole in saved.items():
+        cuts = [int(whole.size / servers * rank + 0.5) for rank in range(servers + 1)]
+        parts = {rank: whole[cuts[rank]:cuts[rank + 1]] for rank in range(servers)}
+        if whole.size < bound:
+            parts = dict.fromkeys(found[parameter], whole)
+        assert len(parts) in (1, servers)
+        assert found[parameter] == {rank: [hashlib.sha256(part.tobytes()).hexdigest()] for rank, part in parts.items()}
+
+
+def last_losses(job):
+    return [event["loss"] for event in sorted(job.events("batch"), key=lambda event: (event["epoch"], event["index"]))
+            if event["epoch"] == EPOCHS - 1]
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_async", "dist_gsync", "dist_ssync"])
+def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digits, kv):
+    groups = (0, 1) if kv == "dist_gsync" else (0, 0)
+    whole = train(mxnet_new.python, tmp_path / "whole", digits, kv, groups).succeed()
+    saved = states_of(tmp_path / "whole" / "checkpoints", "mlp-%04d" % CUT)
+    assert len(saved) == 6 and all(np.abs(momentum).max() > 0 for momentum in saved.values())
+    again = train(mxnet_new.python, tmp_path / "again", digits, kv, groups, resumed=tmp_path / "whole" / "checkpoints").succeed()
+    assert {event["epoch"] for event in again.events("epoch")} == set(range(CUT, EPOCHS))
+    check_restored(again, 2, saved)
+    ends = [job.events("end")[0]["accuracy"] for job in (whole, again)]
+    if kv == "dist_sync":  # in the other schemes the order of updates is not defined
+        assert np.allclose(last_losses(whole), last_losses(again), atol=1e-4) and ends[0] == ends[1]
+        for a, b in zip(*[sorted(states_of(tmp_path / job / "checkpoints", "mlp-%04d" % EPOCHS).items())
+                          for job in ("whole", "again")]):
+            assert np.allclose(a[1], b[1], atol=1e-4)
+    assert abs(ends[0] - ends[1]) < 0.1, ends
+
+
+def test_without_its_momentum_it_would_not(mxnet_new, tmp_path, digits):
+    """What the test above would not see if the states were not used."""
+    whole = train(mxnet_new.python, tmp_path / "whole", digits, "dist_sync").succeed()
+    script = tmp_path / "main.py"
+    script.write_text(MAIN)
+    weights = tmp_path / "whole" / "checkpoints" / ("mlp-%04d.params" % CUT)
+    bare = Job(mxnet_new.python, tmp_path / "bare", script, "dist_sync", (0, 0), 2, arguments=[
+        "--kv-store", "dist_sync", "--data-dir", digits, "--num-epochs", EPOCHS, "--num-examples", 256, "--lr", 0.02,
+        "--model-load-epoch", CUT, "--model-load-file", weights]).succeed()
+    assert not np.allclose(last_losses(whole), last_losses(bare), atol=1e-3)
+
+
+def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tmp_path, digits):
+    train(every_mxnet.python, tmp_path / "first", digits, "dist_sync", servers=2).succeed()
+    kept = tmp_path / "first" / "checkpoints"
+    saved = states_of(kept, "mlp-%04d" % CUT)
+    for name, kv, groups, servers in [("more", "dist_gsync", (0, 0, 1), 3), ("fewer", "dist_sync", (0,), 1)]:
+        job = train(every_mxnet.python, tmp_path / name, digits, kv, groups, servers, resumed=kept).succeed()
+        check_restored(job, servers, saved)
+        assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
+
+
+def test_a_broken_checkpoint_ends_the_servers_with_its_name(mxnet_new, tmp_path, digits):
+    train(mxnet_new.python, tmp_path / "first", digits, "dist_sync", servers=1).succeed()
+    kept = tmp_path / "first" / "checkpoints"
+    with open(str(kept / ("mlp-%04d.server-0.npz" % CUT)), "r+b") as file:
+        file.seek(100)
+        file.write(b"torn")
+    job = train(mxnet_new.python, tmp_path / "again", digits, "dist_sync", servers=1, resumed=kept)
+    assert job.wait(60)["server-0"] == 1
+    assert "mlp-0003.server-0.npz is not as it was written" in (tmp_path / "again" / "server-0.log").read_text(), job.evidence()
+
+
+def test_the_last_ones_are_kept_and_say_what_they_are(mxnet_new, tmp_path, digits):
+    train(mxnet_new.python, tmp_path / "job", digits, "dist_sync", keep=2).succeed()
+    names = {path.name for path in (tmp_path / "job" / "checkpoints").iterdir()}
+    assert names == {"mlp-symbol.json"} | {"mlp-%04d.%s" % (epoch, end) for epoch in (5, 6) for end in (
+        "json", "params", "server-0.json", "server-0.npz", "server-1.json", "server-1.npz")}
+    manifest = json.loads((tmp_path / "job" / "checkpoints" / "mlp-0006.json").read_text())
+    assert (manifest["epoch"], manifest["seed"], manifest["servers"], manifest["workers"]) == (6, 0, 2, 2)
+    assert set(os.listdir(str(tmp_path / "job"))) >= {"checkpoints"}
+
+
+def test_one_process_alone(mxnet_new, tmp_path, digits):
+    """Without servers the worker itself has the states, by the same numbers: what it saves, a job with servers goes on from."""
+    folder = tmp_path / "alone"
+    run = program(mxnet_new, folder, "--data-dir", digits, "--num-epochs", EPOCHS, "--num-examples", 256, "--savemodel",
+                  "--keep-checkpoints", EPOCHS).succeeded()
+    saved = states_of(folder / "checkpoints", "mlp-%04d" % CUT)
+    assert len(saved) == 6 and run.of("end")
+    job = train(mxnet_new.python, tmp_path / "job", digits, "dist_sync", resumed=folder / "checkpoints").succeed()
+    check_restored(job, 2, saved)

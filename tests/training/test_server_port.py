@@ -1,0 +1,126 @@
+"""What the port of a live server takes, and from whom; with real processes and real MXNet."""
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.training.loopback import Job
+
+ROUND_TRIP = """
+import pickle, numpy
+from mxcluster import compat
+mx = compat.import_mxnet()
+from mxcluster.kvstore import guard, keys, merge
+names, checked = guard.names(), 0
+schedules = [None, mx.lr_scheduler.FactorScheduler(3, 0.5), mx.lr_scheduler.MultiFactorScheduler([1, 2], 0.5),
+             mx.lr_scheduler.PolyScheduler(9)]
+for name, cls in sorted(mx.optimizer.Optimizer.opt_registry.items()):
+    if name == "lbsgd" and mx.__version__ == "1.2.1":
+        continue  # lacks an import of its own
+    for schedule in schedules:
+        given = cls(rescale_grad=numpy.float64(0.25), param_idx2name={0: "a_weight"}, lr_scheduler=schedule)
+        for sent in (given, merge.GroupMerge(given, keys.KeyLayout(2, 3), [2, 1], 1),
+                     merge.StaleUpdate(given, keys.KeyLayout(1, 3), 3)):
+            got = guard.check_optimizer(guard.read(pickle.dumps(sent, 0), names))
+            assert type(got) is type(sent) and type(getattr(got, "base", got)) is cls
+            assert getattr(got, "base", got).rescale_grad == 0.25
+            checked += 1
+for evil in (b"cmxnet.optimizer\\nOptimizer.create_optimizer\\n.", b"cmxnet.optimizer.optimizer\\npickle.loads\\n.",
+             b"cmxnet.optimizer\\npickle\\n.", b"cmxnet.optimizer\\nget_updater\\n.", b"cmxnet.optimizer\\nUpdater\\n.",
+             b"cmxnet.ndarray\\nNDArray\\n.", b"cmxnet.lr_scheduler\\nlogging.os\\n."):
+    try:
+        guard.read(evil, names)
+    except guard.Forbidden:
+        continue
+    raise AssertionError(evil)
+for other in ({}, mx.lr_scheduler.FactorScheduler(3)):
+    try:
+        guard.check_optimizer(guard.read(pickle.dumps(other, 0), names))
+    except guard.Forbidden:
+        continue
+    raise AssertionError(other)
+print("CHECKED %d" % checked)
+"""
+
+
+def test_every_optimizer_of_mxnet_passes_and_nothing_else_of_it(every_mxnet, tmp_path, request):
+    folder = request.config.rootpath / "node"
+    done = subprocess.run([str(every_mxnet.python), "-W", "ignore", "-c", ROUND_TRIP], cwd=str(folder), universal_newlines=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split("CHECKED ")[1]) >= 15 * 4 * 3
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_async"])
+def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv):
+    """The file is not written, each refusal is told, and the job goes on with its own optimizer, to a good end."""
+    evil = tmp_path / "evil"
+    job = Job(every_mxnet.python, tmp_path / "job", scripts / "stranger.py", kv, (0, 0), servers=2,
+              arguments=[kv, evil]).succeed()
+    assert not evil.exists()
+    for server in ("server-0", "server-1"):
+        log = (tmp_path / "job" / (server + ".log")).read_text()
+        for words in ("from one of 127.0.0.1", "carries no token", "its token is wrong (it calls itself worker-0)",
+                      "of worker-0 was refused, and the job goes on: it names posix:system", "it is no optimizer but dict",
+                      "it was sent before, by worker-0"):
+            assert words in log, (words, job.evidence())
+    # Eight or four steps of 0.5, as dist_sync sums the gradients of both workers.
+    values = [re.search(r"weight (\S+)", (tmp_path / "job" / ("worker-%d.log" % index)).read_text()).group(1) for index in (0, 1)]
+    assert values == ["-3", "-3"], (values, job.evidence())
+    assert len([event for event in job.events("note") if "refused" in event["text"]]) >= 2 * 12
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_gsync"])
+def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(mxnet_new, tmp_path, scripts, kv):
+    def run(name, **environment):
+        (tmp_path / name / "script").mkdir(parents=True)
+        for script in ("my_optimizers.py", "own_optimizer.py"):
+            shutil.copy(str(scripts / script), str(tmp_path / name / "script"))
+        return Job(mxnet_new.python, tmp_path / name, tmp_path / name / "script" / "own_optimizer.py", kv, (0, 0),
+                   arguments=[kv], environment=environment)
+    declared = run("declared", MXCLUSTER_SERVER_CLASSES="my_optimizers:Halving,my_optimizers:Constant").succeed()
+    assert "weight 0.5" in (tmp_path / "declared" / "worker-0.log").read_text(), declared.evidence()
+    if kv == "dist_gsync":  # here one worker sends it, in its first step
+        job = run("not")
+        sender = next(name for name, code in job.wait(60).items() if code == 1)
+        log = (tmp_path / "not" / (sender + ".log")).read_text()
+        assert 'ValueError: the servers would refuse this optimizer: it names my_optimizers:Halving' in log, log
+    else:
+        job = run("absent", MXCLUSTER_SERVER_CLASSES="my_optimizer:Halving")
+        assert job.wait(60)["server-0"] == 1, job.evidence()
+        log = (tmp_path / "absent" / "server-0.log").read_text()
+        assert "mxcluster: server_classes: 'my_optimizer:Halving' is refused: my_optimizer cannot be imported" in log, log
+
+
+def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path, scripts):
+    job = Job(mxnet_new.python, tmp_path, scripts / "no_kvstore.py", "dist_sync", [0])
+    (tmp_path / "token").unlink()
+    assert job.wait(30)["server-0"] == 1
+    assert "the job's token cannot be read from" in (tmp_path / "server-0.log").read_text(), job.evidence()
+
+
+def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path, scripts):
+    """ps-lite binds DMLC_NODE_HOST, and the scheduler DMLC_PS_ROOT_URI: nothing listens on all addresses."""
+    job = Job(every_mxnet.python, tmp_path, scripts / "small_training.py", "dist_async", [0, 0], servers=2,
+              arguments=["module", "dist_async", 40, tmp_path / "worker", "pause=0.2"])
+    try:
+        seen = {}
+        for _ in range(300):
+            for name, process in job.processes.items():
+                seen.setdefault(name, set()).update(listening(process.pid))
+            if all(seen.values()):
+                break
+            assert process.poll() is None, job.evidence()
+        expected = {"scheduler-0": "127.0.0.11", "server-0": "127.0.0.21", "server-1": "127.0.0.22", "worker-0": "127.0.0.31",
+                    "worker-1": "127.0.0.32"}
+        assert {name: {address for address, _ in found} for name, found in seen.items()} == {
+            name: {address} for name, address in expected.items()}, seen
+    finally:
+        job.end()
+
+
+def listening(pid):
+    """The (address, port) that a process listens on, by `ss -ltnp`."""
+    lines = subprocess.check_output(["ss", "-Hltnp"], universal_newlines=True).splitlines()
+    return {tuple(line.split()[3].rsplit(":", 1)) for line in lines if "pid=%d," % pid in line}

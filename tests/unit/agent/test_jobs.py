@@ -1,0 +1,168 @@
+"""The jobs of a node: what is listed of them, what they hold, and who gets it."""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mxcluster import processes
+from mxcluster.agent import claims, jobs
+from mxcluster.agent.__main__ import run
+from mxcluster.agent.folder import JobFolder
+from tests.unit.agent.jobs import PACKAGE
+
+SLEEP = ["sh", "-c", "exec sleep 60"]
+
+
+def part(job, port=None, gpus=(), command=SLEEP, lease=0, **more):
+    """One node's part of a plan: a worker with this port and these GPUs."""
+    worker = {"name": "worker-0", "role": "worker", "index": 0, "host": "node1", "address": "127.0.0.1", "port": port,
+              "gpus": list(gpus), "command": command, "env": {}}
+    return dict({"schema": 1, "job": job, "host": "node1", "kv": "dist_sync", "lease": lease, "processes": [worker],
+                 "files": {}, "peers": [{"host": "node1"}, {"host": "node2"}]}, **more)
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A node whose jobs are ended when the test is over."""
+    made = Node(tmp_path)
+    yield made
+    for name in claims.names(str(tmp_path)):
+        folder = JobFolder(str(tmp_path / name))
+        if claims.runs(folder):
+            run(["stop", "--job-dir", folder.path])
+
+
+class Node:
+    """The folder of the folders of jobs."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def begin(self, plan):
+        """The starter of a job, which takes the plan from stdin."""
+        starter = subprocess.Popen([sys.executable, "-m", "mxcluster.agent", "start", "--plan", "--job-dir",
+                                    str(self.path / plan["job"])], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   env=dict(os.environ, PYTHONPATH=PACKAGE))
+        starter.stdin.write(json.dumps(plan).encode())
+        starter.stdin.close()
+        return starter
+
+    def answer(self, starter):
+        """Its exit status and answer."""
+        said = starter.stdout.read()
+        return starter.wait(timeout=30), json.loads(said.decode())
+
+    def start(self, plan):
+        return self.answer(self.begin(plan))
+
+    def listing(self, *arguments):
+        return {entry["job"]: entry for entry in run(["jobs", "--jobs-dir", str(self.path)] + list(arguments))["jobs"]}
+
+
+def test_a_job_that_runs_is_told_with_what_it_holds(node):
+    assert node.start(part("one", 9500, [1, 0]))[0] == 0
+    told = node.listing()["one"]
+    assert (told["state"], told["ports"], told["gpus"], told["address"]) == ("running", {"9500": "worker-0"}, [0, 1], "127.0.0.1")
+    assert told["nodes"] == ["node1", "node2"] and told["kv"] == "dist_sync" and told["progress"] == {}
+    assert told["status"]["processes"][0]["state"] == "running"
+    run(["stop", "--job-dir", str(node.path / "one")])
+    assert (node.listing()["one"]["state"], node.listing()["one"]["reason"]) == ("ended", "stopped")
+    assert claims.held(str(node.path)) == {"ports": {}, "gpus": {}}
+
+
+def test_folders_that_are_torn_or_no_jobs_keep_nobody_from_being_told(node):
+    for name in ("torn", "list", "deep", "empty", "foreign", ".hidden", "odd", "no agent"):
+        (node.path / name).mkdir()
+    (node.path / "file").write_text("")
+    (node.path / "link").symlink_to(node.path / "torn")
+    (node.path / "torn" / "status.json").write_text('{"job": "to')
+    (node.path / "list" / "status.json").write_text("[]")
+    (node.path / "deep" / "status.json").write_text("[" * 100000)
+    (node.path / "foreign" / "letter.txt").write_text("dear")
+    (node.path / "odd" / "status.json").write_text(json.dumps({"job": "odd", "host": "node1", "state": "running", "started": 1,
+                                                               "agent": {"pid": "x"}, "processes": [3]}))
+    assert node.start(part("one", 9501))[0] == 0
+    told = node.listing()
+    assert {job: entry["state"] for job, entry in told.items()} == {
+        "one": "running", "torn": "broken", "list": "broken", "deep": "broken", "odd": "broken"}
+    assert all(told[name]["why"] for name in ("torn", "list", "deep", "odd"))
+    assert claims.held(str(node.path)) == {"ports": {"127.0.0.1:9501": "one"}, "gpus": {}}
+    assert run(["jobs", "--jobs-dir", str(node.path / "nowhere")]) == {"jobs": []}
+
+
+def test_only_the_last_that_have_ended_are_told_of(node):
+    for number in range(4):
+        folder = node.path / ("job-%d" % number)
+        folder.mkdir()
+        (folder / "status.json").write_text(json.dumps(
+            {"job": folder.name, "host": "node1", "state": "ended", "reason": "done", "started": number, "ended": number,
+             "agent": {"pid": 1, "start_time": 1}, "processes": [], "first_failure": None}))
+    assert [entry["job"] for entry in jobs.listing(str(node.path), last=2)["jobs"]] == ["job-3", "job-2"]
+    assert [entry["job"] for entry in jobs.listing(str(node.path), last=2, also="job-0")["jobs"]] == ["job-3", "job-2", "job-0"]
+
+
+@pytest.mark.parametrize("port,gpus,words", [(9502, [], "port 9502 on 127.0.0.1 is held by the job one"),
+                                             (9503, [0, 1], "GPU 1 is held by the job one")])
+def test_who_is_slower_is_told_who_was_faster_and_leaves_nothing(node, port, gpus, words):
+    assert node.start(part("one", 9502, [1]))[0] == 0
+    (node.path / "two").mkdir()
+    (node.path / "two" / "script.zip").write_bytes(b"brought before")
+    code, answer = node.start(part("two", port, gpus))
+    assert code == 1 and words in answer["error"] and "which was faster" in answer["error"], answer
+    assert not (node.path / "two").exists()
+    assert node.start(part("three", 9504, [0]))[0] == 0
+
+
+def test_of_many_that_start_at_once_one_gets_the_port(node):
+    starters = [node.begin(part("job-%d" % number, 9505)) for number in range(4)]
+    codes = [node.answer(starter)[0] for starter in starters]
+    assert sorted(codes) == [0, 1, 1, 1] and list(claims.held(str(node.path))["ports"]) == ["127.0.0.1:9505"]
+
+
+def test_a_job_whose_agent_was_killed_holds_nothing(node):
+    assert node.start(part("one", 9506, [0]))[0] == 0
+    agent = processes.Identity(**JobFolder(str(node.path / "one")).status()["agent"])
+    processes.send(agent, 9)
+    processes.end_groups([agent])
+    assert claims.held(str(node.path)) == {"ports": {}, "gpus": {}}
+    assert node.listing()["one"]["reason"] == "failed"
+    assert node.start(part("two", 9506, [0]))[0] == 0
+
+
+def test_a_job_that_has_been_here_is_left_alone_by_one_of_its_name(node):
+    assert node.start(part("one", 9507))[0] == 0
+    run(["stop", "--job-dir", str(node.path / "one")])
+    assert node.start(part("other", 9507))[0] == 0
+    code, answer = node.start(part("one", 9507))
+    assert code == 1 and "choose another job_id" in answer["error"]
+    assert (node.path / "one" / "status.json").exists()
+
+
+def test_every_node_keeps_the_whole_plan_for_its_user_alone(node):
+    whole = {"job": "one", "nodes": {"node1": {}, "node2": {}}}
+    assert node.start(part("one", whole=whole))[0] == 0
+    path = node.path / "one" / "job.json"
+    assert path.stat().st_mode & 0o777 == 0o600 and "whole" not in (node.path / "one" / "plan.json").read_text()
+    assert run(["plan", "--job-dir", str(node.path / "one")]) == {"plan": whole}
+    path.write_text("{")
+    from mxcluster.errors import BadInput
+    with pytest.raises(BadInput, match="job.json is not JSON .*stop.yml"):
+        run(["plan", "--job-dir", str(node.path / "one")])
+
+
+def test_the_last_lines_of_all_logs(node):
+    assert node.start(part("one", command=["sh", "-c", "for n in 1 2 3; do echo line $n; done; exec sleep 60"]))[0] == 0
+    folder = JobFolder(str(node.path / "one"))
+    while "line 3" not in folder.log_lines("worker-0"):
+        pass
+    assert run(["logs", "--job-dir", folder.path, "--lines", "2"])["logs"]["worker-0"] == ["line 2", "line 3"]
+
+
+def test_a_job_without_a_lease_is_not_renewed(node):
+    assert node.start(part("one", lease=0))[0] == 0
+    folder = JobFolder(str(node.path / "one"))
+    before = folder.lease_mtime()
+    run(["wait", "--job-dir", folder.path, "--seconds", "0.3", "--renew"])
+    assert folder.lease_mtime() == before

@@ -1,0 +1,111 @@
+"""The jobs of a cluster, from the answers of its nodes."""
+import json
+
+import pytest
+
+from mxcluster import jobs
+from mxcluster.errors import BadInput
+
+ASKED = {host: {"python": "/env/python", "jobs_dir": "/jobs/" + host} for host in ("a", "b")}
+PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "host": "a", "address": "10.0.0.1", "port": 9091, "gpus": [],
+           "group": 0, "share": [0, 1]}
+
+
+def entry(job, state="running", host="a", reason=None, **more):
+    """One node's part of a job."""
+    status = {"job": job, "host": host, "kv": "dist_sync", "state": state, "reason": reason, "started": 1000.0,
+              "ended": None if state == "running" else 1100.0, "first_failure": None, "meeting": None, "processes": []}
+    status.update(more.pop("status", {}))
+    return dict({"job": job, "state": state, "why": None, "kv": "dist_sync", "reason": reason, "started": 1000.0,
+                 "ended": status["ended"], "lease": 60.0, "nodes": ["a", "b"], "ports": {"9091": "scheduler-0"},
+                 "address": "10.0.0.1", "gpus": [0], "status": status, "progress": {}}, **more)
+
+
+def answers(*of_a, b=()):
+    return {"a": {"jobs": list(of_a)}, "b": None if b is None else {"jobs": list(b)}}
+
+
+def states(*given, **more):
+    return {job["job"]: (job["state"], job["nodes"]) for job in jobs.merge(answers(*given, **more), now=1060.0)}
+
+
+def plan(**changes):
+    return dict({"schema": 1, "job": "one", "kv": "dist_sync", "nodes": {"a": {"python": "/evil", "job_dir": "/etc"}},
+                 "processes": [PROCESS], "options": {"lease": 60}}, **changes)
+
+
+def test_the_state_of_a_job_is_made_of_those_of_its_nodes():
+    done = [entry("one", "ended", reason="done")]
+    assert states(*done, b=[entry("one", "ended", "b", "done")]) == {"one": ("done", {"a": "done", "b": "done"})}
+    assert states(*done, b=[entry("one", host="b")])["one"] == ("running", {"a": "done", "b": "running"})
+    assert states(*done, b=[entry("one", "ended", "b", "failed")])["one"][0] == "failed"
+    assert states(*done, b=[])["one"] == ("incomplete", {"a": "done", "b": "missing"})
+    assert states(*done, b=None)["one"] == ("done", {"a": "done", "b": "not asked"})
+    assert states(entry("one", "ended", reason="lease"), b=None)["one"][0] == "lease"
+
+
+def test_the_job_tells_what_it_holds_and_how_far_it_is():
+    found = jobs.merge(answers(entry("one", lease=0)), now=1060.0)[0]
+    assert found["holds"] == {"a": {"ports": {"9091": "scheduler-0"}, "gpus": [0]}} and found["detached"]
+    assert "running 1:00" in found["progress"]
+    text = jobs.table([found], now=1060.0)
+    assert text[0].split() == ["job", "state", "started", "kv", "nodes", "ports", "GPUs"]
+    assert text[1].split() == ["one", "running,", "detached", "1:00", "ago", "dist_sync", "2", "9091", "a:0"]
+    assert "missing: b" in text[-1]
+    assert jobs.table([]) == ["no job has run on these nodes"]
+    assert json.loads(jobs.as_json([found], ["c"]))["not_asked"] == ["c"]
+
+
+def test_a_failure_is_told_and_its_control_characters_are_not():
+    failure = {"host": "a", "role": "worker", "index": 1, "name": "worker-1", "reason": "killed \x1b[31mred", "time": 1.0,
+               "log": [], "exit_code": 1, "echo": False}
+    found = jobs.merge(answers(entry("one", "ended", reason="failed", status={"first_failure": failure})))
+    assert "worker 1 on a: killed red" in "\n".join(jobs.table(found))
+
+
+def test_names_that_are_no_jobs_are_no_jobs():
+    assert jobs.merge(answers(entry("../etc"), entry("\x1b"))) == []
+
+
+def test_the_one_that_runs_is_meant_and_several_are_asked_about():
+    one, two, old = entry("one"), entry("two"), entry("old", "ended", reason="done")
+    assert jobs.choose(jobs.merge(answers(one, old)), "")["job"] == "one"
+    assert jobs.choose(jobs.merge(answers(one, two)), "two")["job"] == "two"
+    assert jobs.choose(jobs.merge(answers(old)), "") is None
+    with pytest.raises(BadInput, match="2 jobs run: say which with -e job=") as refusal:
+        jobs.choose(jobs.merge(answers(one, two, old)), "")
+    assert "one" in str(refusal.value) and "two" in str(refusal.value) and "old" not in str(refusal.value)
+    with pytest.raises(BadInput, match="job='onne' is on none of these nodes .did you mean 'one'"):
+        jobs.choose(jobs.merge(answers(one)), "onne")
+
+
+def test_the_plan_of_another_controller_runs_nothing_but_what_this_inventory_says():
+    adopted = jobs.adopt(plan(), "one", ASKED)
+    assert adopted["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/a/one"}}
+
+
+@pytest.mark.parametrize("changes,words", [
+    ({"job": "../two"}, "makes no sense"), ({"schema": 2}, "makes no sense"), ({"nodes": []}, "makes no sense"),
+    ({"processes": [dict(PROCESS, host="b")]}, "makes no sense"), ({"processes": [dict(PROCESS, name="../x")]}, "makes no sense"),
+    ({"processes": None}, "makes no sense"), ({"options": {}}, "makes no sense"), ({"processes": [{}]}, "makes no sense"),
+    ({"nodes": {"a": {}, "z": {}}}, "has a part on z, which could not be asked, or is in another inventory")])
+def test_a_plan_that_does_not_fit_is_refused(changes, words):
+    with pytest.raises(BadInput, match=words):
+        jobs.adopt(plan(**changes), "one", ASKED)
+
+
+def test_what_has_come_of_a_stop():
+    job = jobs.merge(answers(entry("one"), b=[entry("one", host="b")]))[0]
+    ended = {"ran": True, "status": {"left": []}}
+    assert jobs.told_of_stop(job, {"a": ended, "b": ended}, False) == {
+        "text": ["OK        the job one has been ended on a b"], "ok": True}
+    assert not jobs.told_of_stop(job, {"a": ended, "b": None}, False)["ok"]
+    left = jobs.told_of_stop(job, {"a": ended, "b": {"ran": True, "status": {"left": [{"pid": 7}]}}}, False)
+    assert not left["ok"] and "left      b: pid 7" in left["text"]
+    assert jobs.told_of_stop(None, {}, False)["ok"]
+    assert "would be ended on a b" in jobs.told_of_stop(job, {}, True)["text"][0]
+
+
+def test_logs_for_people():
+    assert jobs.told_of_logs("one", {"b": {"worker-1": ["x\x1b[0m"]}, "a": {"agent": []}, "c": None}) == [
+        "LOGS      of the job one", "  a/agent | (nothing)", "  b/worker-1 | x"]
