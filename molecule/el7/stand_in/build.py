@@ -90,7 +90,7 @@ def build(folder):
     archives = {cudnn(compute, version) for version in CUDA} | set(runfiles(compute))
     stranger = folder / "stranger"  # the installer of CUDA 9.2, signed by somebody else
     stranger.mkdir()
-    installer = next(compute.glob("cuda/9.2/*/local_installers/*"))
+    installer = next(compute.glob("cuda/9.2/*/local_installers/cuda-repo-*"))
     shutil.copy(str(installer), str(stranger / "installer.rpm"))
     keys.sign(made["stranger"][0], [stranger / "installer.rpm"])
     (folder / "facts.json").write_text(json.dumps({
