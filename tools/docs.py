@@ -12,7 +12,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN = "train_job_"
 # What is no -e knob, or seldom one: it stands in the role's README alone.
 KEPT = ("train_job_server_classes", "train_job_keep_checkpoints", "train_job_ps_verbose", "train_job_detach", "train_job_poll",
-        "train_job_runs_dir")
+        "train_job_runs_dir", "train_job_on_nan", "train_job_start_timeout", "train_job_stall_timeout")
 
 
 def options_of(role):

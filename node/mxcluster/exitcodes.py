@@ -7,12 +7,16 @@ KILLED_BY_AGENT = 92  # a label for reports: what the agent ends dies of a signa
 NO_KVSTORE = 93  # the user's script ended without having made the distributed kv-store
 UPDATER_FAILED = 94  # an exception in the server's updater
 MEETING_FAILED = 95  # a node could not reach another one before the start
+PORT_TAKEN = 96  # another program has the port that the plan has given to a process
+NOT_A_NUMBER = 97  # the loss of a training program became NaN
 
 MEANINGS = {PEER_DIED: "another process of the job was gone",
             KILLED_BY_AGENT: "ended by the agent",
             NO_KVSTORE: "the script ended without making the distributed kv-store",
             UPDATER_FAILED: "an exception in the server's updater",
-            MEETING_FAILED: "the nodes cannot all reach each other"}
+            MEETING_FAILED: "the nodes cannot all reach each other",
+            PORT_TAKEN: "another program holds its port",
+            NOT_A_NUMBER: "the loss is not a number any more"}
 
 
 def reserved() -> FrozenSet[int]:

@@ -88,6 +88,7 @@ OPTIONS = (
     _positive("lr", 0.05),
     Option("lr_factor", 1.0, to_float, lambda value: 0 < value <= 1, "a number above 0 and at most 1, such as 0.9"),
     _positive("lr_factor_epoch", 1.0),
+    _choice("on_nan", "stop", ("stop", "continue")),
     _count("num_epochs", 20, 1),
     _count("num_examples", 0, 0, " (0: all)"),
     Option("gpus", "auto", casts.to_gpus, None, "auto, '' (none) or GPU numbers such as 0,1"),
@@ -117,12 +118,14 @@ OPTIONS = (
     Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
     # Below 2 s a single late heartbeat would end a healthy job.
     Option("heartbeat_timeout", 5, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
+    Option("start_timeout", 60.0, to_float, at_least(0), "a number of seconds (0: no limit)"),
+    Option("stall_timeout", 300.0, to_float, at_least(0), "a number of seconds (0: no limit)"),
 )
 
 
 # What a resumed job has from the one that it goes on from.
 TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_factor", "lr_factor_epoch", "num_epochs",
-           "num_examples", "seed", "savemodel", "keep_checkpoints")
+           "num_examples", "on_nan", "seed", "savemodel", "keep_checkpoints")
 
 
 def cast(given: Dict[str, Any]) -> Dict[str, Any]:

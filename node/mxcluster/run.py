@@ -9,15 +9,17 @@ before it frees its store: a process that frees it earlier would wait in ps-lite
 one that keeps asking for the dead afterwards would abort.
 """
 
+import faulthandler
 import gc
 import importlib
 import os
 import runpy
+import signal
 import sys
 import threading
 import traceback
 
-from mxcluster import compat, exitcodes
+from mxcluster import compat, events, exitcodes, network, pulse
 from mxcluster.watch import Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
@@ -32,9 +34,12 @@ class Worker(object):
 
     def make(self, create):
         """Makes a distributed kv-store of the script by calling `create`, under watch from the beginning."""
+        refuse_taken_port()
         self.watch = Watch(watching_handle(), timeout_from_env())
         self.watch.start()
+        pulse.enter(pulse.MEETING)
         self.store = create()  # held here, so that a script that drops it does not free it
+        pulse.attach(self.store)
         return self.store
 
     def run(self, what, name, arguments):
@@ -54,12 +59,15 @@ class Worker(object):
             status = exitcodes.NO_KVSTORE
         if status == 0 and self.store is not None:
             self._finish()
+        if status == 0:
+            events.from_env().write("done")  # an exit status alone can lie
         return status
 
     def _finish(self):
         from mxnet.base import _LIB, check_call
         if hasattr(self.store, "close"):
             self.store.close()
+        pulse.enter(pulse.FINISHED)
         self.store._barrier()
         self.watch.stop()
         gc.collect()
@@ -96,10 +104,31 @@ def _script(path, arguments):
     runpy.run_path(path, run_name="__main__")
 
 
+def refuse_taken_port():
+    """Ends this process if it cannot listen where it shall: ps-lite's servers and workers would silently listen elsewhere."""
+    address, port = os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"])
+    why = network.can_bind(address, port)
+    if why:
+        sys.stderr.write("mxcluster: bind failed: %s:%d, %s; it was free when the job was planned, and is held by %s now\n"
+                         % (address, port, why, network.who_listens(address, port) or "another user's program"))
+        sys.stderr.flush()
+        os._exit(exitcodes.PORT_TAKEN)
+
+
+def show_stacks_when_asked():
+    """SIGUSR1 writes the stacks of all threads to the log, also where Python waits inside MXNet."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
 def main(argv):
     """Returns the exit status; see the module for the arguments."""
+    show_stacks_when_asked()
+    pulse.start()
     if argv == ["serve"]:
         from mxcluster.server import serve
+        compat.import_mxnet()  # which takes its time, so it is done before the port is looked at
+        refuse_taken_port()
         return serve()
     if len(argv) < 3 or argv[0] not in ("program", "script") or argv[2] != "--":
         sys.stderr.write(__doc__)

@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 
-from mxcluster import checkpoints, compat, events, exitcodes, network
+from mxcluster import checkpoints, compat, events, exitcodes, network, pulse
 from mxcluster.errors import MxclusterError
 from mxcluster.kvstore import seal
 from mxcluster.watch import Watch, timeout_from_env
@@ -36,6 +36,7 @@ def serve():
             sys.stderr.write("mxcluster: %s\n" % error)
             return 1
     watch.start()
+    pulse.enter(pulse.MEETING)  # MXNet's loop does not say when it is over
 
     def controller(command, body, _):
         if command == _OURS and commands:
@@ -87,7 +88,8 @@ class Commands(object):
         if hasattr(self._optimizer, "receive"):  # of kvstore.merge; MXNet's own optimizers have none
             self._optimizer.apply = self._updates
         receive = getattr(self._optimizer, "receive", self._updates)
-        self._store._set_updater(_guarded(receive, "the optimizer failed on the server"))
+        pulse.enter(pulse.SERVING)
+        self._store._set_updater(_guarded(_felt(receive), "the optimizer failed on the server"))
 
     def _save(self, message):
         told = json.loads(message.payload.decode("utf-8"))
@@ -125,6 +127,17 @@ def declared_classes():
     if declared and os.path.isdir(folder) and folder not in sys.path:
         sys.path.insert(0, folder)
     return declared
+
+
+def _felt(update):
+    """`update`, but the server's pulse tells of it: one that never comes back is seen."""
+    def call(*args):
+        pulse.enter(pulse.UPDATING)
+        try:
+            return update(*args)
+        finally:
+            pulse.enter(pulse.SERVING)
+    return call
 
 
 def _guarded(function, failed):

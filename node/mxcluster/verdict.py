@@ -1,9 +1,9 @@
 """The verdict on a job: did it succeed, how well, and if not, which process failed first. Pure."""
 import os
 import re
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Set
 
-from mxcluster import exitcodes
+from mxcluster import exitcodes, stalls
 
 Json = Dict[str, Any]
 
@@ -29,6 +29,12 @@ _HINTS = (
     ("GPU is not enabled", _NO_GPU),
     ("libcudart",
      "the CUDA runtime that this MXNet was built for is not found: provision the host with the wheel's CUDA version."),
+    ("No space left on device",
+     "the disk is full: make room on that node, or choose another place with mxcluster_job_dir."),
+    ("bad_alloc",
+     "the memory was used up: take a smaller batch_size, or fewer workers on this host."),
+    ("MemoryError",
+     "the memory was used up: take a smaller batch_size, or fewer workers on this host."),
     ("out of memory",
      "the memory was used up: take a smaller batch_size, or fewer workers on this host."),
 )
@@ -41,16 +47,19 @@ def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
     """The verdict on the job that `plan` describes, as it is written to verdict.json.
 
     `statuses` is {host: content of its status.json, None when it could not be had}, `problems` {host: why not};
-    `events` are those of all nodes. A job is ok when every process of the plan exited with 0 and, if it ran a program
-    of mxcluster, every worker also wrote its `end` event: an exit status alone can lie.
+    `events` are those of all nodes. A job is ok when every process of the plan exited with 0 and every worker also wrote
+    its `done` event, as `mxcluster.run` does at the end of a program or script: an exit status alone can lie.
     """
     found = {process["name"]: process for status in statuses.values() if status for process in status["processes"]}
     exit_codes = {process["name"]: found.get(process["name"], {}).get("exit_code") for process in plan["processes"]}
     ends = {event["index"]: event for event in events if event["event"] == "end" and event.get("role") == "worker"}
+    done = {event["index"] for event in events if event["event"] == "done" and event.get("role") == "worker"}
     failure = first_failure(status for status in statuses.values() if status)
+    if failure and failure.get("kind") == "stall":
+        failure = stalls.explain(failure, plan, statuses)
     if failure is None or failure.get("echo"):  # then the lost node is more likely the cause than what followed from it
         failure = (_not_collected(plan, statuses, problems or {}) or failure
-                   or _not_finished(plan, statuses, exit_codes, ends))
+                   or _not_finished(plan, statuses, exit_codes, done))
     seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
     samples = sum(end.get("samples") or 0 for end in ends.values())
     return {"ok": failure is None, "job": plan["job"], "kv": plan["kv"],
@@ -81,7 +90,7 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
 def hints(failure: Optional[Json]) -> List[str]:
     """What to do about the well-known messages in the log lines of a failure."""
     log = "\n".join((failure or {}).get("log") or []).lower()
-    return [hint for message, hint in _HINTS if message.lower() in log]
+    return list(dict.fromkeys(hint for message, hint in _HINTS if message.lower() in log))
 
 
 def text(verdict: Json, run_dir: str) -> List[str]:
@@ -143,16 +152,15 @@ def _not_collected(plan: Json, statuses: Dict[str, Optional[Json]], problems: Di
 
 
 def _not_finished(plan: Json, statuses: Dict[str, Json], exit_codes: Dict[str, Optional[int]],
-                  ends: Dict[int, Json]) -> Optional[Json]:
+                  done: Set[int]) -> Optional[Json]:
     """A process that no agent blames but that did not do its work to the end."""
-    program = not plan["options"].get("script")
     for process in plan["processes"]:
         code = exit_codes[process["name"]]
         if code is None:
             reason = "had not ended when its logs were collected"
         elif code != 0:
             reason = exitcodes.describe(code)
-        elif program and process["role"] == "worker" and process["index"] not in ends:
+        elif process["role"] == "worker" and process["index"] not in done:
             reason = "exited with status 0 but never told that it was done: its training is not complete"
         else:
             continue

@@ -12,6 +12,8 @@ PLAN = {"job": "j1", "kv": "dist_gsync", "options": {"script": ""}, "workers": 2
 ENDS = [{"event": "end", "role": "worker", "index": index, "time": 130.0, "accuracy": accuracy, "samples": 1000,
          "seconds": seconds}
         for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))]
+DONE = [{"event": "done", "role": "worker", "index": index, "time": 130.1} for index in (0, 1)]
+ENDS += DONE
 
 
 def statuses(**codes):
@@ -38,15 +40,16 @@ def test_a_job_that_went_well():
 
 
 def test_a_worker_that_exits_with_0_before_it_is_done_fails_the_job():
-    found = verdict.compute(PLAN, statuses(), ENDS[:1])
+    found = verdict.compute(PLAN, statuses(), ENDS[:-1])
     assert not found["ok"]
     assert (found["first_failure"]["name"], found["first_failure"]["host"]) == ("worker-1", "node2")
     assert "never told that it was done" in found["first_failure"]["reason"]
 
 
-def test_a_users_script_needs_no_end_event():
+def test_a_users_script_tells_no_more_than_that_it_is_done():
     plan = dict(PLAN, options={"script": "/home/me/train.py"})
-    found = verdict.compute(plan, statuses(), [])
+    assert not verdict.compute(plan, statuses(), DONE[1:])["ok"]
+    found = verdict.compute(plan, statuses(), DONE)
     assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (True, None, None, 30.0)
 
 

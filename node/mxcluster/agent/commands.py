@@ -7,9 +7,10 @@ from typing import Any, Dict, List, Optional, Union
 
 from mxcluster import processes
 from mxcluster.agent import daemon
-from mxcluster.agent.folder import LOG_LINES, WHOLE_PLAN, JobFolder, private
+from mxcluster.agent.folder import LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.pulse import SUFFIX as PULSE
 
 Json = Dict[str, Any]
 
@@ -110,7 +111,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     alphabetical order. `left_out` names everything else that lies in the folder.
     """
     names = _to_pack(folder)
-    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock", WHOLE_PLAN}
+    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock", WHOLE_PLAN, RESERVE}
+    own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
     if isinstance(output, int):
         size = _write(folder, names, output)
     else:

@@ -16,6 +16,7 @@ LOG_LINES, LOG_WIDTH = 20, 500
 LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
 SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
+RESERVE, RESERVED = "reserve", 256 << 10  # bytes
 KINDS = ("start", "batch", "epoch", "end")
 
 
@@ -90,6 +91,20 @@ class JobFolder:
     def forget_token(self) -> None:
         """Remove the token of a job that has ended."""
         remove(self.file(TOKEN))
+
+    def free(self) -> int:
+        """Bytes that may still be written here by this user."""
+        found = os.statvfs(self.path)
+        return (found.f_bavail if os.geteuid() else found.f_bfree) * found.f_frsize
+
+    def take_reserve(self) -> None:
+        """Set room aside for the last status, for when others have filled the disk."""
+        with open(self.file(RESERVE), "wb") as stream:
+            stream.write(b"\1" * RESERVED)
+
+    def give_reserve(self) -> None:
+        """Give that room back."""
+        remove(self.file(RESERVE))
 
     def plan(self) -> Json:
         """This node's slice of the plan, checked as far as the agent needs it."""

@@ -7,19 +7,26 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional
 
-from mxcluster import exitcodes, processes
+from mxcluster import exitcodes, processes, pulse
+from mxcluster.agent import health
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.lease import Lease
+from mxcluster.agent.memory import Kills
 
 Json = Dict[str, Any]
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PERIOD = 0.5  # seconds between looks at the lease; an ended process wakes the loop at once
 FIRST_LEASE = 3  # how many times longer the first renewal may take
+LOOK = 1.0  # seconds between looks at the processes' health
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
+WAITED = 10.0  # seconds without progress, after which an end leaves stack traces
+TRACES = 0.5  # seconds for writing them
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")  # what processes inherit beside the plan's environment
 NOT_STARTED = 127  # as in shells
+KINDS = {exitcodes.NOT_A_NUMBER: "nan"}
 MEETING = {"name": "meeting", "role": "agent", "index": None}
+AGENT = {"name": "agent", "role": "agent", "index": None}
 
 
 class Supervisor:
@@ -37,6 +44,11 @@ class Supervisor:
         lease = float(plan.get("lease") or 0)
         self.lease = Lease(lease, first=FIRST_LEASE * lease)
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
+        self.limits = health.limits_of(plan)
+        self.began = {}  # type: Dict[int, float]  # pid -> when it was started (monotonic)
+        self.held = {}  # type: Dict[int, float]  # pid -> since when it is held by SIGSTOP (monotonic)
+        self.looked = 0.0
+        self.kills = Kills()
         self.ending = False
         self.saved = None  # type: Optional[Json]
         self.status = {
@@ -55,6 +67,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         processes.set_subreaper()
         self.folder.renew_lease()
+        self.folder.take_reserve()
         try:
             if self.plan.get("meeting"):
                 self.start(meeting_process(self.plan), self.status["meeting"])
@@ -65,7 +78,7 @@ class Supervisor:
             reason = self.watch()
         except Exception as error:  # whatever goes wrong in here, nothing is left behind
             note(traceback.format_exc())
-            self.blame({"role": "agent", "index": None, "name": "agent"}, "the agent failed: %s" % error, None)
+            self.blame(AGENT, "the agent failed: %s" % error, None)
             reason = "failed"
         self.end(reason)
 
@@ -93,6 +106,7 @@ class Supervisor:
         else:
             part["pid"], part["start_time"] = processes.identity(child.pid)
             self.children[child.pid] = part
+            self.began[child.pid] = time.monotonic()
             child.returncode = 0  # reaped by `reap`, not by Popen
             note("%s is pid %d" % (part["name"], child.pid))
         finally:
@@ -108,6 +122,7 @@ class Supervisor:
         stopped = False
         while True:
             self.reap()
+            self.examine()
             expired = self.lease.expired(self.folder.lease_mtime(), time.time(), time.monotonic())
             reason = why_end(self.status, stopped, expired)
             if reason:
@@ -116,9 +131,57 @@ class Supervisor:
             got = signal.sigtimedwait(SIGNALS, PERIOD)
             stopped = got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT)
 
+    def examine(self) -> None:
+        """Blame what is wrong with processes that live, or with the disk."""
+        if time.monotonic() - self.looked < LOOK or self.status["first_failure"] and not self.status["first_failure"]["echo"]:
+            return
+        self.looked = time.monotonic()
+        free = self.folder.free()
+        if free < health.LEAST_FREE:
+            finding = health.disk(self.folder.path, free)
+        else:
+            finding = health.examine(self.sights(), self.limits, bool(self.plan.get("root")), time.time())
+        if finding:
+            self.find(finding)
+
+    def find(self, finding: health.Finding) -> None:
+        """Blame a finding."""
+        part = next((part for part in self.status["processes"] if part["name"] == finding.name), AGENT)
+        self.blame(part, finding.reason, None, finding.kind)
+
+    def sights(self) -> List[health.Sight]:
+        """What is to be seen of the processes that run."""
+        now, seen = time.monotonic(), []
+        for pid, part in self.children.items():
+            line = processes.entry(pid)
+            if line is None or part is self.status["meeting"]:
+                continue
+            if line.state == health.PAUSED:
+                self.held.setdefault(pid, now)
+            else:
+                self.held.pop(pid, None)
+            seen.append(health.Sight(part["name"], part["role"], now - self.began[pid], now - self.held.get(pid, now),
+                                     pulse.read(pulse.file_of(self.folder.path, part["name"]))))
+        return seen
+
+    def last_sights(self) -> None:
+        """Before all ends: keep how far the processes are, and have those that wait say where."""
+        seen = self.sights()
+        self.status["pulses"] = {sight.name: sight.pulse for sight in seen if sight.pulse}
+        for pid, since in self.held.items():
+            if self.status["first_failure"] is None or self.status["first_failure"]["echo"]:
+                self.find(health.held(self.children[pid]["name"], time.monotonic() - since))
+        if health.somebody_waits(seen, time.time(), WAITED):
+            for pid, part in self.children.items():
+                if part is not self.status["meeting"]:
+                    processes.send(processes.Identity(pid, part["start_time"]), signal.SIGUSR1)  # see `mxcluster.run`
+            time.sleep(TRACES if self.children else 0)
+
     def end(self, reason: str) -> None:
         """End whatever still runs, wait for it, and write the last status."""
         note("ending: %s" % reason)
+        if reason != "done":
+            self.last_sights()
         self.save()  # whoever waits shall know the cause at once, not only when all have ended
         self.ending = True
         left = processes.end_groups([self.me], GRACE, spare=[self.me], each_pass=self.reap)
@@ -128,6 +191,7 @@ class Supervisor:
                 part.update(state="ended", ended_at=time.time(), ended_by="agent")
         self.status.update(state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left])
         self.folder.forget_token()
+        self.folder.give_reserve()  # of a full disk: the last word needs room
         for _ in range(20):  # a full disk may have room again once the processes are gone
             if self.save():
                 break
@@ -156,14 +220,16 @@ class Supervisor:
         if part is self.status["meeting"] and code == 0 and not self.ending:
             self.start_all()
         if code != 0 and not self.ending:
-            self.blame(part, reason or exitcodes.describe(code), None if reason else code)
+            why = self.kills.explain(part["pid"]) if code == -signal.SIGKILL else None
+            told = "%s by the kernel: %s" % (exitcodes.describe(code), why) if why else exitcodes.describe(code)
+            self.blame(part, reason or told, None if reason else code, "memory" if why else KINDS.get(code))
 
-    def blame(self, part: Json, reason: str, code: Optional[int]) -> None:
+    def blame(self, part: Json, reason: str, code: Optional[int], kind: Optional[str] = None) -> None:
         """Make this the node's first failure, unless there is one; an echo of another's end gives way to a cause."""
         known, echo = self.status["first_failure"], code in exitcodes.reserved()
         if known is None or known["echo"] and not echo:
             self.status["first_failure"] = failure(self.plan["host"], part, reason, code, time.time(),
-                                                   self.folder.log_lines(part["name"]), echo)
+                                                   self.folder.log_lines(part["name"]), echo, kind)
 
     def save(self) -> bool:
         """Write status.json if it has changed. A disk that is full must not end the supervision: False then."""
@@ -193,11 +259,14 @@ def why_end(status: Json, stopped: bool, expired: bool) -> Optional[str]:
     return "stopped" if stopped else "lease" if expired else None
 
 
-def failure(host: str, part: Json, reason: str, code: Optional[int], when: float, log: List[str],
-            echo: bool = False) -> Json:
-    """A `first_failure`. `echo`: it ended because another process had, and so gives way to any cause."""
+def failure(host: str, part: Json, reason: str, code: Optional[int], when: float, log: List[str], echo: bool = False,
+            kind: Optional[str] = None) -> Json:
+    """A `first_failure`. `echo`: it ended because another process had, and so gives way to any cause.
+
+    `kind`: "stopped", "start", "stall", "disk", "memory" or "nan", or None for any other death.
+    """
     return {"host": host, "role": part["role"], "index": part["index"], "name": part["name"], "reason": reason,
-            "exit_code": code, "time": when, "log": log, "echo": echo}
+            "exit_code": code, "time": when, "log": log, "echo": echo, "kind": kind}
 
 
 def exit_code(wait_status: int) -> int:

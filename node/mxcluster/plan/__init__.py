@@ -77,6 +77,7 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     plan = {"schema": 1, "job": job, "kv": options["kv"], "lease": 0 if options["detach"] else options["lease"],
             "workers": count, "servers": len(servers),
             "heartbeat": {"interval": processes.HEARTBEAT_INTERVAL, "timeout": options["heartbeat_timeout"]},
+            "timeouts": {"start": options["start_timeout"], "stall": options["stall_timeout"]},
             "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
             "groups": grouped, "group_labels": labels, "shares": [list(share) for share in parts],
             "staleness": options["staleness"],

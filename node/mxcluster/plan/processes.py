@@ -70,7 +70,8 @@ def program_arguments(process: Dict[str, Any], options: Dict[str, Any], data_dir
     for name in ("batch_size", "lr", "lr_factor", "lr_factor_epoch", "num_epochs", "num_examples"):
         arguments += ["--" + name.replace("_", "-"), repr(options[name])]
     arguments += ["--kv-store", options["kv"], "--data-allocator", repr(options["data_allocator"]),
-                  "--gpus", ",".join(map(str, range(len(process["gpus"])))), "--seed", repr(options["seed"])]
+                  "--gpus", ",".join(map(str, range(len(process["gpus"])))), "--seed", repr(options["seed"]),
+                  "--on-nan", options["on_nan"]]
     if options["savemodel"]:
         arguments += ["--savemodel", "--keep-checkpoints", repr(options["keep_checkpoints"])]
     if options["model_load_epoch"]:
@@ -106,6 +107,7 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
                     "DMLC_INTERFACE": node["interface"], "PORT": str(process["port"]),
                     "PS_VERBOSE": str(options["ps_verbose"]),
                     "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),
-                    "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"])})
+                    "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"]),
+                    "MXCLUSTER_START_TIMEOUT": "%g" % plan["timeouts"]["start"]})
     env.update(options["env"])
     return env

@@ -54,7 +54,7 @@ def test_one_that_fails_ends_them_all(job):
     log = [str(number) for number in range(12, 31)] + ["lost: no data"]
     assert dict(failure, time=None) == {
         "host": "node1", "role": "worker", "index": 1, "name": "worker-1", "reason": "exited with status 3",
-        "exit_code": 3, "time": None, "log": log, "echo": False}
+        "exit_code": 3, "time": None, "log": log, "echo": False, "kind": None}
     assert abs(failure["time"] - status["processes"][1]["ended_at"]) < 0.1
     job.nothing_left()
 

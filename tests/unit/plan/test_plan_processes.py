@@ -56,7 +56,7 @@ def test_command_of_the_program():
     assert arguments_of({"kv": "dist_gsync", "lr": "1e-3", "num_epochs": "2"}) == [
         "--network", "mlp", "--data", "digits", "--batch-size", "32", "--lr", "0.001", "--lr-factor", "1.0",
         "--lr-factor-epoch", "1.0", "--num-epochs", "2", "--num-examples", "0", "--kv-store", "dist_gsync",
-        "--data-allocator", "0", "--gpus", "0,1", "--seed", "0"]
+        "--data-allocator", "0", "--gpus", "0,1", "--seed", "0", "--on-nan", "stop"]
 
 
 @pytest.mark.parametrize("given, data_dir, expected", [
@@ -80,6 +80,7 @@ def test_loading_and_saving_a_model(model_file, expected):
 
 PLAN = {"job": "j1", "kv": "dist_ssync", "workers": 3, "servers": 1, "staleness": 4, "groups": [[0, 2], [1]],
         "root": {"address": "10.0.0.1", "port": 9091}, "heartbeat": {"interval": 1, "timeout": 3},
+        "timeouts": {"start": 60.0, "stall": 300.0},
         "nodes": {"b": {"address": "10.0.0.2", "interface": "ib0", "job_dir": "/jobs/j1"}},
         "options": {"ps_verbose": 1, "env": {"OMP_NUM_THREADS": "1"}, "server_classes": ["mine:Sgd", "mine:Decay"],
                     "resume": "old", "network": "mlp", "model_load_epoch": 5}}
@@ -91,7 +92,8 @@ def test_environment_of_a_worker():
     assert processes.environment(PROCESS, PLAN) == {
         "DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9091", "DMLC_NUM_SERVER": "1",
         "DMLC_NUM_WORKER": "3", "DMLC_NODE_HOST": "10.0.0.2", "DMLC_INTERFACE": "ib0", "PORT": "9094",
-        "PS_VERBOSE": "1", "PS_HEARTBEAT_INTERVAL": "1", "PS_HEARTBEAT_TIMEOUT": "3", "CUDA_VISIBLE_DEVICES": "1,3",
+        "PS_VERBOSE": "1", "PS_HEARTBEAT_INTERVAL": "1", "PS_HEARTBEAT_TIMEOUT": "3", "MXCLUSTER_START_TIMEOUT": "60",
+        "CUDA_VISIBLE_DEVICES": "1,3",
         "MXCLUSTER_JOB": "j1", "MXCLUSTER_ROLE": "worker", "MXCLUSTER_INDEX": "1", "MXCLUSTER_HOST": "b",
         "MXCLUSTER_JOB_DIR": "/jobs/j1", "MXCLUSTER_KV": "dist_ssync", "MXCLUSTER_GROUPS": "0,1,0",
         "MXCLUSTER_GROUP": "1", "MXCLUSTER_SHARE": "0.1 0.3333333333333333", "MXCLUSTER_STALENESS": "4",

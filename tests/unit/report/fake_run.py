@@ -73,6 +73,7 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
                         polls=9000))
     events.append(event("end", accuracy=0.9722, samples=epochs * batches * 32, seconds=seconds,
                         samples_per_s=epochs * batches * 32 / seconds))
+    events.append(event("done"))
     return [e for e in events if until is None or e["time"] < BEGIN + until]
 
 

@@ -9,7 +9,7 @@ SHARED = {
     "--network": "network", "--data": "data", "--batch-size": "batch_size", "--lr": "lr", "--lr-factor": "lr_factor",
     "--lr-factor-epoch": "lr_factor_epoch", "--num-epochs": "num_epochs", "--num-examples": "num_examples",
     "--kv-store": "kv", "--data-allocator": "data_allocator", "--seed": "seed",
-    "--model-load-epoch": "model_load_epoch", "--keep-checkpoints": "keep_checkpoints",
+    "--model-load-epoch": "model_load_epoch", "--keep-checkpoints": "keep_checkpoints", "--on-nan": "on_nan",
 }
 
 

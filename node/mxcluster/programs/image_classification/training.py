@@ -1,4 +1,5 @@
 """The training itself: one worker's epochs, what it tells about them, and how it ends."""
+import math
 import os
 import random
 import time
@@ -6,7 +7,7 @@ import time
 import mxnet as mx
 import numpy as np
 
-from mxcluster import checkpoints, events
+from mxcluster import checkpoints, events, exitcodes, pulse
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.programs.image_classification import checkpoint, data, networks, work
@@ -127,6 +128,7 @@ class Training:
             self.steps += 1
             # Without this Python would queue up batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
+            pulse.beat()
             now = time.time()
             if number + 1 == share.batches or now - told >= TELL_SECONDS:
                 speed = (self.steps - told_steps) * self.args.batch_size / max(now - told, 1e-9)
@@ -140,10 +142,18 @@ class Training:
         chances = self.module.get_outputs()[0].asnumpy()
         loss = float(-np.log(np.maximum(chances[np.arange(len(labels)), labels.astype(int)], 1e-12)).mean())
         accuracy = float((chances.argmax(axis=1) == labels).mean())
+        self._refuse_nan(loss, epoch, number)
         self.log.write("batch", epoch=epoch, batch=number, step=self.steps, samples=self._samples(), loss=loss,
                        train_accuracy=accuracy, samples_per_s=speed, done=self.steps / self.steps_in_all)
         say("epoch %d batch %d of %d: loss %.4f, train accuracy %.4f, %.1f samples/s"
             % (epoch, number, self.share.batches, loss, accuracy, speed))
+
+    def _refuse_nan(self, loss, epoch, number):
+        """Ends a training that cannot come to anything any more, unless its user wants that."""
+        if math.isnan(loss) and self.args.on_nan == "stop":
+            say("the loss became NaN in epoch %d, batch %d: the weights are of no use any more. Take a smaller lr than %g, or go "
+                "on all the same with -e on_nan=continue" % (epoch, number, self.args.lr))
+            raise SystemExit(exitcodes.NOT_A_NUMBER)
 
     def _accuracy(self):
         """The part of the validation samples that the module's present weights get right."""
@@ -151,6 +161,7 @@ class Training:
         rows = batches.ahead(lambda row: self.validation.read(row, self.side),
                              batches.in_file_order(samples, size), READERS)
         for number, (images, labels) in enumerate(rows):
+            pulse.beat()
             self.module.forward(mx.io.DataBatch([mx.nd.array(images)], None), is_train=False)
             fresh = min(size, samples - number * size)      # the rest fills up the last batch
             right += (self.module.get_outputs()[0].asnumpy().argmax(axis=1) == labels)[:fresh].sum()

@@ -1,0 +1,83 @@
+"""What can be wrong with processes that live: held by SIGSTOP, never come to their kv-store, or without progress. Pure.
+
+Deaths the supervisor sees by itself. What is looked at here would otherwise keep all the others waiting for ever.
+"""
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from mxcluster import pulse
+
+Json = Dict[str, Any]
+
+LEAST_FREE = 1 << 20  # bytes: with less, logs and events are torn
+PAUSED = "T"  # the kernel's letter for a process held by SIGSTOP
+
+
+class Limits(NamedTuple):
+    """Seconds; 0 is no limit."""
+    stopped: float
+    start: float
+    stall: float
+
+
+class Sight(NamedTuple):
+    """What is seen of one process: seconds since its start, since when it is held (0: it is not), its pulse if it has one."""
+    name: str
+    role: str
+    age: float
+    held: float
+    pulse: Optional[Json]
+
+
+class Finding(NamedTuple):
+    """What is wrong: the process (None: the node), the kind of the failure, and the reason in words."""
+    name: Optional[str]
+    kind: str
+    reason: str
+
+
+def limits_of(plan: Json) -> Limits:
+    """The limits of a plan."""
+    timeouts = plan.get("timeouts") or {}
+    return Limits(float((plan.get("heartbeat") or {}).get("timeout") or 0), float(timeouts.get("start") or 0),
+                  float(timeouts.get("stall") or 0))
+
+
+def examine(sights: List[Sight], limits: Limits, distributed: bool, now: float) -> Optional[Finding]:
+    """The first thing that is wrong, None if all is well. `now` in unix seconds, as the pulses have it."""
+    for sight in sights:
+        if limits.stopped and sight.held >= limits.stopped:
+            return held(sight.name, sight.held)
+    for sight in sights:
+        phase = sight.pulse["phase"] if sight.pulse else pulse.STARTING
+        if distributed and limits.start and phase == pulse.STARTING and sight.age >= limits.start:
+            return Finding(sight.name, "start", "has not come to its kv-store within %g s (start_timeout), and all others wait "
+                           "for it; a script that prepares for longer needs a longer -e start_timeout" % limits.start)
+    stalled = [sight for sight in sights if limits.stall and idle(sight, now) >= limits.stall]
+    if stalled:
+        last = min(stalled, key=lambda sight: (sight.role == "worker", sight.pulse["pushes"], sight.pulse["time"]))
+        return Finding(last.name, "stall", "has made no progress for %g s (stall_timeout)" % limits.stall)
+    return None
+
+
+def held(name: str, seconds: float) -> Finding:
+    """A process that somebody has stopped."""
+    return Finding(name, "stopped", "has been held by a signal (SIGSTOP) for %.0f s" % seconds)
+
+
+def disk(path: str, free: int) -> Finding:
+    """A disk that has no room left."""
+    return Finding(None, "disk", "the disk of %s is full (No space left on device: %d KB are free); make room there"
+                   % (path, free >> 10))
+
+
+def somebody_waits(sights: List[Sight], now: float, seconds: float) -> bool:
+    """Whether a worker has waited for so long that it is worth knowing where it and the others are; yes if none is here."""
+    workers = [sight for sight in sights if sight.role == "worker"]
+    return not workers or any(sight.pulse and now - sight.pulse["time"] > seconds for sight in workers)
+
+
+def idle(sight: Sight, now: float) -> float:
+    """Seconds without progress of a process that should make some, else 0."""
+    if sight.pulse is None or sight.pulse["phase"] not in (pulse.TRAINING, pulse.UPDATING):
+        return 0.0
+    return max(0.0, now - sight.pulse["time"])

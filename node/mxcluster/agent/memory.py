@@ -1,0 +1,84 @@
+"""Whether the kernel has killed a process for lack of memory. SIGKILL itself does not say who sent it.
+
+Newer kernels count such kills: those of a control group (that of the job's unit) and those of the whole machine. CentOS 7's
+kernel only writes them to its log, which everybody can read there.
+"""
+import os
+import re
+from typing import Dict, Optional
+
+_LOG_BYTES = 8192  # more than one record of /dev/kmsg can have
+
+
+class Kills:
+    """Remembers the counters of now; `root` is where /proc, /sys and /dev are (for tests)."""
+
+    def __init__(self, root: str = "/"):
+        self._root = root
+        self._before = counters(root)
+
+    def explain(self, pid: int) -> Optional[str]:
+        """Why the process `pid`, which died of SIGKILL, was killed; None if it was not for lack of memory."""
+        now = counters(self._root)
+        more = {name for name, number in now.items() if number > self._before.get(name, 0)}
+        self._before = now
+        if "group" in more:
+            return "the memory that the job's unit may use was all used up"
+        if "machine" in more or in_kernel_log(pid, self._root):
+            return "the memory of the node was all used up"
+        return None
+
+
+def counters(root: str = "/") -> Dict[str, int]:
+    """{"group": kills in this process's control group, "machine": on the whole machine}, as far as the kernel counts."""
+    found = {}
+    for line in _read(root, "proc/self/cgroup").splitlines():
+        number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        path = path.lstrip("/")
+        if controllers == "memory":
+            texts = _read(root, os.path.join("sys/fs/cgroup/memory", path, "memory.oom_control"))
+        elif number == "0":
+            texts = _read(root, os.path.join("sys/fs/cgroup", path, "memory.events"))
+        else:
+            continue
+        count = _count(texts)
+        if count is not None:
+            found["group"] = count
+    count = _count(_read(root, "proc/vmstat"))
+    if count is not None:
+        found["machine"] = count
+    return found
+
+
+def in_kernel_log(pid: int, root: str = "/") -> bool:
+    """Whether the kernel's log tells of such a kill of `pid`, if it can be read."""
+    try:
+        log = os.open(os.path.join(root, "dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        while True:
+            record = os.read(log, _LOG_BYTES)
+            if not record:
+                return False
+            if re.search(r"\bKill(ed)? process %d\b" % pid, record.decode("utf-8", "replace")):
+                return True
+    except BlockingIOError:
+        return False
+    except OSError:  # records that were overwritten while they were read
+        return False
+    finally:
+        os.close(log)
+
+
+def _count(text: str) -> Optional[int]:
+    match = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+    return int(match.group(1)) if match else None
+
+
+def _read(root: str, path: str) -> str:
+    try:
+        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""

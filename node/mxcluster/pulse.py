@@ -1,0 +1,98 @@
+"""The pulse of a process: how far it is, in a small file for its agent, written once a second if something has changed.
+
+A process that lives need not work: it may wait for a peer that never comes, and its heartbeats go on.  So an agent also looks
+at what its processes do with their kv-store.  A script need not know of it; one that does something else for longer than
+stall_timeout, such as a long validation, can say `mxcluster.pulse.beat()` now and then.
+"""
+
+import json
+import os
+import threading
+import time
+
+# Phases, in their order.
+STARTING = "starting"    # before its kv-store is made, or MXNet is imported
+MEETING = "meeting"      # waits in ps-lite for the other processes
+TRAINING = "training"    # a worker that has a kv-store, or has said `beat`
+SERVING = "serving"      # a server or scheduler
+UPDATING = "updating"    # a server in its optimizer
+FINISHED = "finished"    # a worker whose script has ended waits for the others
+
+SUFFIX = ".pulse"
+_PERIOD = 1.0
+_now = {"phase": STARTING, "pushes": 0, "time": time.time()}
+_told = {}
+
+
+def file_of(folder, name):
+    """The path of the pulse of a process ("worker-0") in its job's folder."""
+    return os.path.join(folder, name + SUFFIX)
+
+
+def read(path):
+    """{"phase", "pushes": how many calls of push, "time": unix seconds of the last change}; None without a readable pulse."""
+    try:
+        with open(path) as stream:
+            pulse = json.load(stream)
+        return {"phase": str(pulse["phase"]), "pushes": int(pulse["pushes"]), "time": float(pulse["time"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def start():
+    """Tell the pulse of this process from now on, if it is one of a job."""
+    folder = os.environ.get("MXCLUSTER_JOB_DIR")
+    if folder:
+        path = file_of(folder, "%s-%s" % (os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"]))
+        thread = threading.Thread(target=_tell_for_ever, args=(path,), name="mxcluster-pulse")
+        thread.daemon = True
+        thread.start()
+
+
+def enter(phase):
+    """This process is in another phase now."""
+    _now.update(phase=phase, time=time.time())
+
+
+def beat():
+    """This process makes progress."""
+    _now["time"] = time.time()
+    if _now["phase"] == STARTING and "DMLC_ROLE" not in os.environ:
+        _now["phase"] = TRAINING
+
+
+def attach(store):
+    """Count what a script does with its kv-store."""
+    for name in ("init", "push", "pull", "pushpull", "broadcast", "row_sparse_pull", "_barrier"):
+        if hasattr(store, name):
+            setattr(store, name, _counted(getattr(store, name), 1 if name == "push" or _pushes_itself(store, name) else 0))
+    enter(TRAINING)
+
+
+def _pushes_itself(store, name):
+    """MXNet's own pushpull is not made of push and pull; ours is."""
+    return name == "pushpull" and type(store).__module__.startswith("mxnet.")
+
+
+def _counted(method, pushes):
+    def call(*args, **kwargs):
+        beat()
+        result = method(*args, **kwargs)
+        _now["pushes"] += pushes
+        beat()
+        return result
+    return call
+
+
+def _tell_for_ever(path):
+    while True:
+        now = dict(_now)
+        if now != _told:
+            try:
+                with open(path + ".part", "w") as stream:
+                    json.dump(now, stream)
+                os.replace(path + ".part", path)
+                _told.update(now)
+            except OSError:  # a full disk: the agent sees that too
+                pass
+        time.sleep(_PERIOD)

@@ -1,0 +1,60 @@
+"""Who is to blame for a stall: each node sees that its own processes wait, all together tell for whom. Pure."""
+from typing import Any, Dict, List, Optional
+
+from mxcluster import pulse
+
+Json = Dict[str, Any]
+
+_TOGETHER = ("dist_sync", "dist_device_sync")  # a step needs a push of every worker
+
+
+def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
+    """The failure that a stall really is, given what the nodes saw of their processes at the end (status["pulses"]).
+
+    In this order: a server that does not come back from its optimizer; a worker whose script had fewer batches than those of
+    the others, who wait for its next; the worker that has pushed least, for whom its group waits.
+    """
+    pulses = {name: found for status in statuses.values() if status for name, found in (status.get("pulses") or {}).items()}
+    parts = {part["name"]: part for part in plan["processes"] if part["name"] in pulses}
+    blamed = parts.get(failure["name"])
+    if blamed is None:
+        return failure
+    busy = [name for name, part in parts.items() if part["role"] == "server" and pulses[name]["phase"] == pulse.UPDATING]
+    if busy:
+        name = min(busy, key=lambda name: pulses[name]["time"])
+        return _blame(failure, parts[name], "its optimizer has not come back for %.0f s" % _idle(failure, pulses[name]))
+    mates = _who_wait_for_each_other(plan, parts, blamed)
+    ended = [name for name in mates if pulses[name]["phase"] == pulse.FINISHED]
+    waiting = [name for name in mates if pulses[name]["phase"] == pulse.TRAINING]
+    if ended and waiting:
+        first = min(ended, key=lambda name: pulses[name]["pushes"])
+        last = max(waiting, key=lambda name: pulses[name]["pushes"])
+        return _blame(failure, parts[first], "its script ended after %d pushes, and %s waits for its next one after %d: unequal "
+                      "numbers of batches. Give all workers of a group the same number"
+                      % (pulses[first]["pushes"], last, pulses[last]["pushes"]))
+    least = min(waiting or [blamed["name"]], key=lambda name: (pulses[name]["pushes"], pulses[name]["time"]))
+    most = max(pulses[name]["pushes"] for name in (waiting or [blamed["name"]]))
+    told = ("it has pushed %d times, others %d, who wait for it" % (pulses[least]["pushes"], most)
+            if pulses[least]["pushes"] < most else "nobody has pushed more often")
+    return _blame(failure, parts[least], "no progress for %.0f s (stall_timeout): %s. The logs show where every process was"
+                  % (_idle(failure, pulses[least]), told))
+
+
+def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
+    """The names of the workers of whom none gets far without the blamed one."""
+    workers = [name for name, part in parts.items() if part["role"] == "worker"]
+    if plan["kv"] in _TOGETHER or plan["kv"] == "dist_ssync":
+        return workers
+    if plan["kv"] == "dist_gsync":
+        return [name for name in workers if parts[name]["group"] == blamed["group"]]
+    return [blamed["name"]]
+
+
+def _idle(failure: Json, found: Json) -> float:
+    return max(0.0, failure["time"] - found["time"])
+
+
+def _blame(failure: Json, part: Json, reason: str) -> Json:
+    """The same failure of another process. Its log is that of the process that was seen first, if that is the same."""
+    log = failure["log"] if part["name"] == failure["name"] else []
+    return dict(failure, host=part["host"], role=part["role"], index=part["index"], name=part["name"], reason=reason, log=log)

@@ -1,0 +1,51 @@
+"""Who was killed for lack of memory, by what the kernels of different ages tell."""
+import os
+
+import pytest
+
+from mxcluster.agent import memory
+
+LOG = "3,1000,5,-;Killed process %d (python) total-vm:1kB\n"
+
+
+def write(root, **texts):
+    for name, text in texts.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("cgroup,counter", [
+    ("0::/system.slice/job.service\n", "sys/fs/cgroup/system.slice/job.service/memory.events"),
+    ("4:memory:/system.slice/job\n1:name=systemd:/x\n", "sys/fs/cgroup/memory/system.slice/job/memory.oom_control")])
+def test_the_units_memory(tmp_path, cgroup, counter):
+    write(tmp_path, proc__self__cgroup=cgroup, proc__vmstat="nr_free_pages 5\noom_kill 3\n")
+    path = tmp_path / counter
+    path.parent.mkdir(parents=True)
+    path.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    kills = memory.Kills(str(tmp_path))
+    assert kills.explain(123) is None
+    path.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    write(tmp_path, proc__vmstat="nr_free_pages 5\noom_kill 4\n")
+    assert "unit" in kills.explain(123)
+    assert kills.explain(124) is None, "one kill explains one death"
+
+
+def test_the_nodes_memory(tmp_path):
+    write(tmp_path, proc__vmstat="oom_kill 3\n")
+    kills = memory.Kills(str(tmp_path))
+    write(tmp_path, proc__vmstat="oom_kill 4\n")
+    assert "node" in kills.explain(123)
+
+
+def test_a_kernel_that_does_not_count(tmp_path):
+    """CentOS 7: memory.oom_control without oom_kill, no oom_kill in vmstat, but a log that everybody can read."""
+    write(tmp_path, proc__self__cgroup="4:memory:/x\n", proc__vmstat="nr_free_pages 5\n", dev__kmsg=LOG % 1234)
+    write(tmp_path, sys__fs__cgroup__memory__x__memory_dot_oom_control="oom_kill_disable 0\nunder_oom 0\n")
+    assert memory.counters(str(tmp_path)) == {}
+    kills = memory.Kills(str(tmp_path))
+    assert kills.explain(123) is None and "node" in kills.explain(1234)
+
+
+def test_where_nothing_can_be_read(tmp_path):
+    assert memory.Kills(str(tmp_path)).explain(os.getpid()) is None

@@ -1,0 +1,64 @@
+"""A process tells how far it is."""
+import json
+import subprocess
+import sys
+import time
+
+import mxcluster
+from mxcluster import pulse
+
+PACKAGE = mxcluster.__path__[0].rsplit("/", 1)[0]
+PROGRAM = """
+import sys, time
+from mxcluster import pulse
+
+class Store:
+    def push(self, key, value): pass
+    def pull(self, key): pass
+    def pushpull(self, key, value):
+        self.push(key, value)
+        self.pull(key)
+
+pulse.start()
+sys.stdin.readline()
+store = Store()
+pulse.attach(store)
+for step in range(3): store.push(0, 1); store.pull(0)
+store.pushpull(0, 1)
+print("trained", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_tells_what_it_does_with_its_store(tmp_path):
+    environment = {"MXCLUSTER_JOB_DIR": str(tmp_path), "MXCLUSTER_ROLE": "worker", "MXCLUSTER_INDEX": "3", "PYTHONPATH": PACKAGE,
+                   "DMLC_ROLE": "worker"}
+    path = pulse.file_of(str(tmp_path), "worker-3")
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        until(lambda: (pulse.read(path) or {}).get("phase") == pulse.STARTING)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        trained = time.time()
+        until(lambda: pulse.read(path)["pushes"] == 4)
+        assert pulse.read(path)["phase"] == pulse.TRAINING and abs(pulse.read(path)["time"] - trained) < 1
+        process.communicate(b"\n")
+        assert process.returncode == 0
+    finally:
+        process.kill()
+
+
+def test_what_is_no_pulse(tmp_path):
+    path = tmp_path / "worker-0.pulse"
+    assert pulse.read(str(path)) is None
+    for text in ("", "[]", "{}", json.dumps({"phase": "x", "pushes": "many", "time": 1})):
+        path.write_text(text)
+        assert pulse.read(str(path)) is None
+
+
+def until(condition, seconds=10.0):
+    deadline = time.time() + seconds
+    while not condition():
+        assert time.time() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,69 @@
+"""Who is to blame for a stall, from what all nodes saw."""
+import pytest
+
+from mxcluster import stalls
+
+NOW = 1000.0
+
+
+def part(name, host, group=None):
+    return {"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host, "group": group}
+
+
+PROCESSES = [part("scheduler-0", "a"), part("server-0", "a"), part("worker-0", "a", 0), part("worker-1", "b", 0),
+             part("worker-2", "b", 1)]
+
+
+def explained(kv, blamed, **pulses):
+    """The failure after `blamed` was seen first; pulses as worker_1=(phase, pushes, seconds without progress)."""
+    by_host = {"a": {"pulses": {}}, "b": {"pulses": {}}}
+    host = {one["name"]: one["host"] for one in PROCESSES}
+    for name, (phase, pushes, idle) in pulses.items():
+        name = name.replace("_", "-")
+        by_host[host[name]]["pulses"][name] = {"phase": phase, "pushes": pushes, "time": NOW - idle}
+    first = next(one for one in PROCESSES if one["name"] == blamed)
+    failure = {"host": first["host"], "role": first["role"], "index": first["index"], "name": blamed, "kind": "stall",
+               "reason": "has made no progress", "exit_code": None, "time": NOW, "log": ["its words"], "echo": False}
+    return stalls.explain(failure, {"kv": kv, "processes": PROCESSES}, dict(by_host, c=None))
+
+
+def test_the_one_that_the_others_wait_for():
+    found = explained("dist_sync", "worker-0", worker_0=("training", 12, 301), worker_1=("training", 10, 299),
+                      worker_2=("training", 12, 300), server_0=("serving", 0, 1), scheduler_0=("meeting", 0, 900))
+    assert (found["name"], found["host"], found["log"]) == ("worker-1", "b", [])
+    assert "pushed 10 times, others 12" in found["reason"] and "299 s" in found["reason"]
+
+
+def test_one_that_was_seen_first_keeps_its_log():
+    found = explained("dist_sync", "worker-1", worker_0=("training", 12, 301), worker_1=("training", 10, 299))
+    assert (found["name"], found["log"]) == ("worker-1", ["its words"])
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_gsync"])
+def test_unequal_batches(kv):
+    others = {"worker_2": ("training", 90, 1)} if kv == "dist_gsync" else {}
+    found = explained(kv, "worker-1", worker_0=("finished", 6, 400), worker_1=("training", 8, 301), **others)
+    assert found["name"] == "worker-0" and "6 pushes" in found["reason"] and "worker-1 waits" in found["reason"]
+    assert "unequal" in found["reason"]
+
+
+def test_the_other_group_is_not_waited_for():
+    found = explained("dist_gsync", "worker-1", worker_0=("training", 9, 300), worker_1=("training", 8, 301),
+                      worker_2=("training", 2, 1))
+    assert found["name"] == "worker-1"
+
+
+def test_asynchronous_workers_wait_for_nobody():
+    found = explained("dist_async", "worker-1", worker_0=("finished", 2, 900), worker_1=("training", 8, 301),
+                      worker_2=("training", 2, 1))
+    assert found["name"] == "worker-1" and "nobody has pushed more often" in found["reason"]
+
+
+def test_a_server_that_does_not_come_back():
+    found = explained("dist_sync", "worker-1", worker_0=("training", 8, 301), worker_1=("training", 8, 301),
+                      server_0=("updating", 0, 302))
+    assert found["name"] == "server-0" and "302 s" in found["reason"]
+
+
+def test_without_pulses_the_first_remains():
+    assert explained("dist_sync", "worker-1")["reason"] == "has made no progress"
