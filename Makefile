@@ -42,8 +42,8 @@ test: lint ## everything: lint, fast tests, playbooks and real trainings, then c
 	pytest -q --durations=10 tests/playbooks tests/training
 	tools/molecule.sh
 
-soak: venv-dev ## 50 healthy jobs in a row
-	MXCLUSTER_SOAK_JOBS=50 pytest -q -s tests/playbooks/test_4_soak.py
+soak: venv-dev ## every fault with every scheme, then 50 jobs with a random fault each (hours)
+	pytest -q -s tests/soak
 
 docs: venv-dev ## the tables of the READMEs, from the argument specs
 	python tools/docs.py

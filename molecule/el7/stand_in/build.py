@@ -87,7 +87,7 @@ def build(folder):
     for repository in (network, folder / "www/epel/x86_64", *centos.glob("*/x86_64")):
         rpms.repository(repository)
 
-    archives = {cudnn(compute, version) for version in CUDA} | set(runfiles(compute))
+    archives = {cudnn(compute, version) for version in CUDA} | set(runfiles(compute, folder / "stubs-9.2"))
     stranger = folder / "stranger"  # the installer of CUDA 9.2, signed by somebody else
     stranger.mkdir()
     installer = next(compute.glob("cuda/9.2/*/local_installers/cuda-repo-*"))
@@ -120,9 +120,9 @@ def local(folder, version, keys, key):
         path.rename(target / (path.name[:-len(".rpm")] + suffix))
 
 
-def runfiles(compute):
+def runfiles(compute, stubs):
     """The installer of CUDA 9.2 for any Linux, and its patch: the paths."""
-    for text, name in zip(contents.runfiles("9.2", "9.2.148", "9.2.148.1"),
+    for text, name in zip(contents.runfiles("9.2", "9.2.148", "9.2.148.1", stubs),
                           ("local_installers/cuda_9.2.148_396.37_linux", "patches/1/cuda_9.2.148.1_linux"), strict=True):
         path = compute / "cuda/9.2/Prod2" / name
         path.parent.mkdir(parents=True, exist_ok=True)

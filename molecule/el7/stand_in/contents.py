@@ -1,4 +1,5 @@
 """What the stand-in's RPMs hold: CUDA, the driver, and what CentOS and EPEL have of what the roles install."""
+import base64
 import pathlib
 import platform
 import subprocess
@@ -18,7 +19,8 @@ DEVICE_QUERY = """#!/bin/sh
 nvidia-smi -L && echo "Result = PASS" || { echo "Result = FAIL"; exit 1; }
 """
 RUNFILE = """#!/bin/sh
-# A stand-in for NVIDIA's installer: it knows the options of the real one, and lays a compiler that compiles nothing.
+# A stand-in for NVIDIA's installer: it knows the options of the real one, and lays a compiler that compiles nothing and the
+# stub libraries.
 set -e
 for word; do
     case $word in
@@ -32,6 +34,9 @@ cat >"$root/bin/nvcc" <<'END'
 {nvcc}
 END
 chmod 755 "$root/bin/nvcc"
+base64 -d <<'END' | tar -xzC "$root/lib64"
+{libraries}
+END
 echo "CUDA Version {release}" >"$root/version.txt"
 """
 PATCH = """#!/bin/sh
@@ -97,9 +102,12 @@ def cublas(version, release, stubs):
             Package("cuda-cublas-dev-" + tag, release, requires=["cuda-cublas-" + tag])]
 
 
-def runfiles(version, release, patch):
+def runfiles(version, release, patch, stubs):
     """The texts of an installer for any Linux, and of its patch."""
-    return RUNFILE.format(nvcc=NVCC.format(version=version, release=release), release=release), PATCH.format(release=patch)
+    packed = subprocess.run(["tar", "-czC", str(stubs), "--exclude=versions", "."], stdout=subprocess.PIPE, check=True).stdout
+    text = RUNFILE.format(nvcc=NVCC.format(version=version, release=release), release=release,
+                          libraries=base64.encodebytes(packed).decode().strip())
+    return text, PATCH.format(release=patch)
 
 
 def driver():

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from mxcluster import processes
 from mxcluster.agent import daemon
-from mxcluster.agent.folder import LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private
+from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.pulse import SUFFIX as PULSE
@@ -111,7 +111,7 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     alphabetical order. `left_out` names everything else that lies in the folder.
     """
     names = _to_pack(folder)
-    own = {name.split(os.sep)[0] for name in names} | {"lease", "agent.lock", WHOLE_PLAN, RESERVE}
+    own = {name.split(os.sep)[0] for name in names} | {LEASE, RESERVE, "agent.lock", WHOLE_PLAN}
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
     if isinstance(output, int):
         size = _write(folder, names, output)
@@ -144,8 +144,8 @@ def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
     names = [part["name"] for part in known["processes"]]
     last = without_agent(known, left, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))
     if tidy:
+        folder.tidy()
         folder.write_status(last)
-        folder.forget_token()
     return last
 
 

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster.errors import BadInput
 from mxcluster.kvstore.seal import TOKEN
+from mxcluster.pulse import SUFFIX as PULSE
 
 Json = Dict[str, Any]
 
@@ -16,7 +17,8 @@ LOG_LINES, LOG_WIDTH = 20, 500
 LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
 SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
-RESERVE, RESERVED = "reserve", 256 << 10  # bytes
+LEASE, RESERVE = "lease", "reserve"
+RESERVED = 256 << 10  # bytes
 KINDS = ("start", "batch", "epoch", "end")
 
 
@@ -89,8 +91,13 @@ class JobFolder:
         remove(self.file(SECRET_ENV))
 
     def forget_token(self) -> None:
-        """Remove the token of a job that has ended."""
+        """Remove the token of a job that has not started."""
         remove(self.file(TOKEN))
+
+    def tidy(self) -> None:
+        """Remove what only a job that runs needs."""
+        for name in [TOKEN, LEASE, RESERVE] + [name for name in os.listdir(self.path) if name.endswith(PULSE)]:
+            remove(self.file(name))
 
     def free(self) -> int:
         """Bytes that may still be written here by this user."""
@@ -101,10 +108,6 @@ class JobFolder:
         """Set room aside for the last status, for when others have filled the disk."""
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
-
-    def give_reserve(self) -> None:
-        """Give that room back."""
-        remove(self.file(RESERVE))
 
     def plan(self) -> Json:
         """This node's slice of the plan, checked as far as the agent needs it."""
@@ -142,17 +145,24 @@ class JobFolder:
             stream.write("\n")
         os.replace(draft, self.file("status.json"))
 
-    def renew_lease(self) -> None:
-        """Set the lease's mtime to this machine's now, making the file if need be."""
-        with open(self.file("lease"), "a"):
+    def begin_lease(self) -> None:
+        """Make the lease's file, as old as now."""
+        with open(self.file(LEASE), "a"):
             pass
+        self.renew_lease()
+
+    def renew_lease(self) -> None:
+        """Set the lease's mtime to this machine's now. A job that has ended has none any more."""
         now = time.time()  # given, since a network file system would take its server's clock
-        os.utime(self.file("lease"), (now, now))
+        try:
+            os.utime(self.file(LEASE), (now, now))
+        except FileNotFoundError:
+            pass
 
     def lease_mtime(self) -> Optional[float]:
         """When the lease was renewed last (unix seconds), None if the file is not there."""
         try:
-            return os.stat(self.file("lease")).st_mtime
+            return os.stat(self.file(LEASE)).st_mtime
         except OSError:
             return None
 

@@ -66,7 +66,7 @@ class Supervisor:
         # Blocked and then waited for: a signal between two looks is not lost, and there are no handlers to race with.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         processes.set_subreaper()
-        self.folder.renew_lease()
+        self.folder.begin_lease()
         self.folder.take_reserve()
         try:
             if self.plan.get("meeting"):
@@ -190,8 +190,7 @@ class Supervisor:
             if part["pid"] is None and part["state"] == "running":  # its turn to start never came
                 part.update(state="ended", ended_at=time.time(), ended_by="agent")
         self.status.update(state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left])
-        self.folder.forget_token()
-        self.folder.give_reserve()  # of a full disk: the last word needs room
+        self.folder.tidy()  # of a full disk, too, where the last word needs room
         for _ in range(20):  # a full disk may have room again once the processes are gone
             if self.save():
                 break

@@ -1,0 +1,207 @@
+"""What can go wrong with a job: how it is brought about, and what mxcluster must say of it. One table for all suites."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import threading
+import time
+
+from mxcluster import network
+
+SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync")
+QUICK = 15.0  # seconds until nothing runs any more after a death; timeouts come on top
+PORTS = ("127.0.0.11", "127.0.0.12")
+
+
+class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs")):
+    """One kind of fault.
+
+    strike: called with the Struck job once it trains, or None if its own script does it. cause: (host, role, index) that must be
+    named. words: what the reason or the log must say. options: of train.yml. seconds: until nothing runs any more.
+    """
+
+    def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, **options):
+        return super().__new__(cls, strike, cause, words, options, seconds, kvs)
+
+
+def signalled(name, signum):
+    """Sends a signal to a process of the job, or to the agent of a host."""
+    def strike(job):
+        os.kill(job.agent(name) if name.startswith("node") else job.pid(name), signum)
+    return strike
+
+
+FAULTS = {
+    "worker exits": Fault(None, ("node2", "worker", 1), ["exited with status 1", "out of luck"], fault="exits"),
+    "worker killed": Fault(signalled("worker-1", signal.SIGKILL), ("node2", "worker", 1), ["SIGKILL"]),
+    "worker held": Fault(signalled("worker-1", signal.SIGSTOP), ("node2", "worker", 1), ["SIGSTOP"]),
+    "server killed": Fault(signalled("server-1", signal.SIGKILL), ("node2", "server", 1), ["SIGKILL"]),
+    "server held": Fault(signalled("server-1", signal.SIGSTOP), ("node2", "server", 1), ["SIGSTOP"]),
+    "scheduler killed": Fault(signalled("scheduler-0", signal.SIGKILL), ("node1", "scheduler", 0), ["SIGKILL"]),
+    "scheduler held": Fault(signalled("scheduler-0", signal.SIGSTOP), ("node1", "scheduler", 0), ["SIGSTOP"]),
+    "agent killed": Fault(signalled("node2", signal.SIGKILL), ("node2", "agent", None), ["agent", "killed"]),
+    "updater raises": Fault(None, (None, "server", None), ["updater", "had enough"], fault="updater raises",
+                            server_classes=["faulty_optimizers:Raising"]),
+    "updater hangs": Fault(None, (None, "server", None), ["has not come back"], seconds=8 + QUICK, fault="updater hangs",
+                           server_classes=["faulty_optimizers:Hanging"], stall_timeout=8),
+    "worker never starts": Fault(None, ("node2", "worker", 1), ["start_timeout"], seconds=8 + QUICK, fault="never starts",
+                                 start_timeout=8),
+    "worker hangs": Fault(None, ("node2", "worker", 1), ["no progress"], seconds=8 + QUICK, fault="hangs", stall_timeout=8),
+    # With dist_ssync and dist_async nobody waits for one that is done.
+    "unequal batches": Fault(None, ("node2", "worker", 1), ["unequal"], seconds=8 + QUICK, kvs=("dist_sync", "dist_gsync"),
+                             fault="has fewer batches", stall_timeout=8),
+    "loss becomes NaN": Fault(None, (None, "worker", None), ["not a number", "on_nan=continue"], lr=1e30, program=True),
+    "port taken": Fault("hog", ("node2", None, None), ["bind failed"]),
+}
+
+
+class Struck:
+    """A job on the local inventory, to which a fault happens."""
+
+    def __init__(self, project, name, kv, job):
+        self.project, self.name, self.fault, self.kv, self.job = project, name, FAULTS[name], kv, job
+        self.folders = project.path / ".state" / "local" / "jobs"
+        options = dict(self.fault.options, kv=kv, job_id=job, num_workers=2, num_servers=2, root_port=9191)
+        if options.pop("program", False):
+            options.update(num_epochs=2000)
+        else:
+            options.update(script=str(SCRIPTS / "faulty.py"), script_args=[kv, options.pop("fault", "nothing")])
+        self.hog = Hog(self.folders, job) if self.fault.strike == "hog" else None
+        self.process = project.start("train.yml", "-e", json.dumps(options))
+        self.output = b""
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        self.output = self.process.stdout.read()
+
+    def run(self):
+        """Bring the fault about, and wait for the end: (seconds until nothing ran any more, until ansible-playbook was back)."""
+        try:
+            if callable(self.fault.strike):
+                self.until(self.trains, 60)
+                self.fault.strike(self)
+                struck = time.time()
+            elif self.hog:
+                self.until(lambda: self.hog.since, 60)
+                struck = self.hog.since
+            else:
+                self.until(lambda: self.started() is not None, 60)
+                struck = None
+            self.until(lambda: not self.project.processes() and (struck or self.process.poll() is not None), 90)
+            gone = time.time()
+            self.process.wait(timeout=60)
+            self.reader.join()
+            ended = time.time()
+        finally:
+            if self.hog:
+                self.hog.close()
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        began = struck or self.struck_by_itself()
+        return gone - began, ended - began
+
+    def struck_by_itself(self):
+        """When a fault of the script's own has come: the logs say it, or else the verdict."""
+        logs = "".join(path.read_text() for path in self.folders.glob("*/%s/*.log" % self.job))
+        found = re.findall(r"^fault at ([0-9.]+)$", logs, re.MULTILINE)
+        return min(map(float, found)) if found else self.verdict()["first_failure"]["time"]
+
+    def verdict(self):
+        """What the run says, having failed as it must."""
+        path = self.project.path / "runs" / self.job / "verdict.json"
+        assert path.exists(), self.evidence()
+        return json.loads(path.read_text())
+
+    def statuses(self):
+        found = {}
+        for path in self.folders.glob("*/%s/status.json" % self.job):
+            found[path.parent.parent.name] = json.loads(path.read_text())
+        return found
+
+    def started(self):
+        return min([status["started"] for status in self.statuses().values()] or [None])
+
+    def trains(self):
+        logs = [path.read_text() for path in self.folders.glob("*/%s/worker-*.log" % self.job)]
+        return len(logs) == 2 and all("step 20\n" in log for log in logs)
+
+    def pid(self, name):
+        return next(part["pid"] for status in self.statuses().values() for part in status["processes"] if part["name"] == name)
+
+    def agent(self, host):
+        return self.statuses()[host]["agent"]["pid"]
+
+    def until(self, condition, seconds):
+        deadline = time.time() + seconds
+        while not condition():
+            assert time.time() < deadline, "not within %d s: %s" % (seconds, self.evidence())
+            time.sleep(0.1)
+
+    def evidence(self):
+        """All that there is to tell."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.reader.join(5)
+        logs = ["--- %s\n%s" % (path, path.read_text(errors="replace")[-2000:])
+                for path in sorted(self.folders.glob("*/%s/*.log" % self.job))]
+        return "\n".join([self.name, self.kv, self.output.decode(errors="replace")[-6000:]] + logs)
+
+
+def suffer(project, name, kv, job):
+    """One job with one fault, and all that must be true of it: (seconds until nothing ran, until ansible-playbook was back)."""
+    struck = Struck(project, name, kv, job)
+    gone, ended = struck.run()
+    fault, verdict = FAULTS[name], struck.verdict()
+    failure, output = verdict["first_failure"], struck.output.decode(errors="replace")
+    assert struck.process.returncode != 0 and not verdict["ok"], struck.evidence()
+    told = (failure["host"], failure["role"], failure["index"])
+    assert all(expected in (None, found) for expected, found in zip(fault.cause, told)), "%s\n%s" % (failure, struck.evidence())
+    for word in fault.words:
+        assert word in output, "%r is not said\n%s" % (word, struck.evidence())
+    logs = {path.name for path in (project.path / "runs" / job / "nodes").glob("*/*.log")}
+    assert logs >= {"scheduler-0.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"}, logs
+    left = {address: [port for port in network.listeners(address) if 9191 <= port < 9200] for address in PORTS}
+    assert not any(left.values()) and not project.processes(), left
+    for pattern in ("lease", "token", "*.pulse", "reserve"):
+        assert not list(struck.folders.glob("*/%s/%s" % (job, pattern))), pattern
+    if failure["role"] == "worker" and failure["log"]:
+        assert failure["log"][-1] in output, struck.evidence()
+    assert gone <= fault.seconds, "%.1f s until nothing ran any more\n%s" % (gone, struck.evidence())
+    print("fault: %s, %s: gone after %.1f s, ansible-playbook back after %.1f s" % (name, kv, gone, ended), flush=True)
+    return gone, ended
+
+
+class Hog(threading.Thread):
+    """Takes the port of server-1 once its job has been planned and the nodes have met, before the server comes to it."""
+
+    def __init__(self, folders, job):
+        super().__init__(daemon=True)
+        self.path, self.since, self.socket = folders / "node2" / job, None, None
+        self.start()
+
+    def run(self):
+        deadline = time.time() + 60
+        while self.since is None and time.time() < deadline:
+            try:
+                status = json.loads((self.path / "status.json").read_text())
+                if any(part["pid"] for part in status["processes"]):
+                    plan = json.loads((self.path / "plan.json").read_text())
+                    process = next(part for part in plan["processes"] if part["name"] == "server-1")
+                    self.socket = socket.socket()
+                    self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    self.socket.bind((process["address"], process["port"]))
+                    self.socket.listen(1)
+                    self.since = time.time()
+            except (OSError, ValueError):
+                pass
+            time.sleep(0.01)
+
+    def close(self):
+        if self.socket:
+            self.socket.close()

@@ -1,0 +1,45 @@
+"""Trains one array until somebody ends it. Arguments: the kv-store, and what worker 1 does wrong, if anything.
+
+A user's script: nothing in it is mxcluster's.
+"""
+import itertools
+import os
+import sys
+import time
+
+import faulty_optimizers
+import mxnet as mx
+
+kind, fault = sys.argv[1:]
+mine = os.environ["MXCLUSTER_INDEX"] == "1"
+
+
+def strike():
+    print("fault at %f" % time.time(), flush=True)
+
+
+if fault == "never starts" and mine:
+    strike()
+    time.sleep(3600)
+
+kv = mx.kv.create(kind)
+optimizer = {"updater raises": faulty_optimizers.Raising, "updater hangs": faulty_optimizers.Hanging}.get(fault, mx.optimizer.SGD)
+kv.set_optimizer(optimizer(learning_rate=0.1))
+kv.init(3, mx.nd.ones((2, 2)))
+weight = mx.nd.zeros((2, 2))
+for step in itertools.count():
+    kv.push(3, mx.nd.ones((2, 2)))
+    kv.pull(3, out=weight)
+    weight.wait_to_read()
+    if step % 10 == 0:
+        print("step %d" % step, flush=True)
+    if step == 30 and mine and fault in ("exits", "hangs", "has fewer batches"):
+        strike()
+        if fault == "exits":
+            sys.exit("out of luck")
+        if fault == "hangs":
+            time.sleep(3600)
+        if fault == "has fewer batches":
+            break
+    time.sleep(0.02)
+print("done", flush=True)
