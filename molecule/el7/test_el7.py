@@ -70,17 +70,6 @@ def mend(cluster):
             (folder / identity).mkdir(exist_ok=True)
 
 
-def test_the_nodes_are_what_they_stand_in_for(cluster):
-    """Python 2.7 is Ansible's interpreter there, and its facts say CentOS 7.9."""
-    inventories = cluster.playbook("")[1:5]
-    said = cluster.command("ansible", *inventories, "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr")
-    answers = [text.split("=> ", 1)[1] for text in re.split(r"\n(?=\w+ \| )", said.output) if "=> {" in text]
-    facts = [json.loads(text)["ansible_facts"] for text in answers]
-    assert {(one["ansible_distribution"], one["ansible_distribution_version"], one["ansible_pkg_mgr"],
-             one["discovered_interpreter_python"]) for one in facts} == {("CentOS", "7.9", "yum", "/usr/bin/python")}, said.output
-    assert cluster.shell("gpu1", "/usr/bin/python -c 'import sys; print(sys.version_info[:2])'") == "(2, 7)"
-
-
 @pytest.mark.parametrize("name", GPUS)
 def test_cuda_and_its_patch_are_installed(cluster, name):
     found = packages(cluster, name)
