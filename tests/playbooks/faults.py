@@ -1,12 +1,14 @@
 """What can go wrong with a job: how it is brought about, and what mxcluster must say of it. One table for all suites."""
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -36,6 +38,13 @@ def signalled(name, signum):
     return strike
 
 
+def fill_the_disk(job):
+    """Leaves no room on the file system of node2's jobs."""
+    with contextlib.suppress(OSError), open(str(job.folders / "node2" / "everything"), "wb", buffering=0) as stream:
+        while stream.write(bytes(1 << 16)):
+            pass
+
+
 FAULTS = {
     "worker exits": Fault(None, ("node2", "worker", 1), ["exited with status 1", "out of luck"], fault="exits"),
     "worker killed": Fault(signalled("worker-1", signal.SIGKILL), ("node2", "worker", 1), ["SIGKILL"]),
@@ -56,6 +65,7 @@ FAULTS = {
     "unequal batches": Fault(None, ("node2", "worker", 1), ["unequal"], seconds=8 + QUICK, kvs=("dist_sync", "dist_gsync"),
                              fault="has fewer batches", stall_timeout=8),
     "loss becomes NaN": Fault(None, (None, "worker", None), ["not a number", "on_nan=continue"], lr=1e30, program=True),
+    "disk full": Fault(fill_the_disk, ("node2", None, None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None, None), ["bind failed"]),
 }
 
@@ -71,6 +81,10 @@ class Struck:
             options.update(num_epochs=2000)
         else:
             options.update(script=str(SCRIPTS / "faulty.py"), script_args=[kv, options.pop("fault", "nothing")])
+        self.disk = self.folders / "node2" if options.pop("small_disk", False) else None
+        if self.disk:  # as root; more than a job is refused without
+            self.disk.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(self.disk)], check=True)
         self.hog = Hog(self.folders, job) if self.fault.strike == "hog" else None
         self.process = project.start("train.yml", "-e", json.dumps(options))
         self.output = b""
@@ -91,9 +105,8 @@ class Struck:
                 self.until(lambda: self.hog.since, 60)
                 struck = self.hog.since
             else:
-                self.until(lambda: self.started() is not None, 60)
                 struck = None
-            self.until(lambda: not self.project.processes() and (struck or self.process.poll() is not None), 90)
+            self.until(lambda: not self.project.processes() and (struck or self.process.poll() is not None), 90, over=True)
             gone = time.time()
             self.process.wait(timeout=60)
             self.reader.join()
@@ -103,8 +116,15 @@ class Struck:
                 self.hog.close()
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
+                self.close()
         began = struck or self.struck_by_itself()
         return gone - began, ended - began
+
+    def close(self):
+        """Give back what was taken."""
+        if self.disk:
+            subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
+            self.disk = None
 
     def struck_by_itself(self):
         """When a fault of the script's own has come: the logs say it, or else the verdict."""
@@ -137,10 +157,12 @@ class Struck:
     def agent(self, host):
         return self.statuses()[host]["agent"]["pid"]
 
-    def until(self, condition, seconds):
+    def until(self, condition, seconds, over=False):
+        """Wait for condition(); `over`: the playbook may have ended by then."""
         deadline = time.time() + seconds
         while not condition():
             assert time.time() < deadline, "not within %d s: %s" % (seconds, self.evidence())
+            assert over or self.process.poll() is None, "it ended before: " + self.evidence()
             time.sleep(0.1)
 
     def evidence(self):
@@ -172,6 +194,7 @@ def suffer(project, name, kv, job):
         assert not list(struck.folders.glob("*/%s/%s" % (job, pattern))), pattern
     if failure["role"] == "worker" and failure["log"]:
         assert failure["log"][-1] in output, struck.evidence()
+    struck.close()
     assert gone <= fault.seconds, "%.1f s until nothing ran any more\n%s" % (gone, struck.evidence())
     print("fault: %s, %s: gone after %.1f s, ansible-playbook back after %.1f s" % (name, kv, gone, ended), flush=True)
     return gone, ended

@@ -18,7 +18,7 @@ LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
 SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
-RESERVED = 256 << 10  # bytes
+RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
 KINDS = ("start", "batch", "epoch", "end")
 
 
