@@ -10,9 +10,11 @@ import yaml
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN = "train_job_"
-# What is no -e knob, or seldom one: it stands in the role's README alone.
-KEPT = ("train_job_server_classes", "train_job_keep_checkpoints", "train_job_ps_verbose", "train_job_detach", "train_job_poll",
-        "train_job_runs_dir", "train_job_on_nan", "train_job_start_timeout", "train_job_stall_timeout")
+# What is seldom given: it stands in the role's README alone.
+KEPT = tuple(TRAIN + name for name in (
+    "program", "server_classes", "lr_factor", "lr_factor_epoch", "on_nan", "num_examples", "keep_checkpoints", "model_load_epoch",
+    "model_load_job", "hosts_file", "groups_file", "data_sharding_file", "dmlc_interface", "ps_verbose", "root_port", "lease",
+    "heartbeat_timeout", "start_timeout", "stall_timeout", "poll", "runs_dir"))
 
 
 def options_of(role):
