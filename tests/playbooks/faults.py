@@ -107,7 +107,7 @@ class Struck:
             else:
                 struck = None
             self.until(lambda: not self.project.processes() and (struck or self.process.poll() is not None), 90, over=True)
-            gone = time.time()
+            gone = time.time() if struck else max(status["ended"] for status in self.statuses().values())
             self.process.wait(timeout=60)
             self.reader.join()
             ended = time.time()

@@ -171,7 +171,7 @@ class Supervisor:
         for pid, since in self.held.items():
             if self.status["first_failure"] is None or self.status["first_failure"]["echo"]:
                 self.find(health.held(self.children[pid]["name"], time.monotonic() - since))
-        if health.somebody_waits(seen, time.time(), WAITED):
+        if health.somebody_waits(seen, time.time(), min(WAITED, self.limits.stall / 2 or WAITED)):
             for pid, part in self.children.items():
                 if part is not self.status["meeting"]:
                     processes.send(processes.Identity(pid, part["start_time"]), signal.SIGUSR1)  # see `mxcluster.run`
