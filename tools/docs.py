@@ -11,8 +11,8 @@ import yaml
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN = "train_job_"
 # What is no -e knob, or seldom one: it stands in the role's README alone.
-KEPT = ("train_job_server_classes", "train_job_keep_checkpoints", "train_job_ps_verbose", "train_job_detach", "train_job_poll",
-        "train_job_runs_dir")
+KEPT = ("train_job_server_classes", "train_job_keep_checkpoints", "train_job_ps_verbose", "train_job_detach", "train_job_without",
+        "train_job_max_restarts", "train_job_restart_delay", "train_job_poll", "train_job_runs_dir")
 
 
 def options_of(role):

@@ -7,6 +7,7 @@ KILLED_BY_AGENT = 92  # a label for reports: what the agent ends dies of a signa
 NO_KVSTORE = 93  # the user's script ended without having made the distributed kv-store
 UPDATER_FAILED = 94  # an exception in the server's updater
 MEETING_FAILED = 95  # a node could not reach another one before the start
+AGENT_KILLED = "the agent itself was killed"  # what is told of an agent that has no exit code, since nobody has seen it end
 
 MEANINGS = {PEER_DIED: "another process of the job was gone",
             KILLED_BY_AGENT: "ended by the agent",
