@@ -51,9 +51,10 @@ class ActionModule(ActionBase):
                 post(board, host)
             elif not result["ended"] and others(board, host):
                 self._stop(arguments, result, task_vars)
-        if self._arrivals and result.get("checkpoints") and not result.get("ended"):
+        offered = result.pop("checkpoints", None)
+        if self._arrivals and offered and not result.get("ended"):
             try:
-                self._arrivals.bring(result["checkpoints"], BRINGING)
+                self._arrivals.bring(offered, BRINGING)
             except (OSError, AnsibleConnectionFailure) as error:  # the job goes on, and what is missing comes later
                 display.warning("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
         return result

@@ -202,7 +202,7 @@ progress:
   type: dict
 checkpoints:
   description: What the node offers of the job's checkpoints; C(held), the name of the one that is kept for the controller, and
-    C(parts), the manifests that are there.
+    C(parts), the manifests that are there, with their texts.
   returned: command is wait or status, and there are any
   type: dict
 data:

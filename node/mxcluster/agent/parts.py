@@ -10,9 +10,11 @@ from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 
+LARGEST_MANIFEST = 64 * 1024
+
 
 def offered(folder: JobFolder) -> Json:
-    """{"held": the name of the checkpoint that waits for the controller, "parts": [the manifests that lie here]}, {} for none.
+    """{"held": the name of the checkpoint that waits for the controller, "parts": {manifest that lies here: its text}}, {} for none.
 
     A part is whole when its manifest is there.
     """
@@ -20,7 +22,13 @@ def offered(folder: JobFolder) -> Json:
         names = os.listdir(folder.file(checkpoints.FOLDER))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    parts = sorted(name for name in names if name.endswith(".json") and checkpoints.FILE.fullmatch(name))
+    parts = {}
+    for name in names:
+        if name.endswith(".json") and checkpoints.FILE.fullmatch(name):
+            try:
+                parts[name] = _read(folder, name, 0, LARGEST_MANIFEST).decode("utf-8", "replace")
+            except BadInput:  # forgotten meanwhile
+                continue
     return {"held": checkpoints.told(folder.path, checkpoints.HELD), "parts": parts} if parts else {}
 
 
@@ -39,6 +47,10 @@ def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
         raise BadInput("%r is no file of a checkpoint" % name)
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()
+    return {"data": base64.b64encode(_read(folder, name, offset, most)).decode("ascii")}
+
+
+def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
     path = os.path.join(folder.file(checkpoints.FOLDER), name)
     try:
         # No link is followed, and nobody waits for a pipe.
@@ -49,4 +61,4 @@ def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise BadInput("%s is not a regular file" % path)
         stream.seek(offset)
-        return {"data": base64.b64encode(stream.read(most)).decode("ascii")}
+        return stream.read(most)

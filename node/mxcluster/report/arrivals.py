@@ -7,14 +7,13 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 from mxcluster import checkpoints
 
 FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
 QUICK = 1.0  # seconds that a piece may take until the next ones are smaller
-LARGEST_MANIFEST = 1 << 20
 
 Json = Dict[str, Any]
 Ask = Callable[[str, int, int], Optional[bytes]]
@@ -42,44 +41,32 @@ class Arrivals:
         What is not here by then goes on where it was cut off.
         """
         until = time.monotonic() + seconds
-        for manifest in self._missing(offered):
-            files = self._manifest(manifest)
-            if files is None or not all(self._file(name, files[name], until) for name in files):
+        own = os.path.join(self.transit, self.host)
+        for manifest, text in self._missing(offered).items():
+            files = files_of(manifest, text)
+            if files is None:
+                continue
+            os.makedirs(own, exist_ok=True)
+            if not all(self._file(name, files[name], until) for name in files):
                 return
-            own = os.path.join(self.transit, self.host)
+            with open(os.path.join(own, manifest), "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
             for name in list(files) + [manifest]:
                 os.replace(os.path.join(own, name), os.path.join(self.folder, name))
             checkpoints.keep(self.folder, checkpoints.FILE.fullmatch(manifest).group("network"), self.kept)
 
-    def _missing(self, offered: Json) -> List[str]:
-        """The manifests of the wanted checkpoint that this node has and that are not here."""
+    def _missing(self, offered: Json) -> Dict[str, str]:
+        """The manifests of the wanted checkpoint that this node has and that are not here, with their texts."""
         held = str(offered.get("held") or "")
         if checkpoints.FILE.fullmatch(held + ".json") and held != checkpoints.told(self.transit, checkpoints.HELD):
             os.makedirs(self.transit, exist_ok=True)
             checkpoints.tell(self.transit, checkpoints.HELD, held)
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
-        found = [(name, checkpoints.FILE.fullmatch(str(name))) for name in offered.get("parts") or []]
-        return [name for name, match in found if match and match.group("name") == wanted and name.endswith(".json")
-                and not os.path.exists(os.path.join(self.folder, name))]
-
-    def _manifest(self, name: str) -> Optional[Dict[str, Json]]:
-        """Fetch a manifest; {file: what it says of it}, None if it cannot be had or makes no sense."""
-        data = self.ask(name, 0, LARGEST_MANIFEST)
-        try:
-            files = json.loads((data or b"").decode("utf-8"))["files"]
-            stem = name[:-len(".json")]
-            if not set(files) <= {stem + ".params", stem + ".npz"}:
-                return None
-            files = {file: {"sha256": str(said["sha256"]), "bytes": int(said["bytes"])} for file, said in files.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return None
-        own = os.path.join(self.transit, self.host)
-        os.makedirs(own, exist_ok=True)
-        with open(os.path.join(own, name), "wb") as stream:
-            stream.write(data or b"")
-            stream.flush()
-            os.fsync(stream.fileno())
-        return files
+        found = [(name, checkpoints.FILE.fullmatch(str(name))) for name in sorted(offered.get("parts") or {})]
+        return {name: str(offered["parts"][name]) for name, match in found if match and match.group("name") == wanted
+                and name.endswith(".json") and not os.path.exists(os.path.join(self.folder, name))}
 
     def _file(self, name: str, expected: Json, until: float) -> bool:
         """Fetch a file, or go on with it; whether all of it has come, as it was written."""
@@ -100,6 +87,17 @@ class Arrivals:
             return True
         os.remove(path)  # half of it was of another attempt, or what is on the node has changed
         return False
+
+
+def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
+    """{file: its digest and size} of a manifest; None if it makes no sense, or names files that are not its own (pure)."""
+    stem = manifest[:-len(".json")]
+    try:
+        files = {file: {"sha256": str(said["sha256"]), "bytes": int(said["bytes"])}
+                 for file, said in json.loads(text)["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return files if set(files) <= {stem + ".params", stem + ".npz"} else None
 
 
 def settle(folder: str, network: str, kept: int) -> None:
