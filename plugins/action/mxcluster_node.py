@@ -41,8 +41,9 @@ class ActionModule(ActionBase):
             arguments["reader"] = self._who_logs_in()
         if arguments.get("command") != "wait":
             return dict(result, **self._ask(arguments, task_vars))
-        if arguments.get("checkpoints") and arrivals and not self._task.check_mode:
-            self._arrivals = self._arrivals or self._arrivals_of(arguments, task_vars)
+        wanted = arguments.pop("checkpoints", None)
+        if wanted and arrivals and not self._task.check_mode:
+            self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
             arguments["took"] = self._arrivals.taken()
         result.update(self._wait(arguments, task_vars))
         if arguments.get("board") and result.get("status"):
@@ -59,12 +60,12 @@ class ActionModule(ActionBase):
                 display.warning("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
         return result
 
-    def _arrivals_of(self, arguments, task_vars):
+    def _arrivals_of(self, wanted, arguments, task_vars):
         """Where this node's checkpoints go, and how it is asked for them: in pieces, each of which renews the lease."""
         def ask(name, offset, most):
             answer = self._ask(dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars)
             return None if answer.get("failed") else base64.b64decode(answer["data"])
-        return arrivals.Arrivals(arguments["checkpoints"], task_vars["inventory_hostname"], int(arguments.get("keep") or 3), ask)
+        return arrivals.Arrivals(wanted["folder"], task_vars["inventory_hostname"], int(wanted["keep"]), ask, wanted["plan"])
 
     def _who_logs_in(self):
         """The uid of the one whom Ansible connects as, before it becomes somebody else; None if no shell tells."""

@@ -87,13 +87,10 @@ options:
     default: 0
   checkpoints:
     description:
-      - For V(wait), the folder on the controller to which the checkpoints of the running job are brought, one after the other. The
-        action plugin sees to it, with V(piece).
-    type: path
-  keep:
-    description: How many whole checkpoints O(checkpoints) keeps, the last ones.
-    type: int
-    default: 3
+      - For V(wait), where on the controller the checkpoints of the running job are brought to, one after the other; C(folder),
+        C(keep), how many whole ones stay there, and C(plan), which is written to plan.json beside that folder when the first
+        comes. The action plugin sees to it, with V(piece).
+    type: dict
   took:
     description: For V(wait), the name of a checkpoint all of which is on the controller. The action plugin gives it.
     type: str
@@ -476,8 +473,7 @@ def main():
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "path"},
             "patience": {"type": "float", "default": 0},
-            "checkpoints": {"type": "path"},
-            "keep": {"type": "int", "default": 3},
+            "checkpoints": {"type": "dict"},
             "took": {"type": "str", "default": ""},
             "file": {"type": "str"},
             "offset": {"type": "int", "default": 0},

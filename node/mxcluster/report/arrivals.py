@@ -10,6 +10,7 @@ import time
 from typing import Any, Callable, Dict, Optional
 
 from mxcluster import checkpoints
+from mxcluster.report import files as run_files
 
 FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
@@ -22,11 +23,12 @@ Ask = Callable[[str, int, int], Optional[bytes]]
 class Arrivals:
     """What comes of one node to `folder`, where the last `kept` whole checkpoints stay.
 
-    `ask(file, offset, most)` is how the node is asked for a piece of a file: None if it gives none, b"" behind its end.
+    `ask(file, offset, most)` is how the node is asked for a piece of a file: None if it gives none, b"" behind its end. The `plan`
+    is written beside the folder before anything comes: without it, nobody could go on from a checkpoint.
     """
 
-    def __init__(self, folder: str, host: str, kept: int, ask: Ask):
-        self.folder, self.host, self.kept, self.ask = folder, host, kept, ask
+    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json):
+        self.folder, self.host, self.kept, self.ask, self.plan = folder, host, kept, ask, plan
         self.transit = os.path.join(folder, FOLDER)
         self.most = LEAST
 
@@ -47,6 +49,7 @@ class Arrivals:
             if files is None:
                 continue
             os.makedirs(own, exist_ok=True)
+            self._keep_plan(own)
             if not all(self._file(name, files[name], until) for name in files):
                 return
             with open(os.path.join(own, manifest), "w", encoding="utf-8") as stream:
@@ -56,6 +59,13 @@ class Arrivals:
             for name in list(files) + [manifest]:
                 os.replace(os.path.join(own, name), os.path.join(self.folder, name))
             checkpoints.keep(self.folder, checkpoints.FILE.fullmatch(manifest).group("network"), self.kept)
+
+    def _keep_plan(self, own: str) -> None:
+        path = os.path.join(os.path.dirname(os.path.abspath(self.folder)), "plan.json")
+        if not os.path.exists(path):
+            draft = os.path.join(own, "plan.json")
+            run_files.write_json(draft, self.plan)
+            os.replace(draft, path)
 
     def _missing(self, offered: Json) -> Dict[str, str]:
         """The manifests of the wanted checkpoint that this node has and that are not here, with their texts."""

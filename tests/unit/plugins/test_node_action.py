@@ -124,6 +124,6 @@ def test_the_role_leaves_the_loop_when_it_has_failed(answer, leaves):
 
     from tests.ansible_modules import PROJECT
     tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "follow.yml").read_text())
-    until = next(task["until"] for task in tasks if "until" in task)
+    until = next(task["until"] for block in tasks for task in block.get("block", []) if "until" in task)
     templar = Templar(DataLoader(), variables={"__train_job_wait": dict({"failed": False}, **answer)})
     assert str(templar.template("{{ %s }}" % until)) == str(leaves)
