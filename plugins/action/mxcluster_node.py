@@ -22,7 +22,7 @@ except ImportError:  # the playbooks say so themselves, in their own words
 
 PAUSE = 1.0  # seconds between two tries to ask a node that could not be asked
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
-BRINGING = 4.0  # seconds of one poll for checkpoints
+BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
 
 display = Display()
 
@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
         offered = result.pop("checkpoints", None)
         if self._arrivals and offered and not result.get("ended"):
             try:
-                self._arrivals.bring(offered, BRINGING)
+                self._arrivals.bring(offered, BRINGING * float(arguments.get("patience") or 10))
             except (OSError, AnsibleConnectionFailure) as error:  # the job goes on, and what is missing comes later
                 display.warning("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
         return result

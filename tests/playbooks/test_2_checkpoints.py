@@ -6,7 +6,7 @@ import time
 
 from mxcluster import checkpoints
 
-LONG = {"kv": "dist_gsync", "num_epochs": 2000, "savemodel": True, "seed": 5}
+LONG = {"kv": "dist_gsync", "num_epochs": 2000, "savemodel": True, "seed": 5, "lease": 20}
 
 
 def start(project, *arguments, **options):
@@ -47,7 +47,7 @@ def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
     assert not (run / "verdict.json").exists()
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    project.wait_for_nothing_left(20)
+    project.wait_for_nothing_left(30)
     found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
 
     result = project.run("train.yml", "-e", "attach=watched")

@@ -2,6 +2,7 @@
 
 One checkpoint at a time, the one that worker 0 holds (`mxcluster.checkpoints`): which one that is, those who wait for the nodes
 tell each other by a file. What is on the way lies in a folder of its own; a part that is there is whole, with its manifest last.
+Nothing waits for the disk, for the job's lease does not either: what a crash of this machine has torn, `resume` passes over.
 """
 import json
 import os
@@ -54,8 +55,6 @@ class Arrivals:
                 return
             with open(os.path.join(own, manifest), "w", encoding="utf-8") as stream:
                 stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
             for name in list(files) + [manifest]:
                 os.replace(os.path.join(own, name), os.path.join(self.folder, name))
             checkpoints.keep(self.folder, checkpoints.FILE.fullmatch(manifest).group("network"), self.kept)
@@ -91,8 +90,6 @@ class Arrivals:
                     return False
                 stream.write(data)
                 self.most = min(MOST, 2 * self.most) if time.monotonic() - began < QUICK else max(LEAST, self.most // 2)
-            stream.flush()
-            os.fsync(stream.fileno())
         if checkpoints.digest(path) == expected:
             return True
         os.remove(path)  # half of it was of another attempt, or what is on the node has changed
