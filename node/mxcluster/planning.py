@@ -157,8 +157,8 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
            for host in named if host not in known)
     left = {group: [host for host in hosts if host not in named] for group, hosts in groups.items()}
     roles = ["scheduler", "servers", "workers"] if options["kv"].startswith("dist_") else ["workers"]
-    refuse("without=%s leaves no host in the group %s, which has %s: put another host into that group (run provision.yml if it is "
-           "new), or give another inventory with -i" % (",".join(named), group, ", ".join(groups[group]))
+    refuse("without=%s leaves no host in the group %s, which has %s: put another host into that group (run provision.yml if it "
+           "is new), or give another inventory with -i" % (",".join(named), group, ", ".join(groups[group]))
            for group in roles if groups.get(group) and not left[group])
     notes = ["without %s" % ", ".join(named)]
     for role in roles[-2:] if len(roles) > 1 else []:

@@ -29,8 +29,8 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
 def decide(plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]) -> Optional[Json]:
     """{"text": a line for people, "extra": {knob: value} of the next attempt, None for none, "delay": seconds until then}.
 
-    None if nobody has asked for it. `epoch`: after which one a whole checkpoint is here, None for none; `used` tells of a job's id
-    whether there is a run of that name.
+    None if nobody has asked for it. `epoch`: after which one a whole checkpoint is here, None for none; `used` tells of a
+    job's id whether there is a run of that name.
     """
     options = plan["options"]
     more = int(options.get("max_restarts") or 0)
@@ -52,7 +52,7 @@ def decide(plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str]
 
 
 def why_not(failure: Json, lost: List[str]) -> Optional[str]:
-    """Why a job that failed for this cause is not tried again; None if it is. `lost`: the nodes that did not answer at its end."""
+    """Why a job that failed for this cause is not tried again; None if it is. `lost`: nodes that did not answer at its end."""
     kind, code = failure.get("kind"), failure["exit_code"]
     again = "what ended it would most likely come again; mend it, then go on with -e resume=<job>"
     if kind:
@@ -81,7 +81,8 @@ def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
     hosts = {role: {process["host"] for process in plan["processes"] if process["role"] == role}
              for role in ("scheduler", "worker")}
     if set(lost) >= set(plan["nodes"]):
-        return "none of its nodes could be asked at its end; see that they can be reached, then go on with -e resume=%s" % plan["job"]
+        return ("none of its nodes could be asked at its end; see that they can be reached, then go on with -e resume=%s"
+                % plan["job"])
     if hosts["scheduler"] & set(lost):
         return ("%s is lost, the one host of the group scheduler; put another into that group, then go on with -e resume=%s "
                 "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost))))

@@ -169,7 +169,8 @@ def main():
         module.fail_json(msg="the report of %s could not be written: %s" % (run_dir, error),
                          exception=traceback.format_exc())
     lines = verdict.text(found, module.params["run_dir"])
-    restart = restarts.after(module.params["plan"], found, run_dir) if module.params["restart"] and module.params["plan"] else None
+    plan = module.params["plan"]
+    restart = restarts.after(plan, found, run_dir) if module.params["restart"] and plan else None
     module.exit_json(changed=True, verdict=found, text=lines, mxcluster_verdict_text=lines, report=page, restart=restart)
 
 

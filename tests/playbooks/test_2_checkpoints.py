@@ -1,4 +1,4 @@
-"""Checkpoints come to the controller while the job runs, and jobs go on: with another controller, on other nodes, by themselves."""
+"""Checkpoints come to the controller while the job runs, and jobs go on: elsewhere, with another controller, by themselves."""
 import json
 import os
 import signal
@@ -68,6 +68,7 @@ def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
 
 
 def test_a_job_that_lost_a_worker_goes_on_by_itself(project):
+    known = set((project.path / ".state" / "ansible" / "tmp").glob("*"))
     process, run, epoch = start(project, job_id="again", num_epochs=200, max_restarts=1, restart_delay=1)
     kill(project, "again", "node2", "worker")
     output = process.communicate(timeout=200)[0].decode()
@@ -76,7 +77,7 @@ def test_a_job_that_lost_a_worker_goes_on_by_itself(project):
     assert not verdict(run)["ok"] and verdict(run.with_name("again-r1"))["ok"]
     plan = json.loads((run.with_name("again-r1") / "plan.json").read_text())
     assert plan["options"]["resume"] == "again" and plan["options"]["model_load_epoch"] >= epoch
-    assert not list((project.path / ".state" / "ansible" / "tmp").glob("*")), "what was replaced has tidied up"
+    assert set((project.path / ".state" / "ansible" / "tmp").glob("*")) <= known, "what was replaced has tidied up"
 
 
 def test_a_job_that_lost_a_node_goes_on_without_it(project):
@@ -97,6 +98,7 @@ def test_a_job_that_lost_a_node_goes_on_without_it(project):
 
 
 def test_an_error_of_the_program_is_not_tried_again(project, tmp_path):
-    result, run = project.train(kv="dist_sync", data="mnist", data_dir=str(tmp_path), savemodel=True, max_restarts=3, job_id="wrong")
+    options = {"kv": "dist_sync", "data": "mnist", "data_dir": str(tmp_path)}
+    result, run = project.train(savemodel=True, max_restarts=3, job_id="wrong", **options)
     assert result.code != 0 and "RESTART   no: what ended it would most likely come again" in result.output, result.output
     assert not run.with_name("wrong-r1").exists()

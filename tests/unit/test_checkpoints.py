@@ -100,7 +100,7 @@ def test_what_is_trained_is_the_old_jobs_unless_it_is_given(runs):
 
 @pytest.mark.parametrize("given,words", [
     ({"resume": "gone"}, "resume=gone: .*plan.json does not tell"), ({"resume": "../cut"}, "the id of a job in runs/"),
-    ({"resume": "cut"}, "no whole checkpoint of mlp, and neither does older, which it went on from; jobs save them with -e savemodel"),
+    ({"resume": "cut"}, "no whole checkpoint of mlp, and neither does older, which it went on from; jobs save them with -e "),
     ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
     ({"resume": "cut", "network": "lenet"}, "no whole checkpoint of lenet"),
 ])

@@ -14,9 +14,9 @@ LARGEST_MANIFEST = 64 * 1024
 
 
 def offered(folder: JobFolder) -> Json:
-    """{"held": the name of the checkpoint that waits for the controller, "parts": {manifest that lies here: its text}}, {} for none.
+    """{"held": the name of the checkpoint that waits for the controller, "parts": {manifest that lies here: its text}}.
 
-    A part is whole when its manifest is there.
+    A part is whole when its manifest is there; without any, {}.
     """
     try:
         names = os.listdir(folder.file(checkpoints.FOLDER))

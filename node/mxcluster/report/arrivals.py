@@ -24,8 +24,8 @@ Ask = Callable[[str, int, int], Optional[bytes]]
 class Arrivals:
     """What comes of one node to `folder`, where the last `kept` whole checkpoints stay.
 
-    `ask(file, offset, most)` is how the node is asked for a piece of a file: None if it gives none, b"" behind its end. The `plan`
-    is written beside the folder before anything comes: without it, nobody could go on from a checkpoint.
+    `ask(file, offset, most)` is how the node is asked for a piece of a file: None if it gives none, b"" behind its end. The
+    `plan` is written beside the folder before anything comes: without it, nobody could go on from a checkpoint.
     """
 
     def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json):

@@ -15,7 +15,7 @@ PLAN = {"options": {"network": "mlp"}}
 
 
 class Node:
-    """A node's job folder, asked as the module does; `asked` are the files that were, `cut` after how many pieces the line is cut."""
+    """A node's job folder, asked as the module does; `asked` for which files, `cut` after how many pieces."""
 
     def __init__(self, folder, target, host="node1", kept=3):
         self.folder, self.asked, self.cut = JobFolder(str(folder)), [], None
