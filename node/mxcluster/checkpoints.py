@@ -97,7 +97,7 @@ def told(folder: str, note: str) -> str:
     try:
         with open(os.path.join(folder, note), "rb") as stream:
             name = stream.read(300).decode("utf-8", "replace")
-    except FileNotFoundError:
+    except OSError:
         return ""
     return name if FILE.fullmatch(name + ".json") else ""
 
