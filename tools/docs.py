@@ -14,7 +14,7 @@ TRAIN = "train_job_"
 KEPT = tuple(TRAIN + name for name in (
     "program", "server_classes", "data_src", "lr_factor", "lr_factor_epoch", "on_nan", "num_examples", "seed", "keep_checkpoints",
     "data_allocator", "job_id", "plan_only", "detach", "model_load_epoch",
-    "model_load_job", "hosts_file", "groups_file", "data_sharding_file", "dmlc_interface", "ps_verbose", "root_port", "lease",
+    "model_load_job", "without", "restart_delay", "hosts_file", "groups_file", "data_sharding_file", "dmlc_interface", "ps_verbose", "root_port", "lease",
     "heartbeat_timeout", "start_timeout", "stall_timeout", "poll", "runs_dir"))
 
 

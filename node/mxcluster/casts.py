@@ -93,6 +93,13 @@ def to_list(value: Any) -> List[str]:
     return [str(item) for item in value]
 
 
+def to_names(value: Any) -> List[str]:
+    """A list of names, or 'a,b', each once."""
+    if isinstance(value, str) and not value.strip().startswith("["):
+        value = [name for name in re.split(r"[,\s]+", value) if name]
+    return list(dict.fromkeys(name.strip() for name in to_list(value)))
+
+
 def to_environment(value: Any) -> dict:
     """A dict of environment variables, or one written as JSON; numbers become strings."""
     value = _from_json(value, {})

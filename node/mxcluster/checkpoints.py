@@ -9,6 +9,9 @@ After epoch 5 of mlp there are::
 
 Every file is written under another name, forced to disk and renamed.  The files of the servers may lie on other nodes than
 worker 0's until they are collected.
+
+While the job runs they are brought to the controller, one checkpoint at a time.  Epochs may be shorter than that takes, so worker
+0 holds one: it is not forgotten, on no node, until the controller has all of it and says so.  Then the next whole one is held.
 """
 import collections
 import hashlib
@@ -20,6 +23,8 @@ from typing import Any, Callable, Dict, List, Tuple
 from mxcluster.errors import BadInput
 
 FOLDER, RESUMED = "checkpoints", "resume"  # in the job's folder: what it saves, and what it goes on from
+HELD, TAKEN = "held", "taken"  # in the job's folder, names: what is kept for the controller, and what it has got
+FILE = re.compile(r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)")
 
 # `name`: network and epoch, as "mlp-0005"; `files`: all of its paths; `content` of its manifest.
 Checkpoint = collections.namedtuple("Checkpoint", "name epoch files content")
@@ -44,7 +49,7 @@ def write(path: str, fill: Callable[[str], Any]) -> None:
 
 def write_manifest(path: str, files: List[str], **content: Any) -> None:
     """A manifest with the digests of `files`, which lie in the same folder, and what else it shall say."""
-    content["files"] = {os.path.basename(name): _digest(name) for name in files}
+    content["files"] = {os.path.basename(name): digest(name) for name in files}
 
     def fill(partial):
         with open(partial, "w", encoding="utf-8") as stream:
@@ -52,10 +57,10 @@ def write_manifest(path: str, files: List[str], **content: Any) -> None:
     write(path, fill)
 
 
-def forget(folder: str, network: str, epochs: int) -> None:
-    """Remove the checkpoints of the network up to that after so many epochs, the manifest first."""
+def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
+    """Remove the checkpoints of the network up to that after so many epochs, but not the one named `spare`; manifests first."""
     found = [(match, name) for name in os.listdir(folder) for match in [_pattern(network).fullmatch(name)]
-             if match and int(match.group(1)) <= epochs]
+             if match and int(match.group(1)) <= epochs and name_of(network, int(match.group(1))) != spare]
     for _, name in sorted(found, key=lambda pair: (not pair[1].endswith(".json"), pair[1])):
         try:
             os.remove(os.path.join(folder, name))
@@ -63,12 +68,52 @@ def forget(folder: str, network: str, epochs: int) -> None:
             pass
 
 
+def keep(folder: str, network: str, kept: int) -> None:
+    """Forget what is older than the last `kept` whole ones."""
+    whole = [epoch for epoch in _epochs(folder, network) if is_there(folder, name_of(network, epoch))]
+    if len(whole) >= kept:
+        forget(folder, network, whole[kept - 1] - 1)
+
+
+def hold(job_dir: str, name: str) -> str:
+    """The name of the checkpoint that is held for the controller: `name`, which is whole now, if it has got the one before."""
+    held = told(job_dir, HELD)
+    if held and held != told(job_dir, TAKEN):
+        return held
+    tell(job_dir, HELD, name)
+    return name
+
+
+def tell(folder: str, note: str, name: str) -> None:
+    """Write the name of a checkpoint into the file `note`, in one step."""
+    partial = os.path.join(folder, "%s.%d" % (note, os.getpid()))
+    with open(partial, "w", encoding="utf-8") as stream:
+        stream.write(name)
+    os.replace(partial, os.path.join(folder, note))
+
+
+def told(folder: str, note: str) -> str:
+    """The name in such a file; "" if there is none that could be one."""
+    try:
+        with open(os.path.join(folder, note), "rb") as stream:
+            name = stream.read(300).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return name if FILE.fullmatch(name + ".json") else ""
+
+
+def is_there(folder: str, name: str) -> bool:
+    """Whether all files of the checkpoint are there, as large as they should be."""
+    try:
+        return bool(read(folder, name, digests=False))
+    except BadInput:
+        return False
+
+
 def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
     """(the last whole Checkpoint of the network in the folder or None, what is wrong with those after it, a line each)."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    epochs = {int(match.group(1)) for match in map(_pattern(network).fullmatch, names) if match}
     problems = []
-    for epoch in sorted(epochs, reverse=True):
+    for epoch in _epochs(folder, network):
         try:
             return read(folder, name_of(network, epoch)), problems
         except BadInput as refusal:
@@ -76,26 +121,33 @@ def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
     return None, problems
 
 
-def read(folder: str, name: str) -> Checkpoint:
-    """The Checkpoint of this name, every file of which is as it was written. BadInput says what is not."""
+def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
+    """The Checkpoint of this name, every file of which is as it was written. BadInput says what is not.
+
+    Without `digests`, only the sizes of the files are looked at.
+    """
     whole = os.path.join(folder, name + ".json")
-    content = _checked(whole)
+    content = _checked(whole, digests)
     files = [whole] + [os.path.join(folder, file) for file in sorted(content["files"])]
-    for rank in range(int(content["servers"])):
-        part = os.path.join(folder, "%s.server-%d.json" % (name, rank))
-        if _checked(part)["id"] != content["id"]:
-            raise BadInput("%s is of another attempt to save it" % part)
-        files += [part, part[:-len("json")] + "npz"]
-    return Checkpoint(name, int(content["epoch"]), files, content)
+    try:
+        for rank in range(int(content["servers"])):
+            part = os.path.join(folder, "%s.server-%d.json" % (name, rank))
+            if _checked(part, digests)["id"] != content["id"]:
+                raise BadInput("%s is of another attempt to save it" % part)
+            files += [part, part[:-len("json")] + "npz"]
+        return Checkpoint(name, int(content["epoch"]), files, content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput("%s is not a manifest (%s)" % (whole, error)) from error
 
 
-def _checked(path: str) -> Dict[str, Any]:
+def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
     """The content of a manifest, whose files are as it says."""
     try:
         with open(path, encoding="utf-8") as stream:
             content = json.load(stream)
         for name, expected in content["files"].items():
-            if _digest(os.path.join(os.path.dirname(path), os.path.basename(name))) != expected:
+            file = os.path.join(os.path.dirname(path), os.path.basename(name))
+            if not (digest(file) == expected if digests else os.path.getsize(file) == expected["bytes"]):
                 raise BadInput("%s is not as it was written, by %s" % (os.path.join(os.path.dirname(path), name), path))
         return content
     except OSError as error:
@@ -104,13 +156,20 @@ def _checked(path: str) -> Dict[str, Any]:
         raise BadInput("%s is not a manifest (%s)" % (path, error)) from error
 
 
-def _digest(path: str) -> Dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
+def digest(path: str) -> Dict[str, Any]:
+    """What a manifest says of a file."""
+    sha256, size = hashlib.sha256(), 0
     with open(path, "rb") as stream:
         for piece in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(piece)
+            sha256.update(piece)
             size += len(piece)
-    return {"sha256": digest.hexdigest(), "bytes": size}
+    return {"sha256": sha256.hexdigest(), "bytes": size}
+
+
+def _epochs(folder: str, network: str) -> List[int]:
+    """The epochs of which there is anything, the last first."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted({int(match.group(1)) for match in map(_pattern(network).fullmatch, names) if match}, reverse=True)
 
 
 def _pattern(network: str):

@@ -9,6 +9,7 @@ UPDATER_FAILED = 94  # an exception in the server's updater
 MEETING_FAILED = 95  # a node could not reach another one before the start
 PORT_TAKEN = 96  # another program has the port that the plan has given to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
+AGENT_KILLED = "the agent itself was killed"  # what is told of an agent that has no exit code, since nobody has seen it end
 
 MEANINGS = {PEER_DIED: "another process of the job was gone",
             KILLED_BY_AGENT: "ended by the agent",

@@ -104,6 +104,7 @@ OPTIONS = (
     Option("resume", "", to_text, _is_job_id_or_empty, "the id of a job in runs/"),
     _count("model_load_epoch", 0, 0, " (0: start afresh)"),
     Option("model_load_job", "", to_text, _is_job_id_or_empty, "the id of a job in runs/"),
+    Option("without", [], casts.to_names, None, "the names of hosts, such as node3,node4"),
     _path("hosts_file"),
     _path("groups_file"),
     _path("data_sharding_file"),
@@ -115,6 +116,8 @@ OPTIONS = (
     Option("env", {}, casts.to_environment, None,
            "a dict of environment variables with strings of one line, such as '{\"OMP_NUM_THREADS\": \"1\"}'"),
     _flag("detach"),
+    _count("max_restarts", 0, 0),
+    Option("restart_delay", 10.0, to_float, at_least(0), "a number of seconds of at least 0"),
     Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
     # Below 2 s a single late heartbeat would end a healthy job.
     Option("heartbeat_timeout", 5, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
@@ -218,6 +221,15 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(data, options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
+    if options["max_restarts"]:
+        asked = "max_restarts=%d" % options["max_restarts"]
+        if options["detach"]:
+            yield "%s with detach=true: nobody would be there to start it again; leave one of them out" % asked
+        if script:
+            yield ("%s with a script: only the script knows how it goes on from where it was; leave max_restarts out, and start "
+                   "it again yourself" % asked)
+        elif not options["savemodel"]:
+            yield "%s without savemodel=true: there would be nothing to go on from; add -e savemodel=true" % asked
     if options["resume"] and script:
         yield ("resume=%s with a script: a script saves and loads its own checkpoints; leave resume out, or the script"
                % options["resume"])

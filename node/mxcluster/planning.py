@@ -12,8 +12,8 @@ from typing import Any, Dict, List, Optional, Tuple
 from . import checkpoints, package
 from . import options as knobs
 from .datasets import DATASETS
-from .errors import BadInput
-from .plan import cluster_files, for_node, make_plan, table
+from .errors import BadInput, did_you_mean, refuse
+from .plan import cluster_files, for_node, make_plan, members, table
 
 Json = Dict[str, Any]
 MOST_CODE = 16 << 20  # bytes
@@ -46,10 +46,20 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
     records = read_records(records_dir)
     files = _files(options)
     model = _model(options, runs_dir) if options["model_load_epoch"] else ""
-    plan = make_plan(options, inventory, records, files, job,
-                     job_dirs={host: record["job_dir"] for host, record in records.items()},
-                     data_dirs={host: record["data_dir"] for host, record in records.items()},
-                     model_file="model.params" if model else None, held=held)
+    if options["without"]:
+        inventory, fewer = without(options, inventory)
+        notes = notes + fewer
+    try:
+        plan = make_plan(options, inventory, records, files, job,
+                         job_dirs={host: record["job_dir"] for host, record in records.items()},
+                         data_dirs={host: record["data_dir"] for host, record in records.items()},
+                         model_file="model.params" if model else None, held=held)
+    except BadInput as refusal:
+        named = [name + "_file" for name, text in files.items() if text is not None]
+        if options["without"] and named:
+            raise BadInput("%s\nwithout=%s: take these hosts out of your %s too"
+                           % (refusal, ",".join(options["without"]), ", ".join(named))) from None
+        raise
     return {"plan": plan, "table": "\n".join(notes + [table(plan)]), "model": model,
             "resume": checkpoint.files if checkpoint else [], "script": _packed(options["script"]),
             "looks": {host: look(plan, host, records[host]) for host in plan["nodes"]}}
@@ -101,18 +111,64 @@ def resumed(given: Json, runs_dir: str) -> Tuple[Json, checkpoints.Checkpoint, L
     if old.get("script"):
         raise BadInput("resume=%s: that job ran the script %s, which saves its own checkpoints, if any" % (job, old["script"]))
     merged = knobs.inherit(given, old)
-    network, kept = str(merged["network"]), os.path.join(folder, checkpoints.FOLDER)
-    found, problems = checkpoints.last_complete(kept, network)
+    network = str(merged["network"])
+    found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
-        parent = "; it was resumed from %s itself: try resume=%s" % (old["resume"], old["resume"]) if old.get("resume") else ""
-        raise BadInput("\n".join(["resume=%s: %s holds no whole checkpoint of %s; jobs save them with -e savemodel=true%s"
-                                  % (job, kept, network, parent)] + problems))
+        also = ", and neither does %s, which it went on from" % ", nor ".join(asked[1:]) if asked[1:] else ""
+        raise BadInput("\n".join(["resume=%s: %s holds no whole checkpoint of %s%s; jobs save them with -e savemodel=true"
+                                  % (job, os.path.join(folder, checkpoints.FOLDER), network, also)] + problems))
     if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
         raise BadInput("resume=%s: it has trained its %d epochs; give more, as -e num_epochs=%d"
                        % (job, found.epoch, 2 * found.epoch))
-    merged.update(model_load_epoch=found.epoch, model_load_job=job)
-    return merged, found, (["goes on from %s, after epoch %d" % (os.path.join(kept, found.name), found.epoch)]
+    merged.update(model_load_epoch=found.epoch, model_load_job=asked[-1])
+    where = os.path.join(runs_dir, asked[-1], checkpoints.FOLDER, found.name)
+    return merged, found, (["goes on from %s, after epoch %d" % (where, found.epoch)]
                            + ["skipped: " + problem for problem in problems])
+
+
+def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[str], List[str]]:
+    """(the last whole checkpoint of a job, None if there is none; what is wrong with later ones; the jobs that were looked at).
+
+    A job that was cut before it saved one has nothing to give but what it went on from itself, in the folder of another job.
+    """
+    problems, asked = [], []  # type: Tuple[List[str], List[str]]
+    while knobs.is_job_id(job) and job not in asked:
+        asked.append(job)
+        found, wrong = checkpoints.last_complete(os.path.join(runs_dir, job, checkpoints.FOLDER), network)
+        problems += wrong
+        if found:
+            return found, problems, asked
+        try:
+            with open(os.path.join(runs_dir, job, "plan.json"), encoding="utf-8") as stream:
+                job = str(json.load(stream)["options"].get("resume") or "")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            break
+    return None, problems, asked
+
+
+def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
+    """(the inventory as if it had not the hosts that `without` names, what to tell of it), or BadInput if that leaves no cluster.
+
+    Of more workers or servers than are left, those that are left are taken; `options` then say so.
+    """
+    named, groups = options["without"], inventory["groups"]
+    known = members.unique(host for group in groups.values() for host in group)
+    refuse("without=%s: there is no such host in the inventory%s; it has %s" % (host, did_you_mean(host, known), ", ".join(known))
+           for host in named if host not in known)
+    left = {group: [host for host in hosts if host not in named] for group, hosts in groups.items()}
+    roles = ["scheduler", "servers", "workers"] if options["kv"].startswith("dist_") else ["workers"]
+    refuse("without=%s leaves no host in the group %s, which has %s: put another host into that group (run provision.yml if it "
+           "is new), or give another inventory with -i" % (",".join(named), group, ", ".join(groups[group]))
+           for group in roles if groups.get(group) and not left[group])
+    notes = ["without %s" % ", ".join(named)]
+    for role in roles[-2:] if len(roles) > 1 else []:
+        if role == "workers" and options["hosts_file"]:
+            continue
+        there = sum(members.host_variable(role + "_per_host", host, inventory["hosts"]) for host in left[role])
+        if options["num_" + role] > there:
+            notes.append("num_%s=%d: %d are left" % (role, options["num_" + role], there))
+            options["num_" + role] = there
+    return dict(inventory, groups=left), notes
 
 
 def read_records(folder: str) -> Dict[str, Json]:

@@ -97,7 +97,8 @@ class Commands(object):
 
     def _forget(self, message):
         told = json.loads(message.payload.decode("utf-8"))
-        checkpoints.forget(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["network"]), int(told["epochs"]))
+        checkpoints.forget(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["network"]), int(told["epochs"]),
+                           told.get("spare", ""))
 
     def _tell(self, message, refusal):
         self._refused += 1

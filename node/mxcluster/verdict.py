@@ -83,7 +83,9 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
         return failures[0]
     for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
         if status.get("reason") in _ENDINGS:
-            return _agent_failure(status["host"], _ENDINGS[status["reason"]], status.get("ended"))
+            # Whoever waits for the job stops the others when one node is lost: that is no cause.
+            return dict(_agent_failure(status["host"], _ENDINGS[status["reason"]], status.get("ended")),
+                        echo=status["reason"] == "stopped")
     return failures[0] if failures else None
 
 

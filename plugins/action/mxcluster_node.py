@@ -7,6 +7,7 @@ from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
+import base64
 import os
 import time
 
@@ -14,16 +15,24 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+try:
+    from mxcluster.report import arrivals
+except ImportError:  # the playbooks say so themselves, in their own words
+    arrivals = None
+
 PAUSE = 1.0  # seconds between two tries to ask a node that could not be asked
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
+BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
 
 display = Display()
 
 
 class ActionModule(ActionBase):
     """Runs the module. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
-    with a `board` ends its node's part when another node's has failed.
+    with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them.
     """
+
+    _arrivals = None
 
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
@@ -32,6 +41,10 @@ class ActionModule(ActionBase):
             arguments["reader"] = self._who_logs_in()
         if arguments.get("command") != "wait":
             return dict(result, **self._ask(arguments, task_vars))
+        wanted = arguments.pop("checkpoints", None)
+        if wanted and arrivals and not self._task.check_mode:
+            self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
+            arguments["took"] = self._arrivals.taken()
         result.update(self._wait(arguments, task_vars))
         if arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
@@ -39,7 +52,20 @@ class ActionModule(ActionBase):
                 post(board, host)
             elif not result["ended"] and others(board, host):
                 self._stop(arguments, result, task_vars)
+        offered = result.pop("checkpoints", None)
+        if self._arrivals and offered and not result.get("ended"):
+            try:
+                self._arrivals.bring(offered, BRINGING * float(arguments.get("patience") or 10))
+            except (OSError, AnsibleConnectionFailure) as error:  # the job goes on, and what is missing comes later
+                display.warning("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
         return result
+
+    def _arrivals_of(self, wanted, arguments, task_vars):
+        """Where this node's checkpoints go, and how it is asked for them: in pieces, each of which renews the lease."""
+        def ask(name, offset, most):
+            answer = self._ask(dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars)
+            return None if answer.get("failed") else base64.b64decode(answer["data"])
+        return arrivals.Arrivals(wanted["folder"], task_vars["inventory_hostname"], int(wanted["keep"]), ask, wanted["plan"])
 
     def _who_logs_in(self):
         """The uid of the one whom Ansible connects as, before it becomes somebody else; None if no shell tells."""

@@ -12,6 +12,8 @@ description:
     line is rewritten in place, elsewhere it comes every five seconds.
   - The lines that a result holds in C(mxcluster_verdict_text) are shown after the recap, as the last ones, and
     C(mxcluster_exit_status) beside them becomes the exit status of ansible-playbook.
+  - When M(mxcluster_report) says that the job is to be tried again, the process becomes the same ansible-playbook anew, so
+    that the terminal, Ctrl-C and the exit status are those of the last attempt.
   - Hosts with the same outcome share a line, and a failure shows its message as it was written.
   - With C(-v) the lines of hosts and tasks are those of the default callback.
 author:
@@ -24,12 +26,14 @@ requirements:
   - the Python package mxcluster beside Ansible; without it jobs have no live line
 """
 
+import json
 import os
 import shutil
 import sys
 import time
 
 from ansible import constants as C
+from ansible import context
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 
@@ -58,6 +62,7 @@ class CallbackModule(Default):
         self._line = ""  # the latest line about the job, "" when it is shown for good
         self._shown = ("", 0.0)  # the last line about the job that was printed, and when
         self._verdict = []
+        self._restart = None  # what is to be tried again, and how
         self._status = None  # the exit status that a verdict asks for
 
     # What hosts come to.
@@ -75,6 +80,8 @@ class CallbackModule(Default):
 
     def v2_runner_on_ok(self, result):
         self._remember_verdict(result._result)
+        if result._task.action == "mxcluster_report":  # what a node answers is not to start anything here
+            self._restart = result._result.get("restart")
         if self._about_job(result):
             return
         if (isinstance(result._task, TaskInclude) or self._run_is_verbose(result)
@@ -124,9 +131,26 @@ class CallbackModule(Default):
         super(CallbackModule, self).v2_playbook_on_stats(stats)
         for line, color in self._verdict:
             self._display.display(line, color=color)
+        if self._restart:
+            self._start_again(self._restart)
         if self._status is not None:
             sys.stdout.flush()
             sys.exit(self._status)  # past Ansible's own codes, which know but one for all that can be wrong
+
+    def _start_again(self, restart):
+        """Become the next attempt at the job, after a while; return if that cannot be."""
+        text = restart["text"]
+        again = restart["extra"] is not None
+        problem = cannot_start_again(sys.argv, context.CLIARGS) if again else None
+        if problem:
+            text, again = "RESTART   no: %s" % problem, False
+        self._display.display(text, color=C.COLOR_CHANGED if again else None)
+        if again:
+            sys.stdout.flush()
+            time.sleep(restart["delay"])
+            sys.stdout.flush()
+            shutil.rmtree(C.DEFAULT_LOCAL_TMP, ignore_errors=True)  # nobody who leaves this way tidies up
+            os.execv(sys.executable, [sys.executable] + sys.argv + ["-e", json.dumps(restart["extra"], sort_keys=True)])
 
     # How it is shown.
 
@@ -224,6 +248,16 @@ for _name in ("_task_start", "v2_playbook_on_play_start", "v2_playbook_on_no_hos
               "v2_playbook_on_no_hosts_remaining", "v2_runner_item_on_ok", "v2_runner_on_async_poll",
               "v2_runner_on_async_ok", "v2_runner_on_async_failed"):
     setattr(CallbackModule, _name, settled(_name))
+
+
+def cannot_start_again(argv, options):
+    """Why this command line cannot be given again by itself; None if it can."""
+    if os.path.basename(argv[0]) != "ansible-playbook" or not os.path.isfile(argv[0]):
+        return "it was not started as ansible-playbook"
+    asked = [name for name in ("ask_pass", "become_ask_pass", "ask_vault_pass") if options.get(name)]
+    if asked or any(str(vault).endswith("prompt") for vault in options.get("vault_ids") or []):
+        return "a password would have to be typed again; give it in a file, or as a key"
+    return None
 
 
 def rewritable(stream):

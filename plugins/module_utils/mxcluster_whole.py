@@ -6,6 +6,7 @@ __metaclass__ = type
 
 import errno
 import os
+import shutil
 import stat
 import tempfile
 
@@ -30,14 +31,38 @@ def make_folder(path):
             raise
 
 
+def same(path, source, mode):
+    """Whether the file is there already, with the content of the open file `source`."""
+    try:
+        with open(path, "rb") as there:
+            found = os.fstat(there.fileno())
+            if (stat.S_IMODE(found.st_mode), found.st_size) != (mode, os.fstat(source.fileno()).st_size):
+                return False
+            while True:
+                piece = source.read(1 << 20)
+                if piece != there.read(1 << 20):
+                    return False
+                if not piece:
+                    return True
+    except (IOError, OSError) as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return False
+        raise
+    finally:
+        source.seek(0)
+
+
 def write(path, content, mode):
-    """Put `content` at `path` in one step that either happens or does not."""
+    """Put `content`, bytes or an open file, at `path` in one step that either happens or does not."""
     folder = os.path.dirname(path)
     make_folder(folder)
     handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=folder)
     try:
         with os.fdopen(handle, "wb") as target:
-            target.write(content)
+            if hasattr(content, "read"):
+                shutil.copyfileobj(content, target, 1 << 20)
+            else:
+                target.write(content)
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, mode)

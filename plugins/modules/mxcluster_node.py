@@ -26,11 +26,12 @@ options:
         tells all that verify.yml asks.
       - V(start) starts the agent of O(job_dir), V(wait) waits until the job has ended, V(status) says how it stands,
         V(stop) ends it, V(collect) packs what it has left into the tar file O(output), V(logs) tells the last O(lines) of all
-        logs, V(plan) the plan of the whole job.
+        logs, V(plan) the plan of the whole job. V(piece) gives O(most) bytes of the checkpoint's O(file), from O(offset) on, and
+        renews the lease.
       - V(jobs) tells of the jobs in O(jobs_dir).
     type: str
     required: true
-    choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs]
+    choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs, piece]
   job_dir:
     description:
       - The job's folder on the node, holding plan.json. Needed by all commands but V(look), V(record), V(check) and V(jobs).
@@ -84,6 +85,27 @@ options:
         The job's lease is a good choice; when it has run out, there is no job any more. The action plugin sees to it.
     type: float
     default: 0
+  checkpoints:
+    description:
+      - For V(wait), where on the controller the checkpoints of the running job are brought to, one after the other; C(folder),
+        C(keep), how many whole ones stay there, and C(plan), which is written to plan.json beside that folder when the first
+        comes. The action plugin sees to it, with V(piece).
+    type: dict
+  took:
+    description: For V(wait), the name of a checkpoint all of which is on the controller. The action plugin gives it.
+    type: str
+    default: ""
+  file:
+    description: For V(piece), the name of a file of a checkpoint.
+    type: str
+  offset:
+    description: For V(piece), the first byte.
+    type: int
+    default: 0
+  most:
+    description: For V(piece), how many bytes at most.
+    type: int
+    default: 1048576
   output:
     description: The tar file that V(collect) writes on the node.
     type: path
@@ -104,7 +126,7 @@ options:
     type: str
     default: ""
 notes:
-  - In check mode V(start), V(wait), V(stop) and V(collect) do nothing; the other commands only read.
+  - In check mode V(start), V(wait), V(stop), V(collect) and V(piece) do nothing; the other commands only read.
 """
 
 EXAMPLES = r"""
@@ -175,6 +197,15 @@ progress:
   description: For each process the last C(start), C(batch), C(epoch) and C(end) event that it wrote.
   returned: command is wait or status
   type: dict
+checkpoints:
+  description: What the node offers of the job's checkpoints; C(held), the name of the one that is kept for the controller, and
+    C(parts), the manifests that are there, with their texts.
+  returned: command is wait or status, and there are any
+  type: dict
+data:
+  description: The bytes in base64.
+  returned: command is piece
+  type: str
 ended:
   description: Whether the job has ended on this node, for whatever reason.
   returned: command is wait or status
@@ -262,7 +293,9 @@ def argv_for(params, target=None):
     if command == "start" and params["plan"]:
         argv += ["--plan"] + with_secrets(params)
     if command == "wait":
-        argv += ["--seconds", str(params["seconds"]), "--renew"]
+        argv += ["--seconds", str(params["seconds"]), "--renew"] + (["--took", params["took"]] if params["took"] else [])
+    elif command == "piece":
+        argv += ["--file", params["file"], "--offset", str(params["offset"]), "--most", str(params["most"])]
     elif command == "logs":
         argv += ["--lines", str(params["lines"])]
     elif command == "collect":
@@ -428,7 +461,7 @@ def main():
             "python": {"type": "path", "required": True},
             "command": {"type": "str", "required": True,
                         "choices": ["look", "record", "check", "start", "wait", "status", "stop", "collect", "logs", "plan",
-                                    "jobs"]},
+                                    "jobs", "piece"]},
             "job_dir": {"type": "path"},
             "jobs_dir": {"type": "path"},
             "job": {"type": "str", "default": ""},
@@ -440,12 +473,18 @@ def main():
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "path"},
             "patience": {"type": "float", "default": 0},
+            "checkpoints": {"type": "dict"},
+            "took": {"type": "str", "default": ""},
+            "file": {"type": "str"},
+            "offset": {"type": "int", "default": 0},
+            "most": {"type": "int", "default": 1 << 20},
             "output": {"type": "path"},
             "spool": {"type": "path"},
             "reader": {"type": "int"},
             "user": {"type": "str", "default": ""},
         },
-        required_if=with_job + [("command", "collect", ["job_dir", "output"]), ("command", "jobs", ["jobs_dir"])],
+        required_if=with_job + [("command", "collect", ["job_dir", "output"]), ("command", "jobs", ["jobs_dir"]),
+                                ("command", "piece", ["job_dir", "file"])],
         supports_check_mode=True,
     )
     command = module.params["command"]

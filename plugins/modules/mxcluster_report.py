@@ -31,6 +31,10 @@ options:
   plan:
     description: The plan of the job, written to C(plan.json). Without it that file has to be in O(run_dir) already.
     type: dict
+  restart:
+    description: Whether RV(restart) is wanted, which looks for checkpoints beside O(run_dir) too.
+    type: bool
+    default: false
   cache_dir:
     description: Where matplotlib may keep its list of fonts. Without it a temporary folder is used and removed.
     type: path
@@ -109,6 +113,11 @@ mxcluster_verdict_text:
   returned: success
   type: list
   elements: str
+restart:
+  description: What the plan's knob C(max_restarts) comes to; C(text), C(delay) and C(extra), the knobs of the next attempt. The
+    callback C(mxcluster) starts it. Null if it was not asked for.
+  returned: when not in check mode
+  type: dict
 report:
   description: The path of report.html.
   returned: success
@@ -121,7 +130,7 @@ import traceback
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 try:
-    from mxcluster import report, verdict
+    from mxcluster import report, restarts, verdict
     from mxcluster.errors import MxclusterError
     IMPORT_ERROR = None
 except ImportError:
@@ -135,6 +144,7 @@ def main():
             "run_dir": {"type": "path", "required": True},
             "archives": {"type": "dict", "default": {}},
             "plan": {"type": "dict"},
+            "restart": {"type": "bool", "default": False},
             "cache_dir": {"type": "path"},
         },
         supports_check_mode=True,
@@ -159,7 +169,9 @@ def main():
         module.fail_json(msg="the report of %s could not be written: %s" % (run_dir, error),
                          exception=traceback.format_exc())
     lines = verdict.text(found, module.params["run_dir"])
-    module.exit_json(changed=True, verdict=found, text=lines, mxcluster_verdict_text=lines, report=page)
+    plan = module.params["plan"]
+    restart = restarts.after(plan, found, run_dir) if module.params["restart"] and plan else None
+    module.exit_json(changed=True, verdict=found, text=lines, mxcluster_verdict_text=lines, report=page, restart=restart)
 
 
 if __name__ == "__main__":

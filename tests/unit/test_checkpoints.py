@@ -100,7 +100,7 @@ def test_what_is_trained_is_the_old_jobs_unless_it_is_given(runs):
 
 @pytest.mark.parametrize("given,words", [
     ({"resume": "gone"}, "resume=gone: .*plan.json does not tell"), ({"resume": "../cut"}, "the id of a job in runs/"),
-    ({"resume": "cut"}, "no whole checkpoint of mlp; jobs save them with -e savemodel=true; it was resumed from older"),
+    ({"resume": "cut"}, "no whole checkpoint of mlp, and neither does older, which it went on from; jobs save them with -e "),
     ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
     ({"resume": "cut", "network": "lenet"}, "no whole checkpoint of lenet"),
 ])
@@ -114,3 +114,13 @@ def test_what_has_been_trained_to_its_end_needs_more_epochs(runs):
     with pytest.raises(BadInput, match="trained its 12 epochs; give more, as -e num_epochs=24"):
         planning.resumed({"resume": "cut"}, str(runs))
     assert planning.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"] == 12
+
+
+def test_who_was_cut_before_his_first_goes_on_from_what_he_went_on_from(runs):
+    (runs / "older" / "checkpoints").mkdir(parents=True)
+    (runs / "older" / "plan.json").write_text(json.dumps({"options": {"resume": "cut"}}))  # a circle ends, too
+    assert planning.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
+    save(runs / "older" / "checkpoints", 4)
+    merged, found, notes = planning.resumed({"resume": "cut"}, str(runs))
+    assert (merged["model_load_job"], merged["model_load_epoch"], found.epoch) == ("older", 4, 4)
+    assert str(runs / "older" / "checkpoints" / "mlp-0004") in notes[0]

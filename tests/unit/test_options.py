@@ -146,6 +146,9 @@ def test_staleness(given, value):
     ({"model_load_epoch": "3"}, ["model_load_epoch=3", "model_load_job"]),
     ({"model_load_job": "job-1"}, ["model_load_job=job-1", "model_load_epoch"]),
     ({"model_load_epoch": "20", "model_load_job": "job-1"}, ["model_load_epoch=20", "num_epochs=20", "raise"]),
+    ({"max_restarts": "1"}, ["max_restarts=1 without savemodel=true", "add -e savemodel=true"]),
+    ({"max_restarts": "1", "savemodel": True, "detach": True}, ["max_restarts=1 with detach=true", "nobody would be there"]),
+    ({"max_restarts": 2, "script": "my.py"}, ["max_restarts=2 with a script", "only the script knows"]),
     ({"env": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
     ({"env": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
 ])

@@ -92,3 +92,44 @@ def test_a_model_that_is_not_there_says_which_are(plan, tmp_path):
         plan(model_load_epoch=5, model_load_job="old")
     planned = plan(model_load_epoch=4, model_load_job="old")
     assert planned["model"].endswith("old/checkpoints/mlp-0004.params")
+
+
+@pytest.fixture
+def three(plan, tmp_path):
+    """Plans in a cluster of three nodes, one of which has no record; what it has to say is not asked for."""
+    inventory = {"groups": {"scheduler": ["a"], "servers": ["a", "c"], "workers": ["a", "b", "c"]}, "forks": 5,
+                 "hosts": dict(INVENTORY["hosts"], c={"node_address": "127.0.0.13", "workers_per_host": 2})}
+
+    def run(**options):
+        return planning.plan_job(options, inventory, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path))
+    return run
+
+
+@pytest.mark.parametrize("without", ["c", ["c"], '["c"]', "c, c"])
+def test_a_host_that_is_left_out_is_not_needed(three, without):
+    planned = three(kv="dist_gsync", without=without, num_workers=4, num_servers=2)
+    assert list(planned["plan"]["nodes"]) == ["a", "b"] == list(planned["looks"])
+    assert (planned["plan"]["workers"], planned["plan"]["servers"]) == (2, 1)
+    assert "without c" in planned["table"] and "num_workers=4: 2 are left" in planned["table"]
+    assert planned["plan"]["options"]["without"] == ["c"]
+
+
+@pytest.mark.parametrize("options,words", [
+    ({"without": "a"}, "without=a leaves no host in the group scheduler, which has a: put another host into that group"),
+    ({"without": "a,c"}, "without=a,c leaves no host in the group servers, which has a, c"),
+    ({"without": "bb"}, "without=bb: there is no such host in the inventory.*a, c, b"),
+    ({"without": "a,b,c", "kv": "local"}, "leaves no host in the group workers"),
+    ({"without": 3}, "without=3 is refused: it must be the names of hosts"),
+    ({"without": "c", "hosts_file": "mine", "groups_file": "mine"}, "without=c: take these hosts out of your hosts_file, "),
+])
+def test_what_cannot_be_left_out(three, tmp_path, options, words):
+    (tmp_path / "mine").write_text("127.0.0.11\n127.0.0.12\n127.0.0.13\n")
+    with pytest.raises(BadInput, match=words):
+        three(**dict({"kv": "dist_sync"}, **options))
+
+
+def test_files_that_know_of_it_are_taken(three, tmp_path):
+    (tmp_path / "mine").write_text("127.0.0.12\n127.0.0.11\n")
+    workers = [process["host"] for process in three(kv="dist_sync", without="c", hosts_file="mine")["plan"]["processes"]
+               if process["role"] == "worker"]
+    assert workers == ["b", "a"]

@@ -85,6 +85,13 @@ def test_a_lost_node_is_more_likely_the_cause_than_an_echo_of_it():
         "agent on node2: its status could not be collected: no route to host")
 
 
+def test_those_who_were_stopped_when_a_node_was_lost_are_no_cause():
+    told = statuses()
+    told["node1"].update(state="ended", reason="stopped", first_failure=None)
+    told["node2"] = None
+    assert verdict.compute(PLAN, told, [])["first_failure"]["host"] == "node2"
+
+
 @pytest.mark.parametrize("reason, words", [("lease", "the lease ran out"), ("stopped", "stopped on request")])
 def test_a_job_that_its_agent_ended(reason, words):
     found = statuses(worker_1=-15)

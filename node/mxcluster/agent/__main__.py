@@ -1,4 +1,4 @@
-"""`python -m mxcluster.agent prepare|start|run|wait|status|stop|collect|logs|plan --job-dir DIR`, or `jobs --jobs-dir DIR`:
+"""`python -m mxcluster.agent prepare|start|run|wait|status|stop|collect|logs|plan|piece --job-dir DIR`, or `jobs --jobs-dir DIR`:
 one JSON object on stdout.
 
 Exit status 0; on an error 1, and the object is {"error": "what is wrong, where, and what to do"}.
@@ -8,10 +8,10 @@ import sys
 from typing import List
 
 from mxcluster import answer
-from mxcluster.agent import commands, jobs
+from mxcluster.agent import commands, jobs, parts
 from mxcluster.agent.folder import LOG_LINES, JobFolder
 
-COMMANDS = ("prepare", "start", "run", "wait", "status", "stop", "collect", "logs", "plan", "jobs")
+COMMANDS = ("prepare", "start", "run", "wait", "status", "stop", "collect", "logs", "plan", "piece", "jobs")
 
 
 def run(argv: List[str]) -> dict:
@@ -28,6 +28,10 @@ def run(argv: List[str]) -> dict:
                              "\"token\": that of the job}")
     parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
     parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease meanwhile")
+    parser.add_argument("--took", default="", help="wait: the checkpoint that the controller has got all of")
+    parser.add_argument("--file", default="", help="piece: which file of which checkpoint")
+    parser.add_argument("--offset", type=int, default=0, help="piece: its first byte")
+    parser.add_argument("--most", type=int, default=1 << 20, help="piece: how many bytes at most (default: %(default)s)")
     parser.add_argument("--output", help="collect: the tar file to write")
     parser.add_argument("--output-fd", type=int, help="collect: instead, the number of a descriptor that is open for it")
     given = parser.parse_args(argv)
@@ -43,7 +47,9 @@ def run(argv: List[str]) -> dict:
     if given.command == "prepare":
         return commands.prepare(folder, *_told(given.secret_env))
     if given.command == "wait":
-        return commands.wait(folder, given.seconds, given.renew)
+        return commands.wait(folder, given.seconds, given.renew, given.took)
+    if given.command == "piece":
+        return parts.piece(folder, given.file, given.offset, given.most)
     if given.command == "collect":
         if not given.output and given.output_fd is None:
             parser.error("collect needs --output FILE")

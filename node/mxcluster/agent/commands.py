@@ -5,8 +5,8 @@ import tarfile
 import time
 from typing import Any, Dict, List, Optional, Union
 
-from mxcluster import processes
-from mxcluster.agent import daemon
+from mxcluster import checkpoints, exitcodes, processes
+from mxcluster.agent import daemon, parts
 from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
@@ -47,13 +47,17 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 
 
-def wait(folder: JobFolder, seconds: float, renew: bool) -> Json:
+def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json:
     """Wait until the job has ended, at most `seconds`: {"status", "progress"}. With `renew`, renew its lease all the while.
+
+    `took`: the checkpoint that the controller has got all of.
 
     So the lease has to last only from one wait to the next, however loaded the machines are.  A wait whose caller is gone
     renews for `seconds` more, hence for at most half of the lease.
     """
     look(folder)
+    if took:
+        parts.take(folder, took)
     if renew:
         lease = float(folder.plan().get("lease") or 0)
         renew, seconds = bool(lease), min(seconds, lease / 2) if lease else seconds  # a detached job has none
@@ -111,7 +115,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     alphabetical order. `left_out` names everything else that lies in the folder.
     """
     names = _to_pack(folder)
-    own = {name.split(os.sep)[0] for name in names} | {LEASE, RESERVE, "agent.lock", WHOLE_PLAN}
+    own = {name.split(os.sep)[0] for name in names} | {LEASE, RESERVE, "agent.lock", WHOLE_PLAN, checkpoints.HELD,
+                                                               checkpoints.TAKEN}
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
     if isinstance(output, int):
         size = _write(folder, names, output)
@@ -159,7 +164,7 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
     cause = known["first_failure"]
     if cause is None and reason == "failed":
         agent = {"role": "agent", "index": None, "name": "agent"}
-        cause = failure(known["host"], agent, "the agent itself was killed", None, when, log)
+        cause = failure(known["host"], agent, exitcodes.AGENT_KILLED, None, when, log)
     met = known.get("meeting")
     if met and met["state"] == "running":
         met = dict(met, state="ended", ended_at=when)
@@ -168,9 +173,10 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
 
 
 def with_progress(folder: JobFolder, answer: Json) -> Json:
-    """A status, and with it the last events of its processes."""
+    """A status, and with it the last events of its processes, and what there is of checkpoints."""
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
-    return {"status": answer, "progress": folder.progress(names)}
+    offered = parts.offered(folder)
+    return dict({"checkpoints": offered} if offered else {}, status=answer, progress=folder.progress(names))
 
 
 def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional
 from mxcluster import events as event_files
 from mxcluster import verdict as verdicts
 from mxcluster.errors import BadInput
-from mxcluster.report import archive, files
+from mxcluster.report import archive, arrivals, files
 
 
 def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, Any]] = None,
@@ -27,6 +27,8 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
+    if plan["options"].get("savemodel"):
+        arrivals.settle(os.path.join(run_dir, "checkpoints"), plan["options"]["network"], plan["options"]["keep_checkpoints"])
     found = [path for path in (os.path.join(files.node_dir(run_dir, host), event_files.FILE) for host in plan["nodes"])
              if os.path.exists(path)]
     events = event_files.merge(found)

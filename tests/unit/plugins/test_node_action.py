@@ -124,6 +124,45 @@ def test_the_role_leaves_the_loop_when_it_has_failed(answer, leaves):
 
     from tests.ansible_modules import PROJECT
     tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "follow.yml").read_text())
-    until = next(task["until"] for task in tasks if "until" in task)
+    until = next(task["until"] for block in tasks for task in block.get("block", []) if "until" in task)
     templar = Templar(DataLoader(), variables={"__train_job_wait": dict({"failed": False}, **answer)})
     assert str(templar.template("{{ %s }}" % until)) == str(leaves)
+
+
+def test_checkpoints_are_brought_between_two_waits(monkeypatch, tmp_path):
+    """In pieces that the node is asked for; the module is told where they have gone only by what it need not offer again."""
+    import base64
+    import json
+
+    from tests.unit.test_checkpoints import save
+    there, here = tmp_path / "node", tmp_path / "runs" / "j" / "checkpoints"
+    there.mkdir()
+    save(there, 1, servers=1)
+    parts = {path.name: path.read_text() for path in there.glob("*.json")}
+    offering = dict(RUNNING, checkpoints={"held": "mlp-0001", "parts": parts})
+    made, commands = plugin([offering], patience=60, checkpoints={"folder": str(here), "keep": 3, "plan": {"job": "j"}})
+    made._task.check_mode, waits = False, []
+
+    def ask(arguments, task_vars):
+        commands.append(arguments["command"])
+        if arguments["command"] == "wait":
+            waits.append(arguments)
+            return dict(offering)
+        data = (there / arguments["file"]).read_bytes()[arguments["offset"]:][:arguments["most"]]
+        return {"data": base64.b64encode(data).decode()}
+    made._ask = ask
+    assert run(made, monkeypatch) == RUNNING and commands == ["wait", "piece", "piece"]
+    assert run(made, monkeypatch) == RUNNING and commands[3:] == ["wait"]
+    assert [arguments["took"] for arguments in waits] == ["", "mlp-0001"]
+    assert all("checkpoints" not in arguments for arguments in waits), "the plan need not go to the node with every poll"
+    assert sorted(path.name for path in here.glob("mlp-*")) == sorted(path.name for path in there.glob("mlp-*"))
+    assert json.loads((here.parent / "plan.json").read_text()) == {"job": "j"}
+
+
+def test_a_disk_of_the_controllers_that_is_full_ends_no_job(monkeypatch, tmp_path):
+    offering = dict(RUNNING, checkpoints={"held": "mlp-0001", "parts": {}})
+    (tmp_path / "file").write_text("")
+    made, _ = plugin([offering], checkpoints={"folder": str(tmp_path / "file"), "keep": 3, "plan": {}})
+    made._task.check_mode, warned = False, []
+    monkeypatch.setattr(action.display, "warning", warned.append)
+    assert run(made, monkeypatch) == RUNNING and "node1: no checkpoint could be brought" in warned[0]

@@ -46,9 +46,10 @@ class Saver(object):
         checkpoints.write_manifest(path + ".json", [path + ".params"], id=number, epoch=epochs, network=self.network,
                                    servers=servers, **self.about)
         # Only now: until the new one is whole, the old ones are needed.
+        held = checkpoints.hold(os.path.dirname(self.folder), name)
         if self.distributed:
-            self._tell("forget", network=self.network, epochs=epochs - self.kept)
-        checkpoints.forget(self.folder, self.network, epochs - self.kept)
+            self._tell("forget", network=self.network, epochs=epochs - self.kept, spare=held)
+        checkpoints.forget(self.folder, self.network, epochs - self.kept, held)
 
     def _tell(self, kind, **what):
         from mxcluster.kvstore import orders

@@ -97,3 +97,50 @@ def test_a_failure_tells_its_message_in_lines_of_its_own(plugin, result, expecte
 def test_of_long_output_the_end_is_kept(plugin):
     lines = plugin.failure_lines({"msg": "m", "stderr": "\n".join(map(str, range(100)))})
     assert lines[1:3] == ["stderr: 80", "  81"] and lines[-1] == "  99"
+
+
+RESTART = {"text": "RESTART   job mine-r1", "extra": {"resume": "mine", "without": ["node3"]}, "delay": 7}
+
+
+@pytest.fixture
+def again(job, plugin, monkeypatch, tmp_path):
+    """A callback that has heard of the next attempt, a command line that can be given again, and what becomes of it."""
+    program, done = tmp_path / "ansible-playbook", []
+    program.write_text("")
+    (tmp_path / "local").mkdir()
+    monkeypatch.setattr(plugin.sys, "argv", [str(program), "train.yml", "-e", "kv=local"])
+    monkeypatch.setattr(plugin.context, "CLIARGS", {"vault_ids": ["@file"]})
+    monkeypatch.setattr(plugin.C, "DEFAULT_LOCAL_TMP", str(tmp_path / "local"))
+    monkeypatch.setattr(plugin.time, "sleep", lambda seconds: done.append(seconds), raising=False)
+    monkeypatch.setattr(plugin.os, "execv", lambda program, argv: done.append(argv))
+    monkeypatch.setattr(plugin.Default, "v2_playbook_on_stats", lambda self, stats: None)
+    monkeypatch.setattr(plugin.CallbackModule, "_gather", lambda self, *_: None)
+
+    def hear(restart=RESTART, action="mxcluster_report"):
+        job.callback.v2_runner_on_ok(SimpleNamespace(_task=SimpleNamespace(action=action), _result={"restart": restart}))
+        job.callback.v2_playbook_on_stats(None)
+        return done
+    monkeypatch.setattr(plugin.CallbackModule, "_run_is_verbose", lambda self, result: False)
+    monkeypatch.setattr(job.callback, "get_option", lambda name: True)
+    return SimpleNamespace(hear=hear, shown=job.shown, tmp=tmp_path)
+
+
+def test_the_next_attempt_is_the_same_command_line(again, plugin):
+    seconds, argv = again.hear()
+    assert seconds == 7 and argv[:2] == [plugin.sys.executable, str(again.tmp / "ansible-playbook")]
+    assert argv[2:-1] == ["train.yml", "-e", "kv=local", "-e"] and plugin.json.loads(argv[-1]) == RESTART["extra"]
+    assert again.shown == [RESTART["text"]] and not (again.tmp / "local").exists()
+
+
+@pytest.mark.parametrize("restart,action", [(dict(RESTART, extra=None), "mxcluster_report"), (None, "mxcluster_report"),
+                                            (RESTART, "mxcluster_node")])
+def test_what_is_not_to_be_or_comes_from_a_node_starts_nothing(again, restart, action):
+    assert again.hear(restart, action) == []
+    assert again.shown == ([RESTART["text"]] if restart and action == "mxcluster_report" else [])
+
+
+@pytest.mark.parametrize("options", [{"ask_pass": True}, {"become_ask_pass": True}, {"ask_vault_pass": True},
+                                     {"vault_ids": ["mine@prompt"]}])
+def test_a_password_that_would_be_asked_for_again(again, plugin, monkeypatch, options):
+    monkeypatch.setattr(plugin.context, "CLIARGS", options)
+    assert again.hear() == [] and "a password would have to be typed again" in again.shown[0]

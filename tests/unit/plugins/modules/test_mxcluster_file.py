@@ -59,3 +59,44 @@ def test_for_another_user(write, tmp_path):
 def test_nobody_with_the_rights_of_root_is_the_training_user(tmp_path):
     answer = ansible_modules.run("mxcluster_file", tmp_path, path=str(tmp_path / "there"), content="", user="root")
     assert answer["rc"] == 1 and "root has uid 0" in answer["msg"] and not (tmp_path / "there").exists()
+
+
+@pytest.fixture(params=sorted(PYTHONS))
+def copy(request, tmp_path):
+    (tmp_path / "brought").write_bytes(b"x" * 3000000)
+    (tmp_path / "brought").chmod(0o600)
+
+    def run(path, **options):
+        return ansible_modules.run("mxcluster_file", tmp_path, under=PYTHONS[request.param], path=str(path),
+                                   src=str(tmp_path / "brought"), **options)
+    return run
+
+
+def test_a_file_that_was_brought(copy, tmp_path):
+    path = tmp_path / "there" / "file"
+    assert copy(path, check=True)["changed"] and not path.exists()
+    assert copy(path)["changed"] and path.read_bytes() == (tmp_path / "brought").read_bytes()
+    assert not copy(path)["changed"] and stat.S_IMODE(path.stat().st_mode) == 0o644
+    path.write_bytes(b"x" * 2999999 + b"y")
+    assert copy(path)["changed"] and not copy(path)["changed"]
+    assert os.listdir(str(path.parent)) == ["file"]
+    (tmp_path / "brought").unlink()
+    assert "cannot be read" in copy(path)["msg"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+def test_root_writes_through_no_link_of_the_users(copy, tmp_path):
+    """What root brings and nobody else can read goes into the user's folder as the user, wherever his links lead."""
+    theirs, roots = tmp_path / "theirs", tmp_path / "roots"
+    theirs.mkdir()
+    roots.mkdir(mode=0o755)
+    os.chown(str(theirs), pwd.getpwnam("nobody").pw_uid, -1)
+    for above in list(theirs.parents)[:3]:
+        above.chmod(0o755)
+    (roots / "file").write_text("root's")
+    (theirs / "link").symlink_to(roots / "file")
+    (theirs / "resume").symlink_to(roots)
+    assert copy(theirs / "link", user="nobody")["changed"]
+    assert not (theirs / "link").is_symlink() and pwd.getpwuid((theirs / "link").stat().st_uid).pw_name == "nobody"
+    assert "Permission denied" in copy(theirs / "resume" / "file", user="nobody")["msg"]
+    assert (roots / "file").read_text() == "root's" and os.listdir(str(roots)) == ["file"]

@@ -1,0 +1,104 @@
+"""Checkpoints come to the controller while the job runs, and jobs go on: elsewhere, with another controller, by themselves."""
+import json
+import os
+import signal
+import time
+
+from mxcluster import checkpoints
+
+LONG = {"kv": "dist_gsync", "num_epochs": 2000, "savemodel": True, "seed": 5, "lease": 20}
+
+
+def start(project, *arguments, **options):
+    """Starts a job, and waits until a whole checkpoint of it is on the controller: the process, the run's folder, the epoch."""
+    run = project.path / "runs" / options["job_id"]
+    process = project.start("train.yml", *arguments, "-e", json.dumps(dict(LONG, **options)))
+    deadline = time.time() + 120
+    while True:
+        found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
+        if found:
+            return process, run, found.epoch
+        assert time.time() < deadline and process.poll() is None, process.communicate()[0].decode()
+        time.sleep(0.1)
+
+
+def status(project, job, host):
+    return json.loads((project.path / ".state/local/jobs" / host / job / "status.json").read_text())
+
+
+def kill(project, job, host, role):
+    """What the kernel, or a person, may do to a process or an agent."""
+    told = status(project, job, host)
+    pid = told["agent"]["pid"] if role == "agent" else next(part["pid"] for part in told["processes"] if part["role"] == role)
+    os.kill(pid, signal.SIGKILL)
+
+
+def verdict(run):
+    return json.loads((run / "verdict.json").read_text())
+
+
+def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
+    process, run, first = start(project, job_id="watched")
+    deadline = time.time() + 60
+    while checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == first:
+        assert time.time() < deadline, "no other one comes"
+        time.sleep(0.1)
+    assert status(project, "watched", "node1")["state"] == "running" and (run / "plan.json").exists()
+    assert not (run / "verdict.json").exists()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    project.wait_for_nothing_left(30)
+    found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
+
+    result = project.run("train.yml", "-e", "attach=watched")
+    assert result.code != 0 and "the lease ran out" in result.output, result.output
+    whole, problems = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
+    assert whole.epoch >= found.epoch and (run / "nodes" / "node4" / "worker-3.log").exists()
+    assert not (run / "checkpoints" / ".arriving").exists()
+    assert len(list((run / "checkpoints").glob("mlp-????.json"))) <= 4
+
+    # A node that is dead is not even asked.
+    dead = project.inventory("dead", **{"127.0.0.14": "127.0.0.14\n          ansible_connection: ssh\n          ansible_port: 1"})
+    result, run = project.train("-i", dead, resume="watched", num_epochs=whole.epoch + 2, without="node4", num_workers=4,
+                                job_id="went-on")
+    assert result.code == 0 and "without node4" in result.output and "num_workers=4: 3 are left" in result.output, result.output
+    assert json.loads((run / "plan.json").read_text())["workers"] == 3
+    result, _ = project.train("-i", dead, kv="dist_gsync", without="node1", job_id="no-scheduler")
+    assert result.code != 0 and "leaves no host in the group scheduler" in result.output, result.output
+
+
+def test_a_job_that_lost_a_worker_goes_on_by_itself(project):
+    known = set((project.path / ".state" / "ansible" / "tmp").glob("*"))
+    process, run, epoch = start(project, job_id="again", num_epochs=200, max_restarts=1, restart_delay=1)
+    kill(project, "again", "node2", "worker")
+    output = process.communicate(timeout=200)[0].decode()
+    assert process.returncode == 0 and "OK        job again-r1" in output, output
+    assert "RESTART   job again-r1, 1 of 1, from epoch " in output and "SIGKILL" in output, output
+    assert not verdict(run)["ok"] and verdict(run.with_name("again-r1"))["ok"]
+    plan = json.loads((run.with_name("again-r1") / "plan.json").read_text())
+    assert plan["options"]["resume"] == "again" and plan["options"]["model_load_epoch"] >= epoch
+    assert set((project.path / ".state" / "ansible" / "tmp").glob("*")) <= known, "what was replaced has tidied up"
+
+
+def test_a_job_that_lost_a_node_goes_on_without_it(project):
+    """Ansible cannot work on a node where it can make no folder: to it, that node is unreachable. It had one of the servers."""
+    tmp = project.tmp / "of-node2"
+    fragile = project.inventory("fragile", **{
+        "127.0.0.12": "127.0.0.12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp})
+    process, run, epoch = start(project, "-i", fragile, job_id="lost", num_epochs=200, max_restarts=2, restart_delay=1)
+    tmp.rename(tmp.with_name("gone"))
+    tmp.write_text("")
+    kill(project, "lost", "node2", "agent")
+    output = process.communicate(timeout=200)[0].decode()
+    assert process.returncode == 0 and "OK        job lost-r1" in output, output
+    assert "RESTART   job lost-r1, 1 of 2, without node2, from epoch " in output, output
+    assert verdict(run)["first_failure"]["host"] == "node2" and (run / "nodes" / "node3" / "worker-2.log").exists()
+    plan = json.loads((run.with_name("lost-r1") / "plan.json").read_text())
+    assert "node2" not in plan["nodes"] and plan["options"]["model_load_epoch"] >= epoch
+
+
+def test_an_error_of_the_program_is_not_tried_again(project, tmp_path):
+    options = {"kv": "dist_sync", "data": "mnist", "data_dir": str(tmp_path)}
+    result, run = project.train(savemodel=True, max_restarts=3, job_id="wrong", **options)
+    assert result.code != 0 and "RESTART   no: what ended it would most likely come again" in result.output, result.output
+    assert not run.with_name("wrong-r1").exists()

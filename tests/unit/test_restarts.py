@@ -1,0 +1,94 @@
+"""What is tried again by itself, and what is not."""
+import json
+
+import pytest
+
+from mxcluster import exitcodes, restarts
+from tests.unit.report.fake_run import make_plan
+from tests.unit.test_checkpoints import save
+
+
+def failed(code, reason=None, host="node1", nodes=None, **more):
+    failure = dict({"host": host, "role": "worker", "index": 1, "name": "worker-1", "exit_code": code, "log": [], "time": 1.0,
+                    "reason": reason or (exitcodes.describe(code) if code is not None else "?"), "echo": False}, **more)
+    return {"ok": False, "first_failure": failure, "nodes": dict({"node1": "failed", "node2": "failed"}, **nodes or {})}
+
+
+def plan_of(**options):
+    plan = make_plan(workers=4)
+    plan["job"] = "mine"
+    plan["options"].update(dict({"max_restarts": 2, "restart_delay": 10.0, "savemodel": True, "without": []}, **options))
+    return plan
+
+
+def decide(verdict, epoch=5, used=(), job="mine", **options):
+    return restarts.decide(dict(plan_of(**options), job=job), verdict, epoch, lambda name: name in used)
+
+
+AGAIN = [failed(-9), failed(-15), failed(-1), failed(None, exitcodes.AGENT_KILLED, role="agent", name="agent"),
+         failed(91, echo=True), failed(None, "its status could not be collected: x", host="node2", nodes={"node2": "missing"}),
+         failed(None, "stopped", kind="stopped")]
+NEVER = [failed(1), failed(2), failed(-11), failed(-6), failed(-7), failed(93), failed(94), failed(95), failed(127), failed(0),
+         failed(None, "ended: the job was stopped on request"), failed(None, "ended: the lease ran out"),
+         failed(None, "could not be started: no such file"), failed(None, "had not ended when its logs were collected"),
+         failed(None, "the agent failed: No space left on device")]
+NEVER += [failed(-9, kind=kind) for kind in ("disk", "memory", "stall", "start", "nan", "of tomorrow")]
+
+
+@pytest.mark.parametrize("verdict", AGAIN, ids=lambda verdict: verdict["first_failure"]["reason"])
+def test_what_was_done_to_the_job_is_tried_again(verdict):
+    decision = decide(verdict)
+    assert decision["extra"]["resume"] == "mine" and decision["extra"]["job_id"] == "mine-r1", decision
+
+
+@pytest.mark.parametrize("verdict", NEVER, ids=lambda verdict: "%s %s" % (
+    verdict["first_failure"]["reason"], verdict["first_failure"].get("kind")))
+def test_what_would_come_again_is_not(verdict):
+    decision = decide(verdict)
+    assert decision["extra"] is None and decision["text"].startswith("RESTART   no: "), decision
+
+
+def test_nobody_is_told_who_has_not_asked():
+    assert decide(failed(-9), max_restarts=0) is None
+    assert decide(dict(failed(-9), ok=True, first_failure=None)) is None
+
+
+def test_a_node_that_is_lost_is_left_out():
+    decision = decide(failed(None, "x", host="node2", nodes={"node2": "missing"}), without=["node7"])
+    assert decision["extra"] == {"job_id": "mine-r1", "max_restarts": 1, "restart_delay": 20.0, "without": ["node2", "node7"],
+                                 "resume": "mine", "model_load_epoch": 0, "model_load_job": ""}
+    assert decision["text"] == "RESTART   job mine-r1, 1 of 2, without node2, node7, from epoch 5, in 10 s"
+    assert decision["delay"] == 10
+
+
+def test_the_next_one_waits_longer_and_is_counted_on():
+    decision = decide(failed(-9), job="mine-r1", epoch=None, max_restarts=1, restart_delay=20.0, resume="mine")
+    assert decision["text"] == "RESTART   job mine-r2, 2 of 2, from the beginning, in 20 s"
+    assert "resume" not in decision["extra"] and decision["extra"]["max_restarts"] == 0
+
+
+def test_ids_are_used_once_and_are_not_too_long():
+    used = {"mine-r1", "mine-r2"}
+    assert restarts.next_id("mine", used.__contains__) == ("mine-r3", 3)
+    assert len(restarts.next_id("x" * 100, used.__contains__)[0]) <= 100
+
+
+@pytest.mark.parametrize("nodes,epoch,words", [
+    ({"node1": "missing"}, 5, "node1 is lost, the one host of the group scheduler"),
+    ({"node1": "missing", "node2": "missing"}, 5, "none of its nodes could be asked"),
+    ({}, 20, "all its 20 epochs are trained"),
+])
+def test_what_cannot_go_on_says_what_to_do(nodes, epoch, words):
+    decision = decide(failed(-9, nodes=nodes), epoch=epoch)
+    assert decision["extra"] is None and words in decision["text"], decision
+
+
+def test_the_last_checkpoint_may_be_that_of_the_job_before(tmp_path):
+    for job, options in (("mine", {}), ("mine-r1", {"resume": "mine"})):
+        (tmp_path / job / "checkpoints").mkdir(parents=True)
+        plan = dict(plan_of(**options), job=job)
+        (tmp_path / job / "plan.json").write_text(json.dumps(plan))
+    save(tmp_path / "mine" / "checkpoints", 7)
+    decision = restarts.after(plan, failed(-9), str(tmp_path / "mine-r1"))
+    assert "from epoch 7" in decision["text"] and decision["extra"]["resume"] == "mine-r1"
+    assert restarts.after(plan, {"ok": True}, str(tmp_path / "mine-r1")) is None
