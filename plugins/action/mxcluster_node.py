@@ -8,14 +8,16 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import os
+import re
 import time
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 PAUSE = 1.0  # seconds between two tries to ask a node that could not be asked
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
+CONNECT = "-o ConnectTimeout=3 "  # the first of two such options counts; a node that has hung up is asked again and again
 
 display = Display()
 
@@ -33,7 +35,9 @@ class ActionModule(ActionBase):
         if arguments.get("command") != "wait":
             return dict(result, **self._ask(arguments, task_vars))
         result.update(self._wait(arguments, task_vars))
-        if arguments.get("board") and result.get("status"):
+        if arguments.get("board") and result.get("lost"):
+            post(arguments["board"], task_vars["inventory_hostname"])
+        elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
             if failed(result["status"]):
                 post(board, host)
@@ -49,28 +53,41 @@ class ActionModule(ActionBase):
 
     def _wait(self, arguments, task_vars):
         """The answer to a `wait`. What has been asked in vain for longer than O(patience) has failed, or is unreachable."""
-        board, host, began = arguments.get("board"), task_vars["inventory_hostname"], time.monotonic()
+        board, host, began, since = arguments.get("board"), task_vars["inventory_hostname"], time.monotonic(), time.time()
+
+        def patience():
+            wanted = float(arguments.get("patience") or 0)
+            return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
+
+        self._hurry()
         warned = False
         while True:
             error, answer = None, {}
             try:
                 answer = self._ask(arguments, task_vars)
-            except AnsibleConnectionFailure as lost:
-                error = lost
+            except AnsibleError as failure:
+                if not is_of_connection(failure):
+                    raise
+                error = str(failure)
             if not error and not answer.get("failed"):
                 return answer
-            patience = float(arguments.get("patience") or 0)
-            if board and others(board, host):
-                patience = min(patience, LITTLE_PATIENCE)
-            if time.monotonic() - began >= patience:
-                if error:
-                    raise error  # Ansible calls the node unreachable
-                return answer
-            if not warned:
-                display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
-                                % (host, patience, error or answer.get("msg")))
-                warned = True
-            time.sleep(PAUSE)
+            if time.monotonic() - began < patience():
+                if not warned:
+                    display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
+                                    % (host, patience(), error or answer.get("msg")))
+                    warned = True
+                time.sleep(PAUSE)
+            if time.monotonic() - began >= patience():  # also if another node has failed meanwhile
+                return gone(host, since, error) if error else answer
+
+    def _hurry(self):
+        """Let this loop alone try again, since it knows for how long; a connection that cannot be made may not hold it up."""
+        connection = getattr(self, "_connection", None)
+        if getattr(connection, "transport", None) == "ssh":
+            connection.set_option("reconnection_retries", 0)
+            options = connection.get_option("ssh_args") or ""
+            if not options.startswith(CONNECT):
+                connection.set_option("ssh_args", CONNECT + options)
 
     def _stop(self, arguments, result, task_vars):
         """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
@@ -83,6 +100,20 @@ class ActionModule(ActionBase):
 
     def _ask(self, arguments, task_vars):
         return self._execute_module(module_name="mxcluster_node", module_args=arguments, task_vars=task_vars)
+
+
+def is_of_connection(error):
+    """Whether Ansible has lost the node. A connection that dies while sudo is waited for has an error of its own."""
+    return isinstance(error, AnsibleConnectionFailure) or "waiting for privilege escalation prompt" in str(error)
+
+
+def gone(host, since, error):
+    """The result for a node that has not answered since `since` (unix seconds): Ansible calls it unreachable."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
+    why = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", lines[-1])
+    clock = time.strftime("%H:%M:%S", time.localtime(since))
+    return {"unreachable": True, "changed": False, "ended": True, "lost": {"since": since, "why": why},
+            "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why)}
 
 
 def failed(status):

@@ -228,6 +228,22 @@ plan:
   description: The plan of the whole job. It comes from the training user, whom nobody has to believe.
   returned: command is plan
   type: dict
+left:
+  description:
+    - What was found of a job that should have ended, a text each; living processes, listening ports, and where the job was a
+      unit, loaded units and firewall rules. Empty if somebody has looked and found nothing.
+  returned: command is stop or collect
+  type: list
+  elements: str
+  sample: ["port 9092 is still listened on by pid 123 (python)"]
+problem:
+  description: Why nothing could be packed, null if it could.
+  returned: command is collect
+  type: str
+lost:
+  description: Of a node that could not be asked for O(patience); C(since) when (unix seconds), C(why), what ssh has said.
+  returned: command is wait and the node is unreachable
+  type: dict
 left_out:
   description: What lies in O(job_dir) and was not packed.
   returned: command is collect
@@ -356,7 +372,9 @@ def collect_into_spool(module):
         raise
     finally:
         os.close(target)
-    return dict(answer, output=path, spooled=True)
+    if answer.get("problem"):
+        os.unlink(path)
+    return dict(answer, output=path, spooled=not answer.get("problem"))
 
 
 def write_wish(plan):
@@ -378,6 +396,19 @@ def settle_unit(module, unit):
     code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "close", wish], cwd="/")
     if code != 0:
         module.warn((err or out).strip())
+
+
+def left_by_unit(module, unit):
+    """What is left of a job that only root sees, a line each: units that are loaded still, firewall rules."""
+    job = os.path.basename(os.path.abspath(module.params["job_dir"]))
+    both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
+    states = module.run_command(["systemctl", "is-active"] + both)[1].split()
+    lines = ["unit %s is %s" % (name, state) for name, state in zip(both, states) if state not in ("inactive", "unknown")]
+    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "left",
+                                         os.path.join(WISHES, job + ".json")], cwd="/")
+    if code != 0:
+        return lines + ["the firewall could not be looked at: %s" % (err or out).strip()]
+    return lines + [line for line in out.splitlines() if line]
 
 
 def parse_answer(argv, code, out, err):
@@ -459,11 +490,16 @@ def main():
     if unit and command == "stop":
         answer = run_as(module, argv_for(module.params))
         settle_unit(module, unit)
+        answer["left"] += left_by_unit(module, unit)
         module.exit_json(**result_for(command, answer))
+    left = []
     if unit:
         settle_unit(module, unit)
+        left = left_by_unit(module, unit)
     if command == "collect" and is_spooled(module.params):
-        module.exit_json(**result_for(command, collect_into_spool(module)))
+        answer = collect_into_spool(module)
+        answer["left"] += left
+        module.exit_json(**result_for(command, answer))
     become(module, module.params["user"])
     argv = argv_for(module.params)
     # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.

@@ -56,6 +56,22 @@ def test_the_rules_go_where_input_is_filtered():
     assert firewall.nft_close("other", rules) == []
 
 
+def test_what_is_still_open_is_told():
+    rules = firewall.parse_ruleset(RULESET)[1]
+    assert firewall.nft_left("job-1", rules) == [
+        "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport 9091"]
+    assert firewall.nft_left("other", rules) == []
+
+
+def test_a_wish_that_is_still_there_is_told(tmp_path, monkeypatch):
+    """Closing removes it when it has succeeded, also where a firewalld is asked that knows no job's name."""
+    monkeypatch.setattr(firewall.shutil, "which", lambda name: None)
+    wish = tmp_path / "job-1.json"
+    assert firewall.left(str(wish)) == []
+    wish.write_text("{}")
+    assert firewall.left(str(wish)) == ["the firewall may still be open: %s is there, which says for whom" % wish]
+
+
 def test_no_firewall():
     assert firewall.parse_ruleset("") == ([], [])
 
