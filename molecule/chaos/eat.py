@@ -4,7 +4,7 @@ import time
 
 import mxnet as mx
 
-kv = mx.kvstore.create("dist_async")
+kv = mx.kvstore.create("dist_sync")
 kv.init(0, mx.nd.zeros(2))
 with open("events.jsonl", "a") as events:
     events.write('{"event": "batch"}\n')

@@ -37,7 +37,6 @@ def main(folder):
         found += ["%s is %s" % (unit, state)] if state not in ("inactive", "unknown") else []
     found += ["rule " + line.strip() for line in said("nft", "list", "ruleset").splitlines() if '"mxcluster %s"' % job in line]
     found += ["wish"] if os.path.exists("/run/mxcluster/%s.json" % job) else []
-    found += ["token"] if os.path.exists(folder + "/token") else []
     print(json.dumps({"left": found, "trains": b'"batch"' in read(folder + "/events.jsonl"),
                       "events": len(read(folder + "/events.jsonl"))}))
 

@@ -1,8 +1,8 @@
 """The firewall of a node is open for a job: for its ports, to its nodes, for as long as it runs.
 
 `python -m mxcluster.firewall hold FILE`, as root, by a unit that the unit of the job's agent needs: opens before the agent
-starts, waits, and closes when it is told to end, since the agent has, in whatever way. `close FILE` makes sure; `left FILE`
-prints what is still open, a line each. FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
+starts, waits, and closes when it is told to end, since the agent has, in whatever way. `close FILE` makes sure, and
+prints what is open all the same, a line each. FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
 
 nftables: an `accept` ends the way of a packet through its own base chain only, so the rule goes to the head of every base
 chain that filters input (but firewalld's). firewalld: rich rules of the runtime configuration, in the zone that a peer's
@@ -212,19 +212,16 @@ def main(argv: List[str]) -> int:
     """Carry out one command line: 0, or 1 with the reason on stderr."""
     action, path = argv
     try:
-        if action == "left":
-            print("\n".join(left(path)))
-            return 0
         try:
             with open(path, encoding="utf-8") as stream:
                 wanted = json.load(stream)
         except FileNotFoundError:  # nothing was asked for, or it is closed already
-            return 0
-        if action == "hold":
-            hold(wanted)
-        else:
-            change("close", wanted)
-        os.unlink(path)
+            wanted = None
+        if wanted:
+            hold(wanted) if action == "hold" else change("close", wanted)
+            os.unlink(path)
+        for line in left(path) if action == "close" else ():
+            print(line)
     except (MxclusterError, OSError) as error:
         print("mxcluster: the firewall of job %s could not be changed: %s" % (os.path.basename(path), error), file=sys.stderr)
         return 1

@@ -15,7 +15,8 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-PAUSE = 1.0  # seconds between two tries to ask a node that could not be asked
+PAUSE = 2.0  # seconds between two tries to ask a node that could not be asked; one that is gone holds up the next for longer
+LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, the next try is spared
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
 CONNECT = "-o ConnectTimeout=3 "  # the first of two such options counts; a node that has hung up is asked again and again
 
@@ -76,7 +77,9 @@ class ActionModule(ActionBase):
                     display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
                                     % (host, patience(), error or answer.get("msg")))
                     warned = True
-                time.sleep(PAUSE)
+                again = time.monotonic() + PAUSE
+                while time.monotonic() < min(again, began + patience()):
+                    time.sleep(LOOK)
             if time.monotonic() - began >= patience():  # also if another node has failed meanwhile
                 return gone(host, since, error) if error else answer
 

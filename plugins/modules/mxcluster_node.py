@@ -388,27 +388,18 @@ def write_wish(plan):
 
 
 def settle_unit(module, unit):
-    """Wait until the units of a job that has ended are gone, and the firewall is closed whatever has become of them."""
+    """Wait until the units of a job that has ended are gone, and the firewall is closed whatever has become of them.
+
+    Returns what is there all the same, a line each: what only root sees of what is left of a job.
+    """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
     module.run_command(["systemctl", "stop"] + both)
     module.run_command(["systemctl", "reset-failed"] + both)
-    wish = os.path.join(WISHES, os.path.basename(os.path.abspath(module.params["job_dir"])) + ".json")
-    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "close", wish], cwd="/")
-    if code != 0:
-        module.warn((err or out).strip())
-
-
-def left_by_unit(module, unit):
-    """What is left of a job that only root sees, a line each: units that are loaded still, firewall rules."""
-    job = os.path.basename(os.path.abspath(module.params["job_dir"]))
-    both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
     states = module.run_command(["systemctl", "is-active"] + both)[1].split()
     lines = ["unit %s is %s" % (name, state) for name, state in zip(both, states) if state not in ("inactive", "unknown")]
-    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "left",
-                                         os.path.join(WISHES, job + ".json")], cwd="/")
-    if code != 0:
-        return lines + ["the firewall could not be looked at: %s" % (err or out).strip()]
-    return lines + [line for line in out.splitlines() if line]
+    wish = os.path.join(WISHES, os.path.basename(os.path.abspath(module.params["job_dir"])) + ".json")
+    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "close", wish], cwd="/")
+    return lines + [line for line in (out if code == 0 else err or out).splitlines() if line.strip()]
 
 
 def parse_answer(argv, code, out, err):
@@ -489,13 +480,9 @@ def main():
         module.exit_json(**result_for(command, start_unit(module, unit)))
     if unit and command == "stop":
         answer = run_as(module, argv_for(module.params))
-        settle_unit(module, unit)
-        answer["left"] += left_by_unit(module, unit)
+        answer["left"] += settle_unit(module, unit)
         module.exit_json(**result_for(command, answer))
-    left = []
-    if unit:
-        settle_unit(module, unit)
-        left = left_by_unit(module, unit)
+    left = settle_unit(module, unit) if unit else []
     if command == "collect" and is_spooled(module.params):
         answer = collect_into_spool(module)
         answer["left"] += left
