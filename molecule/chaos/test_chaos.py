@@ -57,13 +57,11 @@ def kill_agent(cluster, node, job):
 
 
 def feed(cluster, node, job):
-    """The worker of the job eats, and its machine has less than it wants."""
-    docker("update", "--memory", "900m", "--memory-swap", "900m", "mxcluster-" + node)
-    cluster.shell(node, "touch /tmp/hungry")
+    """The worker of the job eats, and its unit may not have what it wants."""
+    cluster.shell(node, "systemctl set-property --runtime mxcluster-agent@%s.service MemoryMax=2G && touch /tmp/hungry" % job)
 
 
-def enlarge(cluster, node):
-    docker("update", "--memory", "64g", "--memory-swap", "64g", "mxcluster-" + node)
+def clear_away(cluster, node):
     cluster.shell(node, "rm /tmp/hungry")
 
 
@@ -95,7 +93,7 @@ FAULTS = (
     Fault("a server's node is powered off", "dist_ssync", "node2", power_off, power_on,
           GONE.format("node2", "server-0 and worker-1"), {}),
     Fault("an agent is killed", "dist_sync", "node3", kill_agent, nothing, r"agent on node3: the agent itself was killed", {}),
-    Fault("a worker is killed for want of memory", "dist_sync", "node3", feed, enlarge, r"worker 2 on node3: .*memory",
+    Fault("a worker is killed for want of memory", "dist_sync", "node3", feed, clear_away, r"worker 2 on node3: .*memory",
           {"script": os.path.join(os.path.dirname(__file__), "eat.py")}),
     Fault("a node's disk is full", "dist_gsync", "node3", fill_disk, empty_disk, r"on node3: (.|\n)*No space left", {}),
 )

@@ -15,10 +15,12 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-PAUSE = 2.0  # seconds between two tries to ask a node that could not be asked; one that is gone holds up the next for longer
-LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, the next try is spared
+PAUSES = (2.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
+LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
-CONNECT = "-o ConnectTimeout=3 "  # the first of two such options counts; a node that has hung up is asked again and again
+# Seconds that a connection may take to be made: little while the others may be noticing that the node is gone, later as usual.
+CONNECT, HURRIED, USUAL = "-o ConnectTimeout=%d ", 3, 10
+HURRY = 15.0
 
 display = Display()
 
@@ -60,10 +62,10 @@ class ActionModule(ActionBase):
             wanted = float(arguments.get("patience") or 0)
             return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
 
-        self._hurry()
-        warned = False
+        tries = 0
         while True:
             error, answer = None, {}
+            self._limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
             try:
                 answer = self._ask(arguments, task_vars)
             except AnsibleError as failure:
@@ -73,24 +75,23 @@ class ActionModule(ActionBase):
             if not error and not answer.get("failed"):
                 return answer
             if time.monotonic() - began < patience():
-                if not warned:
+                if not tries:
                     display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
                                     % (host, patience(), error or answer.get("msg")))
-                    warned = True
-                again = time.monotonic() + PAUSE
+                again = time.monotonic() + min(PAUSES[min(tries, 1)], patience() / 5)
+                tries += 1
                 while time.monotonic() < min(again, began + patience()):
                     time.sleep(LOOK)
             if time.monotonic() - began >= patience():  # also if another node has failed meanwhile
                 return gone(host, since, error) if error else answer
 
-    def _hurry(self):
-        """Let this loop alone try again, since it knows for how long; a connection that cannot be made may not hold it up."""
+    def _limit_connecting(self, seconds):
+        """Let ssh give up soon, and this loop alone try again: it knows for how long, and when it is no use."""
         connection = getattr(self, "_connection", None)
         if getattr(connection, "transport", None) == "ssh":
             connection.set_option("reconnection_retries", 0)
-            options = connection.get_option("ssh_args") or ""
-            if not options.startswith(CONNECT):
-                connection.set_option("ssh_args", CONNECT + options)
+            options = re.sub(r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or "")
+            connection.set_option("ssh_args", CONNECT % seconds + options)  # of two such options the first counts
 
     def _stop(self, arguments, result, task_vars):
         """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
@@ -113,7 +114,8 @@ def is_of_connection(error):
 def gone(host, since, error):
     """The result for a node that has not answered since `since` (unix seconds): Ansible calls it unreachable."""
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
-    why = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", lines[-1])
+    said = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", lines[-1])
+    why = said or "it has hung up"
     clock = time.strftime("%H:%M:%S", time.localtime(since))
     return {"unreachable": True, "changed": False, "ended": True, "lost": {"since": since, "why": why},
             "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why)}

@@ -87,6 +87,12 @@ def test_a_node_that_stays_away_is_gone_and_ends_the_others(clock, monkeypatch, 
     assert action.others(str(tmp_path), "node2") == ["node1"]
 
 
+def test_a_node_that_has_hung_up_without_a_word():
+    """As ssh leaves it when the connection that others share has died."""
+    error = 'Data could not be sent to remote host "10.0.0.1". Make sure this host can be reached over ssh: '
+    assert action.gone("node1", 5.0, error)["lost"]["why"] == "it has hung up"
+
+
 def test_an_error_that_is_not_the_connections_is_raised(clock, monkeypatch):
     made, commands = plugin([AnsibleError("no module of that name")], clock, patience=60)
     with pytest.raises(AnsibleError, match="no module"):
