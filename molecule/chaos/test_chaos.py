@@ -120,7 +120,7 @@ def left(cluster, job, nodes=None):
 
 
 def wait_until_it_trains(cluster, job, train):
-    deadline = time.time() + 90
+    deadline = time.time() + 180
     for node in cluster.names:
         while not probe(cluster, node, job)["trains"]:
             assert train is None or train.poll() is None, "it has ended before it trained"

@@ -19,8 +19,10 @@ PAUSES = (2.0, 6.0)  # seconds before a node that could not be asked is asked ag
 LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
 # Seconds that a connection may take to be made: little while the others may be noticing that the node is gone, later as usual.
-CONNECT, HURRIED, USUAL = "-o ConnectTimeout=%d ", 3, 10
-HURRY = 15.0
+HURRIED = 3
+USUAL = 10
+HURRY = 15.0  # seconds that are little while
+CONNECT = "-o ConnectTimeout=%d "
 
 display = Display()
 
