@@ -1,8 +1,8 @@
 """The firewall of a node is open for a job: for its ports, to its nodes, for as long as it runs.
 
 `python -m mxcluster.firewall hold FILE`, as root, by a unit that the unit of the job's agent needs: opens before the agent
-starts, waits, and closes when it is told to end, since the agent has, in whatever way. `close FILE` makes sure. FILE is
-{"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
+starts, waits, and closes when it is told to end, since the agent has, in whatever way. `close FILE` makes sure, and
+prints what is open all the same, a line each. FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...]}.
 
 nftables: an `accept` ends the way of a packet through its own base chain only, so the rule goes to the head of every base
 chain that filters input (but firewalld's). firewalld: rich rules of the runtime configuration, in the zone that a peer's
@@ -87,6 +87,13 @@ def nft_close(job: str, rules: Sequence[Tuple[Chain, int, str]]) -> List[str]:
     """The commands for nft that take away what `nft_open` has put there."""
     mark = 'comment "%s"' % comment(job)
     return ["delete rule %s %s %s handle %d" % (chain + (handle,)) for chain, handle, text in rules if mark in text]
+
+
+def nft_left(job: str, rules: Sequence[Tuple[Chain, int, str]]) -> List[str]:
+    """What is open for a job that has ended, for people."""
+    mark = 'comment "%s"' % comment(job)
+    return ["the firewall is still open: %s %s %s: %s" % (chain + (text.split(" accept")[0],))
+            for chain, handle, text in rules if mark in text]
 
 
 # firewalld
@@ -182,6 +189,15 @@ def _run(argv: List[str], stdin: Optional[str] = None) -> str:
     return done.stdout.decode(errors="replace")
 
 
+def left(path: str) -> List[str]:
+    """What is still open for the job of the FILE `path`, which is gone when closing has succeeded."""
+    job = os.path.basename(path)[:-len(".json")]
+    lines = nft_left(job, parse_ruleset(_ruleset())[1]) if shutil.which("nft") else []
+    if os.path.exists(path):
+        lines.append("the firewall may still be open: %s is there, which says for whom" % path)
+    return lines
+
+
 def hold(wanted: Json) -> None:
     """Open, and close again when a signal says so."""
     ends = {signal.SIGTERM, signal.SIGINT}
@@ -200,12 +216,12 @@ def main(argv: List[str]) -> int:
             with open(path, encoding="utf-8") as stream:
                 wanted = json.load(stream)
         except FileNotFoundError:  # nothing was asked for, or it is closed already
-            return 0
-        if action == "hold":
-            hold(wanted)
-        else:
-            change("close", wanted)
-        os.unlink(path)
+            wanted = None
+        if wanted:
+            hold(wanted) if action == "hold" else change("close", wanted)
+            os.unlink(path)
+        for line in left(path) if action == "close" else ():
+            print(line)
     except (MxclusterError, OSError) as error:
         print("mxcluster: the firewall of job %s could not be changed: %s" % (os.path.basename(path), error), file=sys.stderr)
         return 1

@@ -171,8 +171,8 @@ def told_of_stop(job: Optional[Json], stopped: Dict[str, Optional[Json]], check:
     if job is None:
         return {"text": ["OK        no job runs on these nodes"], "ok": True}
     ran = [host for host, answer in stopped.items() if (answer or {}).get("ran")]
-    left = ["%s: pid %s" % (host, who.get("pid")) for host, answer in sorted(stopped.items())
-            for who in ((answer or {}).get("status") or {}).get("left") or []]
+    looked = {host: answer["left"] for host, answer in stopped.items() if answer and isinstance(answer.get("left"), list)}
+    left = any(looked.values())
     lost = [host for host, state in job["nodes"].items()
             if state == "not asked" or state == "running" and stopped.get(host) is None]
     if check:
@@ -181,7 +181,7 @@ def told_of_stop(job: Optional[Json], stopped: Dict[str, Optional[Json]], check:
                                                        else "does not run: nothing would be done")], "ok": True}
     text = ["%s the job %s %s" % ("FAILED   " if left or lost else "OK       ", job["job"],
                                   "has been ended on " + _some(ran) if ran else "had ended already")]
-    text += ["left      %s" % one for one in left]
+    text += verdict.told_of_left([host for host, state in job["nodes"].items() if state not in ("missing", "not asked")], looked)
     text += ["not asked %s, where it may still run: see that it can be reached, and give the command again" % host
              for host in lost]
     return {"text": text, "ok": not left and not lost}

@@ -5,6 +5,8 @@ import socket
 import struct
 from typing import Dict, List, Optional, Tuple
 
+from mxcluster import processes
+
 RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
@@ -116,6 +118,12 @@ def can_bind(address: str, port: int) -> Optional[str]:
 
 def who_listens(address: str, port: int) -> Optional[str]:
     """"pid 123 (python)" for the process that listens on address:port, as far as this user may see it, else None."""
+    pid = listener(address, port)
+    return None if pid is None else "pid %d (%s)" % (pid, processes.command_name(pid))
+
+
+def listener(address: str, port: int) -> Optional[int]:
+    """The pid of the process that listens on address:port, as far as this user may see it, else None."""
     inodes = set()
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -128,8 +136,7 @@ def who_listens(address: str, port: int) -> Optional[str]:
         try:
             folder = "/proc/%d/fd" % pid
             if any(os.readlink(os.path.join(folder, fd)) in links for fd in os.listdir(folder)):
-                with open("/proc/%d/comm" % pid, errors="replace") as stream:
-                    return "pid %d (%s)" % (pid, stream.read().strip())
+                return pid
         except OSError:  # ended meanwhile, or another user's
             continue
     return None

@@ -103,6 +103,25 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
         chosen |= children
 
 
+def command_name(pid: int) -> str:
+    """The name of the program of a process, "gone" for one that has ended."""
+    try:
+        with open("/proc/%d/comm" % pid, errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:
+        return "gone"
+
+
+def variable(pid: int, name: str) -> Optional[str]:
+    """A variable of the environment that a process was started with; None if it has none, or is not this user's."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as stream:
+            pairs = (pair.partition(b"=") for pair in stream.read().split(b"\0"))
+            return next((value.decode(errors="replace") for key, _, value in pairs if key == name.encode()), None)
+    except OSError:
+        return None
+
+
 def with_variable(name: str, value: str) -> List[Identity]:
     """The living processes whose environment had name=value when they were started, as far as this user may look.
 

@@ -1,6 +1,7 @@
 """The verdict on a job: did it succeed, how well, and if not, which process failed first. Pure."""
 import os
 import re
+import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
 from mxcluster import exitcodes, stalls
@@ -43,12 +44,16 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
-            problems: Optional[Dict[str, str]] = None) -> Json:
+            problems: Optional[Dict[str, str]] = None, lost: Optional[Dict[str, Json]] = None,
+            left: Optional[Dict[str, List[str]]] = None) -> Json:
     """The verdict on the job that `plan` describes, as it is written to verdict.json.
 
     `statuses` is {host: content of its status.json, None when it could not be had}, `problems` {host: why not};
-    `events` are those of all nodes. A job is ok when every process of the plan exited with 0 and every worker also wrote
-    its `done` event, as `mxcluster.run` does at the end of a program or script: an exit status alone can lie.
+    `events` are those of all nodes. `lost` is {host: {"since": unix seconds, "why": text}} of nodes that no longer answer,
+    `left` {host: [what was found to be left of the job, ...]} of those on which somebody has looked.
+
+    A job is ok when every process of the plan exited with 0, every worker also wrote its `done` event, as
+    `mxcluster.run` does at the end of a program or script (an exit status alone can lie), and nothing is left.
     """
     found = {process["name"]: process for status in statuses.values() if status for process in status["processes"]}
     exit_codes = {process["name"]: found.get(process["name"], {}).get("exit_code") for process in plan["processes"]}
@@ -57,16 +62,19 @@ def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
     failure = first_failure(status for status in statuses.values() if status)
     if failure and failure.get("kind") == "stall":
         failure = stalls.explain(failure, plan, statuses)
+    if lost and (failure is None or failure.get("echo") or failure["reason"] in _ENDINGS.values()):
+        failure = _gone(plan, statuses, lost)  # what others have come to followed from it
     if failure is None or failure.get("echo"):  # then the lost node is more likely the cause than what followed from it
         failure = (_not_collected(plan, statuses, problems or {}) or failure
                    or _not_finished(plan, statuses, exit_codes, done))
+    failure = failure or _left_over(left or {})
     seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
     samples = sum(end.get("samples") or 0 for end in ends.values())
     return {"ok": failure is None, "job": plan["job"], "kv": plan["kv"],
             "accuracy": ends.get(0, {}).get("accuracy"),
             "samples_per_s": round(samples / seconds, 1) if seconds and samples else None,
             "seconds": round(seconds if seconds and failure is None else _elapsed(statuses.values()), 3),
-            "exit_codes": exit_codes, "first_failure": failure,
+            "exit_codes": exit_codes, "first_failure": failure, "left": left or {},
             "nodes": {host: _state(statuses.get(host)) for host in plan["nodes"]}}
 
 
@@ -112,7 +120,20 @@ def text(verdict: Json, run_dir: str) -> List[str]:
              "first     %s" % sentence(failure)]
     lines += ["  %s/%s | %s" % (failure["host"], failure["name"], printable(entry)) for entry in failure["log"]]
     lines += ["hint      %s" % hint for hint in hints(failure)]
+    lines += told_of_left(verdict["nodes"], verdict["left"])
     return lines + ["logs      %s" % os.path.join(run_dir, "nodes"), report]
+
+
+def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
+    """What is left of a job on `nodes`, in lines for people, and where nobody has looked; nothing if nobody has at all."""
+    if not left:
+        return []
+    lines = ["left      %s: %s" % (host, printable(found)) for host in sorted(left) for found in left[host]]
+    if not lines:
+        lines.append("left      nothing: no process, port, unit or firewall rule on %d node%s"
+                     % (len(left), "" if len(left) == 1 else "s"))
+    unseen = sorted(set(nodes) - set(left))
+    return lines + (["not looked at: %s" % ", ".join(unseen)] if unseen else [])
 
 
 def sentence(failure: Json) -> str:
@@ -144,10 +165,32 @@ def _agent_failure(host: str, reason: str, when: Optional[float] = None) -> Json
             "time": when, "log": []}
 
 
+def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]) -> Json:
+    """The node that has been silent for the longest, as the cause; with whom the others have missed, if they have."""
+    host = min(lost, key=lambda name: lost[name]["since"])
+    since = lost[host]["since"]
+    reason = ("%s is gone: it has not answered over ssh since %s (%s)"
+              % (host, time.strftime("%H:%M:%S", time.localtime(since)), printable(str(lost[host]["why"]))))
+    missed = [process["name"] for process in plan["processes"] if process["host"] == host]
+    seconds = (plan.get("heartbeat") or {}).get("timeout")
+    if missed and any(status and (status.get("first_failure") or {}).get("exit_code") == exitcodes.PEER_DIED
+                      for status in statuses.values()):
+        reason += ", and the other nodes have not heard of its %s for %s s" % (" and ".join(missed), seconds)
+    return _agent_failure(host, reason, since)
+
+
+def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
+    """What is left of a job that is done, as a failure."""
+    for host, found in sorted(left.items()):
+        if found:
+            return _agent_failure(host, "the job is done, but something of it is left: %s" % found[0])
+    return None
+
+
 def _not_collected(plan: Json, statuses: Dict[str, Optional[Json]], problems: Dict[str, str]) -> Optional[Json]:
-    """A node of the plan whose status is missing."""
+    """A node of the plan whose status is missing, or whose files are."""
     for host in plan["nodes"]:
-        if not statuses.get(host):
+        if not statuses.get(host) or host in problems:
             return _agent_failure(host, "its status could not be collected: %s"
                                   % problems.get(host, "no status.json came (is the node still reachable?)"))
     return None

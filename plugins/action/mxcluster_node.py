@@ -9,9 +9,10 @@ __metaclass__ = type
 
 import base64
 import os
+import re
 import time
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -20,8 +21,14 @@ try:
 except ImportError:  # the playbooks say so themselves, in their own words
     arrivals = None
 
-PAUSE = 1.0  # seconds between two tries to ask a node that could not be asked
+PAUSES = (2.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
+LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
+# Seconds that a connection may take to be made: little while the others may be noticing that the node is gone, later as usual.
+HURRIED = 3
+USUAL = 10
+HURRY = 15.0  # seconds that are little while
+CONNECT = "-o ConnectTimeout=%d "
 BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
 
 display = Display()
@@ -46,7 +53,9 @@ class ActionModule(ActionBase):
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
             arguments["took"] = self._arrivals.taken()
         result.update(self._wait(arguments, task_vars))
-        if arguments.get("board") and result.get("status"):
+        if arguments.get("board") and result.get("lost"):
+            post(arguments["board"], task_vars["inventory_hostname"])
+        elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
             if failed(result["status"]):
                 post(board, host)
@@ -75,28 +84,42 @@ class ActionModule(ActionBase):
 
     def _wait(self, arguments, task_vars):
         """The answer to a `wait`. What has been asked in vain for longer than O(patience) has failed, or is unreachable."""
-        board, host, began = arguments.get("board"), task_vars["inventory_hostname"], time.monotonic()
-        warned = False
+        board, host, began, since = arguments.get("board"), task_vars["inventory_hostname"], time.monotonic(), time.time()
+
+        def patience():
+            wanted = float(arguments.get("patience") or 0)
+            return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
+
+        tries = 0
         while True:
             error, answer = None, {}
+            self._limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
             try:
                 answer = self._ask(arguments, task_vars)
-            except AnsibleConnectionFailure as lost:
-                error = lost
+            except AnsibleError as failure:
+                if not is_of_connection(failure):
+                    raise
+                error = str(failure)
             if not error and not answer.get("failed"):
                 return answer
-            patience = float(arguments.get("patience") or 0)
-            if board and others(board, host):
-                patience = min(patience, LITTLE_PATIENCE)
-            if time.monotonic() - began >= patience:
-                if error:
-                    raise error  # Ansible calls the node unreachable
-                return answer
-            if not warned:
-                display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
-                                % (host, patience, error or answer.get("msg")))
-                warned = True
-            time.sleep(PAUSE)
+            if time.monotonic() - began < patience():
+                if not tries:
+                    display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
+                                    % (host, patience(), error or answer.get("msg")))
+                again = time.monotonic() + min(PAUSES[min(tries, 1)], patience() / 5)
+                tries += 1
+                while time.monotonic() < min(again, began + patience()):
+                    time.sleep(LOOK)
+            if time.monotonic() - began >= patience():  # also if another node has failed meanwhile
+                return gone(host, since, error) if error else answer
+
+    def _limit_connecting(self, seconds):
+        """Let ssh give up soon, and this loop alone try again: it knows for how long, and when it is no use."""
+        connection = getattr(self, "_connection", None)
+        if getattr(connection, "transport", None) == "ssh":
+            connection.set_option("reconnection_retries", 0)
+            options = re.sub(r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or "")
+            connection.set_option("ssh_args", CONNECT % seconds + options)  # of two such options the first counts
 
     def _stop(self, arguments, result, task_vars):
         """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
@@ -109,6 +132,21 @@ class ActionModule(ActionBase):
 
     def _ask(self, arguments, task_vars):
         return self._execute_module(module_name="mxcluster_node", module_args=arguments, task_vars=task_vars)
+
+
+def is_of_connection(error):
+    """Whether Ansible has lost the node. A connection that dies while sudo is waited for has an error of its own."""
+    return isinstance(error, AnsibleConnectionFailure) or "waiting for privilege escalation prompt" in str(error)
+
+
+def gone(host, since, error):
+    """The result for a node that has not answered since `since` (unix seconds): Ansible calls it unreachable."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
+    said = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", lines[-1])
+    why = said or "it has hung up"
+    clock = time.strftime("%H:%M:%S", time.localtime(since))
+    return {"unreachable": True, "changed": False, "ended": True, "lost": {"since": since, "why": why},
+            "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why)}
 
 
 def failed(status):

@@ -259,6 +259,22 @@ plan:
   description: The plan of the whole job. It comes from the training user, whom nobody has to believe.
   returned: command is plan
   type: dict
+left:
+  description:
+    - What was found of a job that should have ended, a text each; living processes, listening ports, and where the job was a
+      unit, loaded units and firewall rules. Empty if somebody has looked and found nothing.
+  returned: command is stop or collect
+  type: list
+  elements: str
+  sample: ["port 9092 is still listened on by pid 123 (python)"]
+problem:
+  description: Why nothing could be packed, null if it could.
+  returned: command is collect
+  type: str
+lost:
+  description: Of a node that could not be asked for O(patience); C(since) when (unix seconds), C(why), what ssh has said.
+  returned: command is wait and the node is unreachable
+  type: dict
 left_out:
   description: What lies in O(job_dir) and was not packed.
   returned: command is collect
@@ -330,6 +346,8 @@ def start_unit(module, unit):
     agent = [params["python"], "-m", "mxcluster.agent"]
     there = ["--job-dir", os.path.abspath(params["job_dir"])]
     run_as(module, agent + ["prepare"] + there + with_secrets(params), stdin=told_to_start(params))
+    # What jobs whose agent and controller were killed together have left: it says nothing to anybody any more.
+    module.run_command(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
     write_wish(params["plan"])
     code, out, err = module.run_command(["systemctl", "start", unit])
     if code != 0:
@@ -389,7 +407,9 @@ def collect_into_spool(module):
         raise
     finally:
         os.close(target)
-    return dict(answer, output=path, spooled=True)
+    if answer.get("problem"):
+        os.unlink(path)
+    return dict(answer, output=path, spooled=not answer.get("problem"))
 
 
 def write_wish(plan):
@@ -403,14 +423,18 @@ def write_wish(plan):
 
 
 def settle_unit(module, unit):
-    """Wait until the units of a job that has ended are gone, and the firewall is closed whatever has become of them."""
+    """Wait until the units of a job that has ended are gone, and the firewall is closed whatever has become of them.
+
+    Returns what is there all the same, a line each: what only root sees of what is left of a job.
+    """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
     module.run_command(["systemctl", "stop"] + both)
     module.run_command(["systemctl", "reset-failed"] + both)
+    states = module.run_command(["systemctl", "is-active"] + both)[1].split()
+    lines = ["unit %s is %s" % (name, state) for name, state in zip(both, states) if state not in ("inactive", "unknown")]
     wish = os.path.join(WISHES, os.path.basename(os.path.abspath(module.params["job_dir"])) + ".json")
     code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "close", wish], cwd="/")
-    if code != 0:
-        module.warn((err or out).strip())
+    return lines + [line for line in (out if code == 0 else err or out).splitlines() if line.strip()]
 
 
 def parse_answer(argv, code, out, err):
@@ -497,12 +521,13 @@ def main():
         module.exit_json(**result_for(command, start_unit(module, unit)))
     if unit and command == "stop":
         answer = run_as(module, argv_for(module.params))
-        settle_unit(module, unit)
+        answer["left"] += settle_unit(module, unit)
         module.exit_json(**result_for(command, answer))
-    if unit:
-        settle_unit(module, unit)
+    left = settle_unit(module, unit) if unit else []
     if command == "collect" and is_spooled(module.params):
-        module.exit_json(**result_for(command, collect_into_spool(module)))
+        answer = collect_into_spool(module)
+        answer["left"] += left
+        module.exit_json(**result_for(command, answer))
     become(module, module.params["user"])
     argv = argv_for(module.params)
     # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.

@@ -28,6 +28,14 @@ options:
       - A node that is left out, or whose file cannot be used, counts as failed; the files of the others are used.
     type: dict
     default: {}
+  waits:
+    description: For each node the result of C(mxcluster_node) with C(command=wait), which tells of a node that is gone.
+    type: dict
+    default: {}
+  packed:
+    description: For each node the result of C(mxcluster_node) with C(command=collect), which tells what is left of the job.
+    type: dict
+    default: {}
   plan:
     description: The plan of the job, written to C(plan.json). Without it that file has to be in O(run_dir) already.
     type: dict
@@ -99,6 +107,10 @@ verdict:
         the last lines of its C(log); null if the job is ok.
       type: dict
       returned: when not in check mode
+    left:
+      description: For each node on which somebody has looked, what was found to be left of the job, a text each.
+      type: dict
+      returned: when not in check mode
     nodes:
       description: How the job ended on every node; C(done), C(failed), C(lease), C(stopped), C(running) or C(missing).
       type: dict
@@ -143,6 +155,8 @@ def main():
         argument_spec={
             "run_dir": {"type": "path", "required": True},
             "archives": {"type": "dict", "default": {}},
+            "waits": {"type": "dict", "default": {}},
+            "packed": {"type": "dict", "default": {}},
             "plan": {"type": "dict"},
             "restart": {"type": "bool", "default": False},
             "cache_dir": {"type": "path"},
@@ -159,7 +173,9 @@ def main():
                              % missing_required_lib("mxcluster"),
                          exception=IMPORT_ERROR)
     try:
-        found = report.assemble(run_dir, module.params["archives"], module.params["plan"], module.params["cache_dir"])
+        waits, packed = module.params["waits"], module.params["packed"]
+        answers = {host: report.heard(waits.get(host), packed.get(host)) for host in set(waits) | set(packed)}
+        found = report.assemble(run_dir, module.params["archives"], module.params["plan"], module.params["cache_dir"], answers)
     except ImportError as error:
         module.fail_json(msg="the report needs jinja2 and matplotlib (%s). On the controller: pip install -r "
                              "requirements.txt" % error, exception=traceback.format_exc())

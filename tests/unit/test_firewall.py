@@ -1,4 +1,6 @@
 """Firewalls, as nft and firewall-cmd print them, and what is asked of them. The real ones: molecule's scenario cluster."""
+import json
+
 from mxcluster import firewall
 from mxcluster.firewall import Chain
 
@@ -56,6 +58,22 @@ def test_the_rules_go_where_input_is_filtered():
     assert firewall.nft_close("other", rules) == []
 
 
+def test_what_is_still_open_is_told():
+    rules = firewall.parse_ruleset(RULESET)[1]
+    assert firewall.nft_left("job-1", rules) == [
+        "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport 9091"]
+    assert firewall.nft_left("other", rules) == []
+
+
+def test_a_wish_that_is_still_there_is_told(tmp_path, monkeypatch):
+    """Closing removes it when it has succeeded, also where a firewalld is asked that knows no job's name."""
+    monkeypatch.setattr(firewall.shutil, "which", lambda name: None)
+    wish = tmp_path / "job-1.json"
+    assert firewall.left(str(wish)) == []
+    wish.write_text("{}")
+    assert firewall.left(str(wish)) == ["the firewall may still be open: %s is there, which says for whom" % wish]
+
+
 def test_no_firewall():
     assert firewall.parse_ruleset("") == ([], [])
 
@@ -111,3 +129,13 @@ def test_an_old_nft_reads_commands_from_a_file_by_name(tmp_path, monkeypatch):
         % (tmp_path, tmp_path))
     firewall.change("close", WANTED)
     assert (tmp_path / "said").read_text() == "delete rule inet filter input handle 7\n"
+
+
+def test_what_closing_could_not_close_is_printed(tmp_path, monkeypatch, capsys):
+    (tmp_path / "rules").write_text(RULESET)
+    nft(tmp_path, monkeypatch, "if [ \"$1\" = -a ]; then cat %s/rules; fi\n" % tmp_path)
+    (tmp_path / "job-1.json").write_text(json.dumps(WANTED))
+    for _ in range(2):  # the file is gone the second time
+        assert firewall.main(["close", str(tmp_path / "job-1.json")]) == 0
+        assert capsys.readouterr().out == (
+            "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport 9091\n")

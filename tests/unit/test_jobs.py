@@ -100,8 +100,12 @@ def test_what_has_come_of_a_stop():
     assert jobs.told_of_stop(job, {"a": ended, "b": ended}, False) == {
         "text": ["OK        the job one has been ended on a b"], "ok": True}
     assert not jobs.told_of_stop(job, {"a": ended, "b": None}, False)["ok"]
-    left = jobs.told_of_stop(job, {"a": ended, "b": {"ran": True, "status": {"left": [{"pid": 7}]}}}, False)
-    assert not left["ok"] and "left      b: pid 7" in left["text"]
+    left = jobs.told_of_stop(job, {"a": ended, "b": {"ran": True, "status": {}, "left": ["pid 7 (python) still runs"]}}, False)
+    assert not left["ok"] and "left      b: pid 7 (python) still runs" in left["text"]
+    assert "not looked at: a" in left["text"]
+    clean = dict(ended, left=[])
+    assert jobs.told_of_stop(job, {"a": clean, "b": clean}, False)["text"][1:] == [
+        "left      nothing: no process, port, unit or firewall rule on 2 nodes"]
     assert jobs.told_of_stop(None, {}, False)["ok"]
     assert "would be ended on a b" in jobs.told_of_stop(job, {}, True)["text"][0]
 

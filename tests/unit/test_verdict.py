@@ -35,7 +35,7 @@ def failure(name, time, code=3, echo=False, reason=None, host="node2", log=()):
 def test_a_job_that_went_well():
     assert verdict.compute(PLAN, statuses(), ENDS) == {
         "ok": True, "job": "j1", "kv": "dist_gsync", "accuracy": 0.96, "samples_per_s": 160.0, "seconds": 12.5,
-        "exit_codes": {"scheduler-0": 0, "server-0": 0, "worker-0": 0, "worker-1": 0}, "first_failure": None,
+        "exit_codes": {"scheduler-0": 0, "server-0": 0, "worker-0": 0, "worker-1": 0}, "first_failure": None, "left": {},
         "nodes": {"node1": "done", "node2": "done"}}
 
 
@@ -169,3 +169,55 @@ def test_clock(seconds, expected):
 @pytest.mark.parametrize("number, expected", [(1843.4, "1843"), (9.87, "9.9"), (0.123, "0.12")])
 def test_figure(number, expected):
     assert verdict.figure(number) == expected
+
+
+GONE = {"since": 100.0, "why": "No route to host"}
+HEARTBEAT = dict(PLAN, heartbeat={"interval": 1, "timeout": 5})
+
+
+def missed(**more):
+    """The statuses of a job whose node2 is gone: node1 has ended since it has not heard of it."""
+    echo = failure("scheduler-0", 125.0, 91, True, host="node1", reason="another process of the job was gone")
+    return {"node1": dict(statuses(scheduler_0=91)["node1"], reason="failed", first_failure=echo, **more), "node2": None}
+
+
+def test_a_node_that_is_gone_is_the_cause():
+    cause = verdict.compute(HEARTBEAT, missed(), [], {"node2": "no archive"}, lost={"node2": GONE})["first_failure"]
+    assert (cause["host"], cause["role"], cause["time"]) == ("node2", "agent", 100.0)
+    assert cause["reason"].startswith("node2 is gone: it has not answered over ssh since ")
+    assert cause["reason"].endswith("(No route to host), and the other nodes have not heard of its worker-1 for 5 s")
+
+
+@pytest.mark.parametrize("reason", ["stopped", "lease"])
+def test_who_was_ended_since_a_node_was_gone_is_no_cause(reason):
+    """As the board has it: the controller stops the others when it has lost one."""
+    found = {"node1": dict(statuses(worker_0=-15)["node1"], reason=reason), "node2": None}
+    cause = verdict.compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]
+    assert cause["host"] == "node2" and "heard of" not in cause["reason"]
+
+
+def test_what_a_process_came_to_by_itself_counts_before_a_node_that_is_gone():
+    found = {"node1": dict(statuses(worker_0=3)["node1"], reason="failed", first_failure=failure("worker-0", 99.0, host="node1")),
+             "node2": None}
+    assert verdict.compute(PLAN, found, [], {}, lost={"node2": GONE})["first_failure"]["name"] == "worker-0"
+
+
+def test_what_is_left_fails_a_job_that_is_done():
+    port = "port 9092 is still listened on by pid 123 (python)"
+    found = verdict.compute(PLAN, statuses(), ENDS, left={"node1": [], "node2": [port]})
+    assert not found["ok"] and found["left"] == {"node1": [], "node2": [port]}
+    assert found["first_failure"]["host"] == "node2" and port in found["first_failure"]["reason"]
+    assert "left      node2: " + port in verdict.text(found, "runs/j1")
+
+
+def test_that_nothing_is_left_is_told_of_a_job_that_failed_and_where_nobody_has_looked():
+    found = verdict.compute(HEARTBEAT, missed(), [], {}, lost={"node2": GONE}, left={"node1": []})
+    lines = verdict.text(found, "runs/j1")
+    assert "left      nothing: no process, port, unit or firewall rule on 1 node" in lines
+    assert "not looked at: node2" in lines
+    assert not [line for line in verdict.text(dict(found, left={}), "runs/j1") if line.startswith(("left", "not looked"))]
+
+
+def test_files_that_could_not_be_packed_cost_a_job_its_success():
+    found = verdict.compute(PLAN, statuses(), ENDS, {"node2": "what it has left could not be packed: No space left on device"})
+    assert not found["ok"] and "No space left" in found["first_failure"]["reason"]

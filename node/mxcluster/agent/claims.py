@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from mxcluster import processes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.kvstore.seal import TOKEN
 from mxcluster.options import is_job_id
 
 Json = Dict[str, Any]
@@ -82,7 +83,15 @@ def starting(folder: JobFolder) -> Iterator[int]:
 
 
 def claim(folder: JobFolder, plan: Json) -> None:
-    """Refuse a job that wants what another holds; asked by one who is `starting`."""
+    """Refuse a job that wants what another holds; asked by one who is `starting`.
+
+    What a job has left behind whose machine was switched off is forgotten now, since nobody may ever ask for it again.
+    """
+    root = os.path.dirname(folder.path)
+    for other in (JobFolder(os.path.join(root, name)) for name in names(root) if name != os.path.basename(folder.path)):
+        if os.path.exists(other.file(TOKEN)) and os.path.exists(other.file("status.json")) and not runs(other):
+            with contextlib.suppress(OSError):  # another user's
+                other.forget_token()
     lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
     if lines:
         raise Taken("\n".join(lines))

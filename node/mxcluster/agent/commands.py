@@ -6,8 +6,8 @@ import time
 from typing import Any, Dict, List, Optional, Union
 
 from mxcluster import checkpoints, exitcodes, processes
-from mxcluster.agent import daemon, parts
-from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private
+from mxcluster.agent import daemon, left, parts
+from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private, remove
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.pulse import SUFFIX as PULSE
@@ -78,7 +78,12 @@ def status(folder: JobFolder) -> Json:
 
 
 def stop(folder: JobFolder) -> Json:
-    """End the job if it runs: {"ran": whether it did, "status": its last status, None if there was never a job}."""
+    """End the job if it runs: {"ran": whether it did, "status": its last one, None if there was never a job, "left": [...]}."""
+    answer = _stop(folder)
+    return dict(answer, left=left.look(folder))
+
+
+def _stop(folder: JobFolder) -> Json:
     known = folder.status()
     if known is None or known["state"] == "ended":
         return {"ran": False, "status": known}
@@ -107,25 +112,33 @@ def plan(folder: JobFolder) -> Json:
 
 
 def collect(folder: JobFolder, output: Union[str, int]) -> Json:
-    """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "left_out"}.
+    """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "left_out", "left", "problem"}.
 
     `output` is a path, of a file that nobody else can read, or the descriptor of a file that is somebody's already.
 
     Packed are plan.json, status.json, events.jsonl, *.env, *.log and checkpoints/, names relative to the folder and in
-    alphabetical order. `left_out` names everything else that lies in the folder.
+    alphabetical order. `left_out` names everything else that lies in the folder. `left` tells what still lives, see `left`.
+    `problem` is None, or why nothing could be packed: a disk that is full must not keep the rest from being told.
     """
     names = _to_pack(folder)
     own = {name.split(os.sep)[0] for name in names} | {LEASE, RESERVE, "agent.lock", WHOLE_PLAN, checkpoints.HELD,
                                                                checkpoints.TAKEN}
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
-    if isinstance(output, int):
-        size = _write(folder, names, output)
-    else:
-        own.add(os.path.basename(output))
-        draft = output + ".part"
-        size = _write(folder, names, private(draft))
-        os.replace(draft, output)
-    return {"files": len(names), "bytes": size, "left_out": sorted(set(os.listdir(folder.path)) - own)}
+    answer = {"files": len(names), "bytes": 0, "left": left.look(folder), "problem": None}  # type: Json
+    try:
+        if isinstance(output, int):
+            answer["bytes"] = _write(folder, names, output)
+        else:
+            own.add(os.path.basename(output))
+            draft = output + ".part"
+            try:
+                answer["bytes"] = _write(folder, names, private(draft))
+                os.replace(draft, output)
+            finally:
+                remove(draft)
+    except OSError as error:
+        answer.update(files=0, problem="what it has left could not be packed: %s" % (error.strerror or error))
+    return dict(answer, left_out=sorted(set(os.listdir(folder.path)) - own))
 
 
 def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
@@ -145,12 +158,15 @@ def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
     # The plan gives every process this variable; none older than the agent can have it from there.
     roots += [who for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
               if who.start_time >= known["agent"]["start_time"] and who.pid != os.getpid()]
-    left = processes.end_groups(roots) if tidy else processes.family(roots)
+    there = processes.end_groups(roots) if tidy else processes.family(roots)
     names = [part["name"] for part in known["processes"]]
-    last = without_agent(known, left, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))
+    last = without_agent(known, there, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))
     if tidy:
         folder.tidy()
-        folder.write_status(last)
+        try:
+            folder.write_status(last)
+        except OSError:  # a full disk: who asks again is told the same
+            pass
     return last
 
 

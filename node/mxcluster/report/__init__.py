@@ -15,12 +15,15 @@ from mxcluster.report import archive, arrivals, files
 
 
 def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, Any]] = None,
-             cache_dir: Optional[str] = None) -> Dict[str, Any]:
+             cache_dir: Optional[str] = None, answers: Optional[Dict[str, Dict[str, Any]]] = None) -> Dict[str, Any]:
     """Make the run folder of a job from what its nodes sent, and return the verdict.
 
     `archives` is {host: path of the tar file of its job folder}; `plan` is written to plan.json unless None, and then
     has to be there already. A host without an archive, or with one that cannot be used, costs the job its success but
     never the logs of the others. `cache_dir`: see write(). Doing it again gives the same.
+
+    `answers` is {host: what the controller has heard besides}: {"status", "lost", "left", "problem"}, any of them, see
+    `verdict.compute`. That status counts if none was packed.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
@@ -36,10 +39,23 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
         for event in events:
             stream.write(json.dumps(event) + "\n")
     statuses = {host: None if host in problems else files.read_status(run_dir, host) for host in plan["nodes"]}
-    verdict = verdicts.compute(plan, statuses, events, problems)
+    said = {host: (answers or {}).get(host) or {} for host in plan["nodes"]}
+    for host in problems:
+        statuses[host] = said[host].get("status")
+        problems[host] = said[host].get("problem") or problems[host]
+    verdict = verdicts.compute(plan, statuses, events, problems,
+                               lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
+                               left={host: one["left"] for host, one in said.items() if one.get("left") is not None})
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
     write(run_dir, cache_dir)
     return verdict
+
+
+def heard(wait: Any, collect: Any) -> Dict[str, Any]:
+    """What a node's results of waiting and collecting tell besides its files, for `assemble`; Ansible may give neither."""
+    wait, collect = (given if isinstance(given, dict) else {} for given in (wait, collect))
+    problem = collect.get("problem") or (collect.get("msg") if collect.get("failed") or collect.get("unreachable") else None)
+    return {"status": wait.get("status"), "lost": wait.get("lost"), "left": collect.get("left"), "problem": problem}
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:

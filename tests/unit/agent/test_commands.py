@@ -84,12 +84,12 @@ def test_stop(job):
     assert answer["ran"] is True
     assert (answer["status"]["state"], answer["status"]["reason"]) == ("ended", "stopped")
     job.nothing_left()
-    assert job.ask("stop") == {"ran": False, "status": answer["status"]}, "again: nothing to do"
+    assert job.ask("stop") == {"ran": False, "status": answer["status"], "left": []}, "again: nothing to do"
 
 
 def test_stop_where_no_job_ever_was(job, tmp_path):
-    assert job.ask("stop") == {"ran": False, "status": None}
-    assert command_line("stop", "--job-dir", str(tmp_path / "nowhere")) == (0, {"ran": False, "status": None})
+    assert job.ask("stop") == {"ran": False, "status": None, "left": []}
+    assert command_line("stop", "--job-dir", str(tmp_path / "nowhere")) == (0, {"ran": False, "status": None, "left": []})
 
 
 def test_stop_without_an_agent_ends_what_it_left(job):
@@ -145,7 +145,8 @@ def test_collect(job, tmp_path):
     answer = job.ask("collect", "--output", target)
     names = ["agent.log", "checkpoints/a.json", "checkpoints/deep/b.params", "events.jsonl", "plan.json", "status.json",
              "worker-0.env", "worker-0.log"]
-    assert answer == {"files": len(names), "bytes": os.path.getsize(target), "left_out": ["other.txt"]}
+    assert answer == {"files": len(names), "bytes": os.path.getsize(target), "left_out": ["other.txt"], "left": [],
+                      "problem": None}
     with tarfile.open(target) as archive:
         assert archive.getnames() == names
         assert archive.extractfile("worker-0.log").read() == b"said\n"
@@ -171,3 +172,26 @@ def test_collect_needs_to_know_where_to(job):
     job.start("true")
     code, answer = command_line("collect", "--job-dir", job.path)
     assert code == 1 and "collect needs --output FILE" in answer["error"]
+
+
+def test_what_cannot_be_packed_keeps_nothing_else_from_being_told(job, tmp_path, monkeypatch):
+    job.start("true")
+    job.end()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(commands, "_pack", full)
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    assert answer["problem"] == "what it has left could not be packed: No space left on device"
+    assert (answer["files"], answer["left"]) == (0, []) and list(tmp_path.glob("out.tar*")) == []
+
+
+def test_a_full_disk_does_not_keep_an_agents_death_from_being_told(job, monkeypatch):
+    os.kill(job.start("sleep 20")["agent"]["pid"], signal.SIGKILL)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(type(job.folder), "write_status", full)
+    for _ in range(2):  # the same to whoever asks again
+        assert job.ask("wait")["status"]["first_failure"]["reason"] == "the agent itself was killed"
+    job.nothing_left()

@@ -92,6 +92,17 @@ def test_folders_that_are_torn_or_no_jobs_keep_nobody_from_being_told(node):
     assert run(["jobs", "--jobs-dir", str(node.path / "nowhere")]) == {"jobs": []}
 
 
+def test_the_token_of_a_job_whose_machine_was_switched_off_is_forgotten_by_the_next(node):
+    for name, state, agent in (("off", "running", 2 ** 22 + 1), ("prepared", None, None)):
+        (node.path / name).mkdir()
+        (node.path / name / "token").write_text("secret")
+        if state:
+            (node.path / name / "status.json").write_text(json.dumps(
+                {"job": name, "host": "node1", "state": state, "agent": {"pid": agent, "start_time": 1}, "processes": []}))
+    assert node.start(part("one", 9503))[0] == 0
+    assert not (node.path / "off" / "token").exists() and (node.path / "prepared" / "token").exists()
+
+
 def test_only_the_last_that_have_ended_are_told_of(node):
     for number in range(4):
         folder = node.path / ("job-%d" % number)

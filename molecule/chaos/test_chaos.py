@@ -1,0 +1,235 @@
+"""Nodes are cut off, powered off and filled up; agents, controllers and connections are killed: what the job comes to."""
+
+import collections
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+BOUND = 15  # seconds from the fault to the end of ansible-playbook, and of everything on the nodes
+LEASE = 10
+JOBS = "/opt/mxcluster/jobs"
+PROBE = os.path.join(os.path.dirname(__file__), "probe.py")
+
+Fault = collections.namedtuple("Fault", "name kv node strike mend cause options")
+
+
+def docker(*argv):
+    subprocess.run(["docker", *argv], check=True, stdout=subprocess.PIPE)
+
+
+def cut_off(cluster, node, job):
+    docker("network", "disconnect", "mxcluster", "mxcluster-" + node)
+
+
+def connect(cluster, node):
+    docker("network", "connect", "--ip", cluster.variables[node]["ansible_host"], "mxcluster", "mxcluster-" + node)
+    # Docker gives the interface the next number, as no machine does; and would not find it under another name the next time.
+    power_off(cluster, node, None)
+    power_on(cluster, node)
+
+
+def power_off(cluster, node, job):
+    docker("kill", "mxcluster-" + node)
+
+
+def power_on(cluster, node):
+    docker("start", "mxcluster-" + node)
+    deadline = time.time() + 60
+    while True:
+        try:
+            with socket.create_connection((cluster.variables[node]["ansible_host"], 22), 1) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return
+        except OSError:
+            pass
+        assert time.time() < deadline
+        time.sleep(0.2)
+
+
+def kill_agent(cluster, node, job):
+    cluster.shell(node, "systemctl kill --kill-who=main --signal=KILL mxcluster-agent@%s" % job)
+
+
+def feed(cluster, node, job):
+    """The worker of the job eats, and its unit may not have what it wants."""
+    cluster.shell(node, "systemctl set-property --runtime mxcluster-agent@%s.service MemoryMax=2G && touch /tmp/hungry" % job)
+
+
+def clear_away(cluster, node):
+    cluster.shell(node, "rm /tmp/hungry")
+
+
+def small_disk(cluster, node):
+    cluster.shell(node, "mount -t tmpfs -o size=160m,uid=$(id -u mxcluster),gid=$(id -g mxcluster),mode=755 tmpfs " + JOBS)
+
+
+def fill_disk(cluster, node, job):
+    cluster.shell(node, "dd if=/dev/zero of=%s/fill bs=1M 2>/dev/null || true" % JOBS)
+
+
+def empty_disk(cluster, node):
+    cluster.shell(node, "umount -l " + JOBS)
+
+
+def nothing(cluster, node):
+    pass
+
+
+GONE = (r"agent on {0}: {0} is gone: it has not answered over ssh since \S+ \(.+\), "
+        r"and the other nodes have not heard of its {1} for 5 s$")
+FAULTS = (
+    Fault("a node is cut off from the network", "dist_sync", "node3", cut_off, connect,
+          GONE.format("node3", "worker-2"), {}),
+    Fault("a worker's node is powered off", "dist_async", "node3", power_off, power_on,
+          GONE.format("node3", "worker-2"), {}),
+    Fault("the scheduler's node is powered off", "dist_gsync", "node1", power_off, power_on,
+          GONE.format("node1", "scheduler-0 and worker-0"), {}),
+    Fault("a server's node is powered off", "dist_ssync", "node2", power_off, power_on,
+          GONE.format("node2", "server-0 and worker-1"), {}),
+    Fault("an agent is killed", "dist_sync", "node3", kill_agent, nothing, r"agent on node3: the agent itself was killed", {}),
+    Fault("a worker is killed for want of memory", "dist_sync", "node3", feed, clear_away, r"worker 2 on node3: .*memory",
+          {"script": os.path.join(os.path.dirname(__file__), "eat.py")}),
+    Fault("a node's disk is full", "dist_gsync", "node3", fill_disk, empty_disk, r"on node3: (.|\n)*No space left", {}),
+)
+
+
+def probe(cluster, node, job):
+    """What probe.py says there."""
+    with open(PROBE) as program:
+        done = subprocess.run(["docker", "exec", "-i", "mxcluster-" + node, "python3", "-", JOBS + "/" + job], stdin=program,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, "%s: %s" % (node, done.stderr.decode())
+    return json.loads(done.stdout.decode())
+
+
+def is_on(node):
+    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Running}}", "mxcluster-" + node])
+    return said.decode().strip() == "true"
+
+
+def left(cluster, job, nodes=None):
+    """{node: what there is of the job}, of the nodes that are on, also of those that are cut off."""
+    found = {node: probe(cluster, node, job)["left"] for node in nodes or cluster.names if is_on(node)}
+    return {node: lines for node, lines in found.items() if lines}
+
+
+def wait_until_it_trains(cluster, job, train):
+    deadline = time.time() + 180
+    for node in cluster.names:
+        while not probe(cluster, node, job)["trains"]:
+            assert train is None or train.poll() is None, "it has ended before it trained"
+            assert time.time() < deadline, "%s does not train" % node
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def told(capsys):
+    """Says a line at once, on the terminal."""
+    def tell(line):
+        with capsys.disabled():
+            print("\nchaos: " + line, flush=True)
+    return tell
+
+
+@pytest.fixture(scope="module", autouse=True)
+def walls(cluster):
+    """A firewall that lets nothing in but ssh, so that there are rules to be forgotten. Also after a boot."""
+    rules = ("table inet filter { chain input { type filter hook input priority 0; policy drop; "
+             "ct state established,related accept; iifname lo accept; tcp dport 22 accept; }; }")
+    for name in cluster.names:
+        cluster.shell(name, "echo '%s' > /etc/nftables.conf && systemctl -q enable --now nftables" % rules)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_a_fault_ends_the_whole_job(cluster, fault, told):
+    job = "chaos-%d" % FAULTS.index(fault)
+    if fault.strike is fill_disk:
+        small_disk(cluster, fault.node)
+    train = cluster.start("train.yml", job_id=job, kv=fault.kv, num_epochs=100000, **fault.options)
+    struck = clean = ended = None
+    try:
+        wait_until_it_trains(cluster, job, train)
+        struck = time.time()
+        fault.strike(cluster, fault.node, job)
+        while clean is None or ended is None:
+            if ended is None and train.poll() is not None:
+                ended = time.time() - struck
+            if clean is None and not left(cluster, job):
+                clean = time.time() - struck
+            assert time.time() < struck + 90, (clean, ended, left(cluster, job))
+            time.sleep(0.5 if clean is None else 0.1)
+    finally:
+        if train.poll() is None:
+            os.killpg(train.pid, signal.SIGKILL)
+        output = train.communicate()[0].decode()
+        print(output)
+        if struck:
+            fault.mend(cluster, fault.node)
+    told("%s: ansible-playbook ended after %.1f s, everything on the nodes after %.1f s" % (fault.name, ended, clean))
+    told("    " + "\n    ".join(output[output.index("PLAY RECAP"):].splitlines()))
+    verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
+    cause = verdict["first_failure"]
+    who = cause["role"] + ("" if cause["index"] is None else " %d" % cause["index"])
+    assert re.search(fault.cause, "\n".join(["%s on %s: %s" % (who, cause["host"], cause["reason"])] + cause["log"])), output
+    assert train.returncode != 0 and not verdict["ok"]
+    assert ended < BOUND and clean < BOUND, (ended, clean)
+    gone = [] if "is gone" not in cause["reason"] else [fault.node]
+    assert verdict["left"] == {name: [] for name in cluster.names if name not in gone}, output
+    asked = len(cluster.names) - len(gone)
+    assert "left      nothing: no process, port, unit or firewall rule on %d node" % asked in output, output
+    assert ("not looked at: %s" % fault.node in output) == bool(gone)
+    for name in set(cluster.names) - set(gone):
+        assert (cluster.runs / job / "nodes" / name / "agent.log").exists() or fault.strike is fill_disk
+    assert left(cluster, job) == {}, "also on a node that has come back"
+
+
+def test_it_trains_again(cluster):
+    """Each fault came as soon as what the one before had done was mended; and this came after the last."""
+    job = cluster.train(kv="dist_sync", num_epochs=2)
+    assert job.result.code == 0 and job.verdict["ok"], job.result.output
+
+
+def wait_for_nothing(cluster, job, seconds):
+    began = time.time()
+    while True:
+        found = left(cluster, job)
+        if not found:
+            return time.time() - began
+        assert time.time() - began < seconds, found
+        time.sleep(0.2)
+
+
+def test_lost_connections_and_controllers(cluster, told):
+    """A detached job goes on without a controller until it is told to end, whatever becomes of the one beside it, which
+    outlives its connections but not its controller."""
+    detached = cluster.play("train.yml", job_id="detached", kv="dist_async", num_epochs=100000, detach=True)
+    assert detached.code == 0, detached.output
+    wait_until_it_trains(cluster, "detached", None)
+    train = cluster.start("train.yml", job_id="waited-for", kv="dist_sync", num_epochs=100000, lease=LEASE)
+    try:
+        wait_until_it_trains(cluster, "waited-for", train)
+        for name in cluster.names:  # what serves the open connection, here and there
+            cluster.shell(name, "pkill -KILL -f '^sshd: root' || pkill -KILL sshd-session")
+        before = {name: probe(cluster, name, "waited-for")["events"] for name in cluster.names}
+        time.sleep(LEASE + 2)
+        assert train.poll() is None
+        after = {name: probe(cluster, name, "waited-for")["events"] for name in cluster.names}
+        assert all(after[name] > before[name] for name in cluster.names), (before, after)
+    finally:
+        os.killpg(train.pid, signal.SIGKILL)
+        print(train.communicate()[0].decode())
+    told("ansible-playbook was killed: the job ended %.1f s later, with a lease of %d s"
+         % (wait_for_nothing(cluster, "waited-for", 3 * LEASE), LEASE))
+
+    assert set(left(cluster, "detached")) == set(cluster.names), "it goes on"
+    beside = {name: probe(cluster, name, "detached")["events"] for name in cluster.names}
+    stopped = cluster.play("stop.yml")
+    assert stopped.code == 0 and "the job detached has been ended on node1 node2 node3" in stopped.output, stopped.output
+    assert "left      nothing: no process, port, unit or firewall rule on 3 nodes" in stopped.output, stopped.output
+    assert left(cluster, "detached") == {} and all(beside.values())
