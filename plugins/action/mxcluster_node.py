@@ -117,7 +117,7 @@ def gone(host, since, error):
     """The result for a node that has not answered since `since` (unix seconds): Ansible calls it unreachable."""
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
     said = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", lines[-1])
-    why = said or "it has hung up"
+    why = said if said and "Broken pipe" not in said else "it has hung up"
     clock = time.strftime("%H:%M:%S", time.localtime(since))
     return {"unreachable": True, "changed": False, "ended": True, "lost": {"since": since, "why": why},
             "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why)}
