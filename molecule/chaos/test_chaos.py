@@ -148,7 +148,7 @@ def walls(cluster):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_fault_ends_the_whole_job(cluster, fault, told):
-    job = "chaos-%d" % FAULTS.index(fault)
+    job = "chaos-%d" % time.time_ns()
     if fault.strike is fill_disk:
         small_disk(cluster, fault.node)
     train = cluster.start("train.yml", job_id=job, kv=fault.kv, num_epochs=100000, **fault.options)
@@ -208,28 +208,28 @@ def wait_for_nothing(cluster, job, seconds):
 def test_lost_connections_and_controllers(cluster, told):
     """A detached job goes on without a controller until it is told to end, whatever becomes of the one beside it, which
     outlives its connections but not its controller."""
-    detached = cluster.play("train.yml", job_id="detached", kv="dist_async", num_epochs=100000, detach=True)
-    assert detached.code == 0, detached.output
-    wait_until_it_trains(cluster, "detached", None)
-    train = cluster.start("train.yml", job_id="waited-for", kv="dist_sync", num_epochs=100000, lease=LEASE)
+    detached, waited_for = "detached-%d" % time.time_ns(), "waited-for-%d" % time.time_ns()
+    started = cluster.play("train.yml", job_id=detached, kv="dist_async", num_epochs=100000, detach=True)
+    assert started.code == 0, started.output
+    wait_until_it_trains(cluster, detached, None)
+    train = cluster.start("train.yml", job_id=waited_for, kv="dist_sync", num_epochs=100000, lease=LEASE)
     try:
-        wait_until_it_trains(cluster, "waited-for", train)
+        wait_until_it_trains(cluster, waited_for, train)
         for name in cluster.names:  # what serves the open connection, here and there
             cluster.shell(name, "pkill -KILL -f '^sshd: root' || pkill -KILL sshd-session")
-        before = {name: probe(cluster, name, "waited-for")["events"] for name in cluster.names}
+        before = {name: probe(cluster, name, waited_for)["events"] for name in cluster.names}
         time.sleep(LEASE + 2)
         assert train.poll() is None
-        after = {name: probe(cluster, name, "waited-for")["events"] for name in cluster.names}
+        after = {name: probe(cluster, name, waited_for)["events"] for name in cluster.names}
         assert all(after[name] > before[name] for name in cluster.names), (before, after)
     finally:
         os.killpg(train.pid, signal.SIGKILL)
         print(train.communicate()[0].decode())
     told("ansible-playbook was killed: the job ended %.1f s later, with a lease of %d s"
-         % (wait_for_nothing(cluster, "waited-for", 3 * LEASE), LEASE))
+         % (wait_for_nothing(cluster, waited_for, 3 * LEASE), LEASE))
 
-    assert set(left(cluster, "detached")) == set(cluster.names), "it goes on"
-    beside = {name: probe(cluster, name, "detached")["events"] for name in cluster.names}
+    assert set(left(cluster, detached)) == set(cluster.names), "it goes on"
     stopped = cluster.play("stop.yml")
-    assert stopped.code == 0 and "the job detached has been ended on node1 node2 node3" in stopped.output, stopped.output
+    assert stopped.code == 0 and "the job %s has been ended on node1 node2 node3" % detached in stopped.output, stopped.output
     assert "left      nothing: no process, port, unit or firewall rule on 3 nodes" in stopped.output, stopped.output
-    assert left(cluster, "detached") == {} and all(beside.values())
+    assert left(cluster, detached) == {}

@@ -21,7 +21,7 @@ try:
 except ImportError:  # the playbooks say so themselves, in their own words
     arrivals = None
 
-PAUSES = (2.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
+PAUSES = (4.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
 LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
 LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
 # Seconds that a connection may take to be made: little while the others may be noticing that the node is gone, later as usual.
@@ -143,7 +143,7 @@ def gone(host, since, error):
     """The result for a node that has not answered since `since` (unix seconds): Ansible calls it unreachable."""
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
     said = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", lines[-1])
-    why = said or "it has hung up"
+    why = said if said and "Broken pipe" not in said else "it has hung up"
     clock = time.strftime("%H:%M:%S", time.localtime(since))
     return {"unreachable": True, "changed": False, "ended": True, "lost": {"since": since, "why": why},
             "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why)}

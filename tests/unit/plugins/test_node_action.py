@@ -90,7 +90,8 @@ def test_a_node_that_stays_away_is_gone_and_ends_the_others(clock, monkeypatch, 
 def test_a_node_that_has_hung_up_without_a_word():
     """As ssh leaves it when the connection that others share has died."""
     error = 'Data could not be sent to remote host "10.0.0.1". Make sure this host can be reached over ssh: '
-    assert action.gone("node1", 5.0, error)["lost"]["why"] == "it has hung up"
+    for said in ("", "[Errno 32] Broken pipe. [Errno 32] Broken pipe"):
+        assert action.gone("node1", 5.0, error + said)["lost"]["why"] == "it has hung up"
 
 
 def test_an_error_that_is_not_the_connections_is_raised(clock, monkeypatch):
