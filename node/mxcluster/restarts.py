@@ -36,7 +36,8 @@ def decide(plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str]
     more = int(options.get("max_restarts") or 0)
     if verdict["ok"] or not more:
         return None
-    lost = [host for host, state in verdict["nodes"].items() if state == MISSING]
+    looked = verdict.get("left") or verdict["nodes"]  # whoever could be asked at the end was asked what is left there
+    lost = [host for host, state in verdict["nodes"].items() if state == MISSING or host not in looked]
     reason = why_not(verdict["first_failure"], lost) or _cannot(plan, lost, epoch)
     if reason:
         return {"text": "RESTART   no: %s" % reason, "extra": None, "delay": 0}
