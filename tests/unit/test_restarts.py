@@ -61,6 +61,12 @@ def test_a_node_that_is_lost_is_left_out():
     assert decision["delay"] == 10
 
 
+def test_a_node_that_had_told_how_it_stands_and_then_was_lost_is_left_out_too():
+    verdict = dict(failed(None, exitcodes.AGENT_KILLED, host="node2"), left={"node1": []})
+    assert decide(verdict)["extra"]["without"] == ["node2"]
+    assert decide(dict(verdict, left={"node1": [], "node2": []}))["extra"]["without"] == []
+
+
 def test_the_next_one_waits_longer_and_is_counted_on():
     decision = decide(failed(-9), job="mine-r1", epoch=None, max_restarts=1, restart_delay=20.0, resume="mine")
     assert decision["text"] == "RESTART   job mine-r2, 2 of 2, from the beginning, in 20 s"
