@@ -13,7 +13,7 @@ TRAIN = "train_job_"
 # What is seldom given: it stands in the role's README alone.
 KEPT = tuple(TRAIN + name for name in (
     "program", "server_classes", "data_src", "lr_factor", "lr_factor_epoch", "on_nan", "num_examples", "seed", "keep_checkpoints",
-    "data_allocator", "job_id", "plan_only", "detach", "model_load_epoch", "model_load_job", "without", "restart_delay",
+    "data_allocator", "job_id", "plan_only", "detach", "env", "model_load_epoch", "model_load_job", "without", "restart_delay",
     "hosts_file", "groups_file", "data_sharding_file", "dmlc_interface", "ps_verbose", "root_port", "lease", "heartbeat_timeout",
     "start_timeout", "stall_timeout", "poll", "runs_dir"))
 
