@@ -147,6 +147,15 @@ class Struck:
     def started(self):
         return min([status["started"] for status in self.statuses().values()] or [None])
 
+    def agents_memory(self):
+        """MiB that the largest agent takes, 0 once they have ended."""
+        sizes = [0]
+        for status in self.statuses().values():
+            with contextlib.suppress(OSError):
+                text = pathlib.Path("/proc/%d/status" % status["agent"]["pid"]).read_text()
+                sizes += [int(number) / 1024.0 for number in re.findall(r"^VmRSS:\s+(\d+) kB", text, re.MULTILINE)]
+        return max(sizes)
+
     def trains(self):
         logs = [path.read_text() for path in self.folders.glob("*/%s/worker-*.log" % self.job)]
         return len(logs) == 2 and all("step 20\n" in log for log in logs)

@@ -3,8 +3,9 @@
 import os
 import random
 import statistics
+import time
 
-from tests.playbooks.faults import FAULTS, suffer
+from tests.playbooks.faults import FAULTS, Struck, suffer
 
 ALL = [(name, kv) for name, fault in FAULTS.items() for kv in fault.kvs]
 JOBS = int(os.environ.get("MXCLUSTER_SOAK_JOBS", "50"))
@@ -19,6 +20,19 @@ def test_all_faults_with_all_schemes(project):
         gone, ended = zip(*found)
         print("| %s | %d | %.1f s, %.1f s | %.1f s, %.1f s |" % (name, len(found), statistics.median(gone), max(gone),
                                                                statistics.median(ended), max(ended)), flush=True)
+
+
+def test_an_agent_does_not_grow(project):
+    """A job of some minutes: once its processes run, its agents take no more memory."""
+    job = Struck(project, "worker killed", "dist_gsync", "agents-memory")
+    job.until(job.trains, 60)
+    sizes = [job.agents_memory()]
+    for _ in range(12):
+        time.sleep(15)
+        sizes.append(job.agents_memory())
+    job.run()
+    print("agents take, in MiB: %s" % " ".join("%.1f" % size for size in sizes), flush=True)
+    assert 0 < max(sizes) < sizes[0] + 2, sizes
 
 
 def test_jobs_with_random_faults_in_a_row(project):
