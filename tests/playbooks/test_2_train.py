@@ -161,4 +161,5 @@ def test_after_control_c_the_lease_ends_everything(project):
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode != 0
-    project.wait_for_nothing_left(10 + 5)  # the lease of the local inventory, and the time to end
+    # The lease of the local inventory; what the last poll renewed of it; the time to end.
+    project.wait_for_nothing_left(10 + 2 + 6)
