@@ -317,11 +317,11 @@ def test_workers_of_a_node_share_its_gpus(cluster, inventory):
 def test_a_gpu_that_is_missing_or_busy_is_refused_by_name(cluster):
     missing = cluster.train(gpus="1")
     assert missing.result.code != 0 and "gpu2: gpus=1, but the node has one GPU, number 0" in missing.result.output
-    cluster.shell("gpu1", "mkdir -p /run/stand-in; echo '4711, 1, python' > /run/stand-in/compute-apps")
-    busy = cluster.train()
+    cluster.shell("gpu1", "mkdir -p /run/stand-in; echo '4711, 0, python' > /run/stand-in/compute-apps")
+    busy = cluster.train(gpus="0")  # with gpus=auto the job would take the other
     cluster.shell("gpu1", "rm /run/stand-in/compute-apps")
     assert busy.result.code != 0 and not busy.folder.exists(), busy.result.output
-    assert re.search(r"\[gpu1\]: FAILED!\s+GPU 1 .*busy with python \(pid 4711\)", busy.result.output), busy.result.output
+    assert re.search(r"gpu1: GPU 0 is held by python \(pid 4711\): leave gpus at auto", busy.result.output), busy.result.output
 
 
 def test_verify_judges_all_but_what_takes_a_gpu(cluster):
