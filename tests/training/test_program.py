@@ -136,7 +136,8 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
     common = ["--data-dir", digits, "--batch-size", 128, "--savemodel"]
     first = train(mxnet_new, tmp_path / "first", *common, "--num-epochs", 5).succeeded()
     saved = tmp_path / "first" / "checkpoints"
-    assert sorted(path.name for path in saved.iterdir()) == ["mlp-%04d.%s" % (number, end) for number in (3, 4, 5) for end in (
+    # The last three, and the one that is held for a controller to take.
+    assert sorted(path.name for path in saved.iterdir()) == ["mlp-%04d.%s" % (number, end) for number in (1, 3, 4, 5) for end in (
         "json", "params", "server-0.json", "server-0.npz")] + ["mlp-symbol.json"]
     second = train(mxnet_new, tmp_path / "second", *common, "--num-epochs", 6, "--model-load-epoch", 5,
                    "--model-load-file", saved / "mlp-0005.params").succeeded()
