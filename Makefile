@@ -37,7 +37,7 @@ unit: venv-dev ## the fast tests
 molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
-test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (50 minutes)
+test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (an hour)
 	pytest -q tests/unit tests/contract tests/inventories tests/docs
 	pytest -q --durations=10 tests/playbooks tests/training
 	tools/molecule.sh
