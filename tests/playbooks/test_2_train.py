@@ -114,6 +114,36 @@ def start_a_long_job(project, kv, job):
     raise AssertionError(process.communicate()[0].decode())
 
 
+@pytest.mark.parametrize("kv,victim", [("dist_gsync", "worker-2"), ("dist_sync", "server-1"), ("dist_ssync", "scheduler-0")])
+def test_a_process_that_dies_ends_the_job_and_is_named(project, kv, victim):
+    job = "killed-" + victim
+    process, statuses = start_a_long_job(project, kv, job)
+    host, pid = next((host, part["pid"]) for host, status in statuses.items()
+                     for part in status["processes"] if part["name"] == victim)
+    os.kill(pid, signal.SIGKILL)
+    killed = time.time()
+    output = process.communicate(timeout=90)[0].decode()
+    project.wait_for_nothing_left(5)
+    assert process.returncode != 0, output
+    assert time.time() - killed < 40, "the end of the job took %.0f s\n%s" % (time.time() - killed, output)
+    verdict = json.loads((project.path / "runs" / job / "verdict.json").read_text())
+    failure = verdict["first_failure"]
+    role, index = victim.split("-")
+    assert not verdict["ok"] and (failure["host"], failure["role"], failure["index"]) == (host, role, int(index)), failure
+    assert "SIGKILL" in failure["reason"] and host in output and role in output and "SIGKILL" in output, output
+    if role == "worker":
+        assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
+
+
+def test_a_script_that_fails_is_named_with_its_last_words(project, tmp_path):
+    (tmp_path / "broken.py").write_text("import mxnet as mx\nkv = mx.kv.create('dist_sync')\nraise SystemExit('out of luck')\n")
+    result, run = project.train(kv="dist_sync", script=str(tmp_path / "broken.py"))
+    failure = verdict_of(result, run)["first_failure"]
+    assert result.code != 0 and failure["role"] == "worker" and failure["exit_code"] == 1, result.output
+    assert "out of luck" in result.output and "exited with status 1" in result.output
+    project.wait_for_nothing_left(20)
+
+
 def test_a_script_that_fails_on_one_node_before_it_makes_its_store(project, tmp_path):
     """The others wait for it inside MXNet, where no heartbeat is heard yet."""
     (tmp_path / "early.py").write_text(
@@ -131,5 +161,4 @@ def test_after_control_c_the_lease_ends_everything(project):
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode != 0
-    # The lease of the local inventory; what the last poll renewed of it; the time to end.
-    project.wait_for_nothing_left(10 + 2 + 6)
+    project.wait_for_nothing_left(10 + 5)  # the lease of the local inventory, and the time to end

@@ -168,9 +168,9 @@ class Supervisor:
         """Before all ends: keep how far the processes are, and have those that wait say where."""
         seen = self.sights()
         self.status["pulses"] = {sight.name: sight.pulse for sight in seen if sight.pulse}
-        for pid, since in self.held.items():
+        for pid in set(self.held) & set(self.children):  # one that was held may have been killed since
             if self.status["first_failure"] is None or self.status["first_failure"]["echo"]:
-                self.find(health.held(self.children[pid]["name"], time.monotonic() - since))
+                self.find(health.held(self.children[pid]["name"], time.monotonic() - self.held[pid]))
         if health.somebody_waits(seen, time.time(), min(WAITED, self.limits.stall / 2 or WAITED)):
             for pid, part in self.children.items():
                 if part is not self.status["meeting"]:

@@ -68,6 +68,17 @@ def test_one_that_is_killed_ends_them_all(job):
     job.nothing_left()
 
 
+def test_one_that_is_held_and_then_killed_ends_them_all(job):
+    status = job.start("sleep 20", "sleep 20")
+    signal_process(status, 1, signal.SIGSTOP)
+    time.sleep(1.6)  # until the agent has looked
+    signal_process(status, 1, signal.SIGKILL)
+    status = job.end()
+    assert (status["reason"], ends(status)) == ("failed", [(-15, "agent"), (-9, "self")])
+    assert status["first_failure"]["reason"] == "killed by signal 9 (SIGKILL)"
+    job.nothing_left()
+
+
 def test_sigterm_from_somebody_else_is_a_failure_too(job):
     signal_process(job.start("sleep 20"), 0, signal.SIGTERM)
     status = job.end()
