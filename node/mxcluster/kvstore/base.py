@@ -45,7 +45,7 @@ class AsyncStore(KVStore):
         self._began = self._reported = time.time()
         self._counts = {"steps": 1, "waited_s": 0.0, "polling_s": 0.0, "polls": 0}
 
-    # -- to be said by a subclass
+    # -- to be said by a subclass, as both do: this class is no store
 
     def _own_key(self, index):
         """The key under which this worker pushes and pulls parameter `index`."""

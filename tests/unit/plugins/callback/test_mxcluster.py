@@ -64,7 +64,7 @@ PLAY = """
       until: other is success
       retries: 1
       delay: 0
-      ignore_errors: true
+      ignore_errors: true # it has to fail, so that there is a retry to show; the play goes on to the wait
       run_once: true
     - name: Wait for the job
       fake_wait: {host: "{{ inventory_hostname }}", seconds: "{{ seconds }}"}
