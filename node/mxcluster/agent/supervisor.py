@@ -217,6 +217,8 @@ class Supervisor:
         part.update(state="ended", exit_code=code, ended_at=time.time(), ended_by="agent" if self.ending else "self")
         note("%s %s" % (part["name"], reason or exitcodes.describe(code)))
         if part is self.status["meeting"] and code == 0 and not self.ending:
+            self.lease.all_have_started()
+            self.folder.renew_lease()
             self.start_all()
         if code != 0 and not self.ending:
             why = self.kills.explain(part["pid"]) if code == -signal.SIGKILL else None

@@ -54,3 +54,10 @@ def test_the_first_renewal_may_take_longer():
     assert not lease.expired(1000.0, wall=1029.0, ticks=29.0)
     assert not lease.expired(1029.0, wall=1029.0, ticks=29.5)
     assert lease.expired(1029.0, wall=1041.0, ticks=41.0)
+
+
+def test_once_all_have_started_it_may_not():
+    lease = Lease(10, first=30)
+    lease.all_have_started()
+    assert not lease.expired(1000.0, wall=1000.0, ticks=0.0)
+    assert lease.expired(1000.0, wall=1010.1, ticks=10.1)
