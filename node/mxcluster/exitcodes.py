@@ -9,6 +9,7 @@ UPDATER_FAILED = 94  # an exception in the server's updater
 MEETING_FAILED = 95  # a node could not reach another one before the start
 PORT_TAKEN = 96  # another program has the port that the plan has given to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
+AGENT_HELD = "the agent itself was held by a signal (SIGSTOP), and was killed for it"
 AGENT_KILLED = "the agent itself was killed"  # what is told of an agent that has no exit code, since nobody has seen it end
 
 MEANINGS = {PEER_DIED: "another process of the job was gone",

@@ -70,10 +70,10 @@ def _whole(nodes: Dict[str, str]) -> str:
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"
 
 
-def choose(jobs: List[Json], wanted: str, running: bool = False) -> Optional[Json]:
+def choose(jobs: List[Json], wanted: str) -> Optional[Json]:
     """The job that is meant: the `wanted` one, or the one that runs; None if no job is named and none runs.
 
-    BadInput, with the list of those there are, if that does not say which; also if a `running` one is needed, and it is not.
+    BadInput, with the list of those there are, if that does not say which.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if not wanted:
@@ -159,6 +159,8 @@ def adopt(plan: Any, job: str, asked: Dict[str, Json]) -> Json:
 
 def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> List[str]:
     """The last lines of all logs of a job for people. `logs` is {host: {name: [line, ...]}, None for a node without any}."""
+    if not job:
+        raise BadInput("no job runs on these nodes: name one that has ended with -e job=..., status.yml tells which there are")
     lines = ["LOGS      of the job %s" % job]
     for host, of_host in sorted(logs.items()):
         for name, entries in sorted((of_host or {}).items()):

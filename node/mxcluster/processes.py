@@ -11,6 +11,7 @@ from typing import Callable, Iterable, List, NamedTuple, Optional
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+HELD = "T"  # by SIGSTOP
 DEAD = "ZXx"  # zombies and what is even further
 
 # Looked up once, here: between fork and exec nothing may be loaded any more.
@@ -69,6 +70,12 @@ def alive(who: Identity) -> bool:
     """Whether this very process still runs; zombies do not, and another process with its pid is not it."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state not in DEAD
+
+
+def is_held(who: Identity) -> bool:
+    """Whether this very process is held by SIGSTOP or its like."""
+    line = entry(who.pid)
+    return line is not None and line.start_time == who.start_time and line.state == HELD
 
 
 def send(who: Identity, signum: int) -> bool:

@@ -17,11 +17,14 @@ TRAINING = "training"    # a worker that has a kv-store, or has said `beat`
 SERVING = "serving"      # a server or scheduler
 UPDATING = "updating"    # a server in its optimizer
 FINISHED = "finished"    # a worker whose script has ended waits for the others
+LEAVING = "leaving"      # all is done; threads of the script and its exit handlers have their turn
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
 _now = {"phase": STARTING, "pushes": 0, "time": time.time()}
 _told = {}
+_file = []  # the path of this process's, if it is one of a job
+_telling = threading.Lock()
 
 
 def file_of(folder, name):
@@ -43,8 +46,8 @@ def start():
     """Tell the pulse of this process from now on, if it is one of a job."""
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if folder:
-        path = file_of(folder, "%s-%s" % (os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"]))
-        thread = threading.Thread(target=_tell_for_ever, args=(path,), name="mxcluster-pulse")
+        _file.append(file_of(folder, "%s-%s" % (os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"])))
+        thread = threading.Thread(target=_tell_for_ever, name="mxcluster-pulse")
         thread.daemon = True
         thread.start()
 
@@ -52,6 +55,12 @@ def start():
 def enter(phase):
     """This process is in another phase now."""
     _now.update(phase=phase, time=time.time())
+
+
+def leave():
+    """This process is done. Told at once: soon no thread will run any more that could."""
+    enter(LEAVING)
+    _tell()
 
 
 def beat():
@@ -84,10 +93,16 @@ def _counted(method, pushes):
     return call
 
 
-def _tell_for_ever(path):
+def _tell_for_ever():
     while True:
+        _tell()
+        time.sleep(_PERIOD)
+
+
+def _tell():
+    with _telling:
         now = dict(_now)
-        if now != _told:
+        for path in _file if now != _told else ():
             try:
                 with open(path + ".part", "w") as stream:
                     json.dump(now, stream)
@@ -95,4 +110,3 @@ def _tell_for_ever(path):
                 _told.update(now)
             except OSError:  # a full disk: the agent sees that too
                 pass
-        time.sleep(_PERIOD)

@@ -58,7 +58,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
     again = "what ended it would most likely come again; mend it, then go on with -e resume=<job>"
     if kind:
         return None if kind == "stopped" else again
-    if failure["host"] in lost or failure["reason"] == exitcodes.AGENT_KILLED:
+    if failure["host"] in lost or failure["reason"] in (exitcodes.AGENT_KILLED, exitcodes.AGENT_HELD):
         return None
     if code is None:  # the agent's own reasons: stopped on request, nobody waited, could not be started
         return "it was ended, or not even started, for a reason that a new start does not mend"

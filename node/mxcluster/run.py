@@ -138,6 +138,7 @@ def main(argv):
 
 if __name__ == "__main__":
     exit_status = main(sys.argv[1:])
+    pulse.leave()
     sys.stdout.flush()
     sys.stderr.flush()
     if exit_status:

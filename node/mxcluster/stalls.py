@@ -19,10 +19,14 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     blamed = parts.get(failure["name"])
     if blamed is None:
         return failure
-    busy = [name for name, part in parts.items() if part["role"] == "server" and pulses[name]["phase"] == pulse.UPDATING]
+    long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2  # a server in its optimizer is nothing unusual
+    busy = [name for name, part in parts.items() if part["role"] == "server" and pulses[name]["phase"] == pulse.UPDATING
+            and _idle(failure, pulses[name]) >= long]
     if busy:
         name = min(busy, key=lambda name: pulses[name]["time"])
         return _blame(failure, parts[name], "its optimizer has not come back for %.0f s" % _idle(failure, pulses[name]))
+    if pulses[blamed["name"]]["phase"] == pulse.LEAVING:
+        return failure
     mates = _who_wait_for_each_other(plan, parts, blamed)
     ended = [name for name in mates if pulses[name]["phase"] == pulse.FINISHED]
     waiting = [name for name in mates if pulses[name]["phase"] == pulse.TRAINING]

@@ -12,6 +12,7 @@ _ENDINGS = {"lease": "ended: the lease ran out, nobody was waiting for the job a
                      "(was train.yml interrupted, or its connection to the node lost?)",
             "stopped": "ended: the job was stopped on request"}
 
+NOT_DONE = "exited with status 0 but never told that it was done: its training is not complete"
 _NO_GPU = ("a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA version, or train "
            "with -e gpus=''.")
 _HINTS = (
@@ -65,7 +66,7 @@ def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
     if lost and (failure is None or failure.get("echo") or failure["reason"] in _ENDINGS.values()):
         failure = _gone(plan, statuses, lost)  # what others have come to followed from it
     if failure is None or failure.get("echo"):  # then the lost node is more likely the cause than what followed from it
-        failure = (_not_collected(plan, statuses, problems or {}) or failure
+        failure = (_not_collected(plan, statuses, problems or {}) or _silent(plan, statuses, found, done) or _alone(failure)
                    or _not_finished(plan, statuses, exit_codes, done))
     failure = failure or _left_over(left or {})
     seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
@@ -196,6 +197,25 @@ def _not_collected(plan: Json, statuses: Dict[str, Optional[Json]], problems: Di
     return None
 
 
+def _silent(plan: Json, statuses: Dict[str, Json], found: Dict[str, Json], done: Set[int]) -> Optional[Json]:
+    """A worker that has gone with status 0 in the middle of its work, which no agent can see; the others ended because of it."""
+    for process in plan["processes"]:
+        part = found.get(process["name"], {})
+        gone = part.get("exit_code") == 0 and part.get("ended_by") == "self"
+        if gone and process["role"] == "worker" and process["index"] not in done:
+            who = {key: process[key] for key in ("host", "role", "index", "name")}
+            return dict(who, reason=NOT_DONE, exit_code=0, time=part.get("ended_at"), log=[])
+    return None
+
+
+def _alone(failure: Optional[Json]) -> Optional[Json]:
+    """An echo that is all there is: who was first, nobody has seen."""
+    if failure is None or failure["exit_code"] not in exitcodes.reserved():
+        return failure
+    return dict(failure, reason="%s, and no process is known to have gone first: did the network between the nodes fail?"
+                % failure["reason"])
+
+
 def _not_finished(plan: Json, statuses: Dict[str, Json], exit_codes: Dict[str, Optional[int]],
                   done: Set[int]) -> Optional[Json]:
     """A process that no agent blames but that did not do its work to the end."""
@@ -206,7 +226,7 @@ def _not_finished(plan: Json, statuses: Dict[str, Json], exit_codes: Dict[str, O
         elif code != 0:
             reason = exitcodes.describe(code)
         elif process["role"] == "worker" and process["index"] not in done:
-            reason = "exited with status 0 but never told that it was done: its training is not complete"
+            reason = NOT_DONE
         else:
             continue
         who = {key: process[key] for key in ("host", "role", "index", "name")}

@@ -12,6 +12,7 @@ import os
 import re
 import time
 
+from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -52,8 +53,10 @@ class ActionModule(ActionBase):
         if wanted and arrivals and not self._task.check_mode:
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
             arguments["took"] = self._arrivals.taken()
+        if arguments.get("board"):  # of this run of ansible-playbook alone, and gone with it
+            arguments["board"] = os.path.join(C.DEFAULT_LOCAL_TMP, arguments["board"])
         result.update(self._wait(arguments, task_vars))
-        if arguments.get("board") and result.get("lost"):
+        if arguments.get("board") and result.get("lost") and arguments.get("keeper", True):
             post(arguments["board"], task_vars["inventory_hostname"])
         elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
@@ -65,7 +68,9 @@ class ActionModule(ActionBase):
         if self._arrivals and offered and not result.get("ended"):
             try:
                 self._arrivals.bring(offered, BRINGING * float(arguments.get("patience") or 10))
-            except (OSError, AnsibleConnectionFailure) as error:  # the job goes on, and what is missing comes later
+            except (OSError, AnsibleError) as error:  # the job goes on, and what is missing comes later
+                if isinstance(error, AnsibleError) and not is_of_connection(error):
+                    raise
                 display.warning("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
         return result
 
@@ -125,7 +130,9 @@ class ActionModule(ActionBase):
         """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
         try:
             stopped = self._ask(dict(arguments, command="stop"), task_vars)
-        except AnsibleConnectionFailure:
+        except AnsibleError as error:
+            if not is_of_connection(error):
+                raise
             return
         if not stopped.get("failed"):
             result.update(ended=True, status=stopped["status"])

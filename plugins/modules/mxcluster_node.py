@@ -76,9 +76,16 @@ options:
     default: 5
   board:
     description:
-      - For V(wait), a folder on the controller where nodes whose part has failed are noted. A node that still runs when
-        another is noted there is ended, as V(stop) does it. The action plugin of the same name sees to it.
-    type: path
+      - For V(wait), the name of a folder where nodes whose part has failed are noted, among those that this run of Ansible has
+        for itself on the controller. A node that still runs when another is noted there is ended, as V(stop) does it. The
+        action plugin of the same name sees to it.
+    type: str
+  keeper:
+    description:
+      - For V(wait) with a O(board), whether the job needs this run of Ansible. Then a node that cannot be reached any more is
+        noted, too; without, the job may well go on where only this controller cannot reach it.
+    type: bool
+    default: true
   patience:
     description:
       - For V(wait), for how many seconds a node that cannot be asked, or cannot answer, is asked again before that is a failure.
@@ -355,8 +362,8 @@ def start_unit(module, unit):
         # As the user, whose file it is: root would follow it wherever it leads.
         log = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
         state += module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", log])[1]
-        secrets = [os.path.join(os.path.abspath(params["job_dir"]), name) for name in ("secret_env.json", "token")]
-        module.run_command(["runuser", "-u", params["user"], "--", "rm", "-f"] + secrets)  # no agent has taken them
+        # What was prepared goes, and the secrets that no agent has taken.
+        module.run_command(["runuser", "-u", params["user"], "--"] + agent + ["stop"] + there, cwd="/")
         settle_unit(module, unit)
         module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
     answer = run_as(module, agent + ["status"] + there)
@@ -495,7 +502,8 @@ def main():
             "token": {"type": "str", "no_log": True},
             "request": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 5},
-            "board": {"type": "path"},
+            "board": {"type": "str"},
+            "keeper": {"type": "bool", "default": True},
             "patience": {"type": "float", "default": 0},
             "checkpoints": {"type": "dict"},
             "took": {"type": "str", "default": ""},

@@ -60,6 +60,13 @@ def test_digits_are_learnt_and_told(every_mxnet, tmp_path, digits):
     assert all(0 <= batch["train_accuracy"] <= 1 and batch["samples_per_s"] > 0 for batch in lasts), lasts
 
 
+@pytest.mark.parametrize("policy,status,epochs", [("stop", 97, 0), ("continue", 0, 2)])
+def test_a_loss_that_is_no_number_ends_the_training_or_not(mxnet_new, tmp_path, digits, policy, status, epochs):
+    run = train(mxnet_new, tmp_path, "--data-dir", digits, "--lr", 1e30, "--num-epochs", 2, "--on-nan", policy)
+    assert (run.status, len(run.of("epoch"))) == (status, epochs), run.out + run.err
+    assert ("-e on_nan=continue" in run.out) == (policy == "stop"), run.out
+
+
 def test_every_network_takes_every_data_set(every_mxnet, tmp_path):
     """Shapes only: the sides of images at which each of the networks works on digits, CIFAR-10 and ImageNet."""
     run = Run(every_mxnet.python, textwrap.dedent("""

@@ -111,5 +111,7 @@ def test_what_has_come_of_a_stop():
 
 
 def test_logs_for_people():
+    with pytest.raises(BadInput, match="-e job="):
+        jobs.told_of_logs("", {"a": None})
     assert jobs.told_of_logs("one", {"b": {"worker-1": ["x\x1b[0m"]}, "a": {"agent": []}, "c": None}) == [
         "LOGS      of the job one", "  a/agent | (nothing)", "  b/worker-1 | x"]

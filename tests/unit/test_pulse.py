@@ -49,6 +49,20 @@ def test_a_process_tells_what_it_does_with_its_store(tmp_path):
         process.kill()
 
 
+def test_who_leaves_has_told_so_before_the_interpreter_waits_for_threads(tmp_path):
+    program = ("import threading, time\nfrom mxcluster import pulse\npulse.start()\n"
+               "threading.Thread(target=time.sleep, args=(60,)).start()\npulse.leave()\nprint('left', flush=True)\n")
+    environment = {"MXCLUSTER_JOB_DIR": str(tmp_path), "MXCLUSTER_ROLE": "worker", "MXCLUSTER_INDEX": "0", "PYTHONPATH": PACKAGE}
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"left\n"
+        assert pulse.read(pulse.file_of(str(tmp_path), "worker-0"))["phase"] == pulse.LEAVING
+        assert process.poll() is None, "its thread keeps it"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_what_is_no_pulse(tmp_path):
     path = tmp_path / "worker-0.pulse"
     assert pulse.read(str(path)) is None

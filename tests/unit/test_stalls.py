@@ -24,7 +24,8 @@ def explained(kv, blamed, **pulses):
     first = next(one for one in PROCESSES if one["name"] == blamed)
     failure = {"host": first["host"], "role": first["role"], "index": first["index"], "name": blamed, "kind": "stall",
                "reason": "has made no progress", "exit_code": None, "time": NOW, "log": ["its words"], "echo": False}
-    return stalls.explain(failure, {"kv": kv, "processes": PROCESSES}, dict(by_host, c=None))
+    plan = {"kv": kv, "processes": PROCESSES, "timeouts": {"start": 60, "stall": 300}}
+    return stalls.explain(failure, plan, dict(by_host, c=None))
 
 
 def test_the_one_that_the_others_wait_for():
@@ -63,6 +64,17 @@ def test_a_server_that_does_not_come_back():
     found = explained("dist_sync", "worker-1", worker_0=("training", 8, 301), worker_1=("training", 8, 301),
                       server_0=("updating", 0, 302))
     assert found["name"] == "server-0" and "302 s" in found["reason"]
+
+
+def test_a_server_at_work_is_not_to_blame():
+    found = explained("dist_async", "worker-1", worker_0=("training", 90, 0), worker_1=("training", 8, 301),
+                      server_0=("updating", 0, 0.1))
+    assert found["name"] == "worker-1"
+
+
+def test_one_that_is_done_and_does_not_end_is_blamed_itself():
+    found = explained("dist_sync", "worker-0", worker_0=("leaving", 8, 301), worker_1=("training", 8, 305))
+    assert (found["name"], found["reason"]) == ("worker-0", "has made no progress")
 
 
 def test_without_pulses_the_first_remains():

@@ -74,6 +74,22 @@ def test_of_echoes_alone_the_earliest_is_told():
     assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
 
 
+def test_where_nobody_was_first_that_is_said():
+    found = statuses(worker_0=91, worker_1=91)
+    found["node2"]["first_failure"] = failure("worker-1", 110.0, 91, echo=True, reason="exited with status 91 (a peer was gone)")
+    assert verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"] == (
+        "exited with status 91 (a peer was gone), and no process is known to have gone first: did the network between the nodes "
+        "fail?")
+
+
+def test_a_worker_that_has_gone_with_status_0_is_the_cause_of_the_echoes():
+    found = statuses(worker_0=91, worker_1=0)
+    next(part for part in found["node2"]["processes"] if part["name"] == "worker-1")["ended_by"] = "self"
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    result = verdict.compute(PLAN, found, [event for event in ENDS if event.get("index") != 1])
+    assert (result["first_failure"]["name"], result["first_failure"]["reason"]) == ("worker-1", verdict.NOT_DONE)
+
+
 def test_a_lost_node_is_more_likely_the_cause_than_an_echo_of_it():
     found = statuses(worker_0=91)
     found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")

@@ -1,4 +1,5 @@
 """The commands of the agent: each takes a job folder and returns a dict fit for JSON."""
+import contextlib
 import os
 import signal
 import tarfile
@@ -37,10 +38,6 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
     try:
         daemon.start(folder, plan, secret_env, token)
-    except BaseException:
-        if folder.status() is None:  # nobody will come to forget it
-            folder.forget_token()
-        raise
     finally:
         folder.forget_secret_env()  # an agent that has not got far has not taken it
     status = look(folder)
@@ -62,11 +59,18 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
         lease = float(folder.plan().get("lease") or 0)
         renew, seconds = bool(lease), min(seconds, lease / 2) if lease else seconds  # a detached job has none
     deadline = time.monotonic() + seconds
+    held = seconds > 0
     while True:
         if renew:
             folder.renew_lease()
         answer = look(folder, tidy=True)
+        agent = processes.Identity(**answer["agent"])
+        held = held and answer["state"] != "ended" and processes.is_held(agent)
         rest = deadline - time.monotonic()
+        if held and rest <= 0:  # all the time: nobody supervises the job, and its end would be seen by nobody
+            processes.send(agent, signal.SIGKILL)
+            _until_gone(agent, STOP_TIMEOUT)
+            answer = look(folder, tidy=True, killed=exitcodes.AGENT_HELD)
         if answer["state"] == "ended" or rest <= 0:
             return with_progress(folder, answer)
         time.sleep(min(POLL, rest))
@@ -78,12 +82,14 @@ def status(folder: JobFolder) -> Json:
 
 
 def stop(folder: JobFolder) -> Json:
-    """End the job if it runs: {"ran": whether it did, "status": its last one, None if there was never a job, "left": [...]}."""
+    """End the job if it runs, or was about to: {"ran": whether it did, "status": its last one, None if it never ran, "left"}."""
     answer = _stop(folder)
     return dict(answer, left=left.look(folder))
 
 
 def _stop(folder: JobFolder) -> Json:
+    if folder.status() is None and daemon.forget(folder):
+        return {"ran": True, "status": None}
     known = folder.status()
     if known is None or known["state"] == "ended":
         return {"ran": False, "status": known}
@@ -141,8 +147,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     return dict(answer, left_out=sorted(set(os.listdir(folder.path)) - own))
 
 
-def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
-    """The status of the job, also when its agent can no longer write it: then it has ended, with `reason`.
+def look(folder: JobFolder, tidy: bool = False, reason: str = "failed", killed: str = exitcodes.AGENT_KILLED) -> Json:
+    """The status of the job, also when its agent can no longer write it: then it has ended, with `reason`, since it was `killed`.
 
     `tidy`: end what such an agent has left behind, and write its last status in its place.
     """
@@ -160,18 +166,16 @@ def look(folder: JobFolder, tidy: bool = False, reason: str = "failed") -> Json:
               if who.start_time >= known["agent"]["start_time"] and who.pid != os.getpid()]
     there = processes.end_groups(roots) if tidy else processes.family(roots)
     names = [part["name"] for part in known["processes"]]
-    last = without_agent(known, there, reason, folder.last_sign_of_life(names), folder.log_lines("agent"))
+    last = without_agent(known, there, reason, folder.last_sign_of_life(names), folder.log_lines("agent"), killed)
     if tidy:
-        folder.tidy()
-        try:
+        with contextlib.suppress(OSError):  # a full disk: who asks again is told the same
+            folder.tidy()
             folder.write_status(last)
-        except OSError:  # a full disk: who asks again is told the same
-            pass
     return last
 
 
-def without_agent(known: Json, left: List[processes.Identity], reason: str, when: float, log: List[str]) -> Json:
-    """The last status of a job whose agent was killed at about `when` (unix seconds), given the processes still `left`.
+def without_agent(known: Json, left: List[processes.Identity], reason: str, when: float, log: List[str], killed: str) -> Json:
+    """The last status of a job whose agent was `killed` at about `when` (unix seconds), given the processes still `left`.
 
     How its processes ended nobody has seen: their exit codes are null, like who ended them.
     """
@@ -180,7 +184,7 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
     cause = known["first_failure"]
     if cause is None and reason == "failed":
         agent = {"role": "agent", "index": None, "name": "agent"}
-        cause = failure(known["host"], agent, exitcodes.AGENT_KILLED, None, when, log)
+        cause = failure(known["host"], agent, killed, None, when, log)
     met = known.get("meeting")
     if met and met["state"] == "running":
         met = dict(met, state="ended", ended_at=when)

@@ -25,46 +25,61 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
           token: Optional[str] = None) -> None:
     """Start the agent of a job folder, in which `plan` is written first; returns once it has written its first status.json.
 
-    Raises BadInput if the folder holds a job already or another one holds what it wants, and MxclusterError with the end of
-    agent.log if the agent does not get that far.
+    Asked again for the job that has just been started, it returns as well: the first answer was lost on its way.
+    Raises BadInput if the folder holds another job already or another one holds what it wants, and MxclusterError with the end
+    of agent.log if the agent does not get that far; then nothing is left of what was brought for the job.
     """
     if plan is None:
         folder.plan()  # refuses a folder that is none
     else:
         os.makedirs(folder.path, exist_ok=True)
     with claims.starting(folder):
-        _start(folder, plan, secret_env, token)
+        if plan is None or not (folder.has(plan, token) and claims.runs(folder)):
+            _start(folder, plan, secret_env, token)
 
 
 def _start(folder: JobFolder, plan: Optional[Json], secret_env: Optional[Dict[str, str]], token: Optional[str]) -> None:
-    lock = _lock(folder)
+    brought = False
     try:
-        check_unused(folder)
-        if plan is not None:
-            _write(folder, plan, secret_env, token)
-        plan = folder.plan()
-        _claim(folder, plan)
-        hear, tell = os.pipe()
-        child = os.fork()
-        if child == 0:
-            _become_agent(folder, plan, tell, lock)
-        os.close(tell)
-        os.waitpid(child, 0)
+        lock = _lock(folder)
         try:
-            heard = _hear(hear, time.monotonic() + TIMEOUT)
+            check_unused(folder)
+            if plan is not None:
+                _write(folder, plan, secret_env, token)
+                brought = True
+            heard = _fork(folder, folder.plan(), lock)
         finally:
-            os.close(hear)
+            os.close(lock)  # the agent keeps its copy of it, and with it the lock, as long as it lives
+        if heard != READY:
+            raise MxclusterError("\n".join(["the agent in %s did not start; the end of its agent.log:" % folder.path]
+                                           + (folder.log_lines("agent") or ["(nothing)"])))
+    except BaseException:
+        if brought:
+            _forget(folder)
+        raise
+
+
+def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
+    """Let a child become the agent: what that says."""
+    _claim(folder, plan)
+    hear, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _become_agent(folder, plan, tell, lock)
+    os.close(tell)
+    os.waitpid(child, 0)
+    try:
+        return _hear(hear, time.monotonic() + TIMEOUT)
     finally:
-        os.close(lock)  # the agent keeps its copy of it, and with it the lock, as long as it lives
-    if heard != READY:
-        raise MxclusterError("\n".join(["the agent in %s did not start; the end of its agent.log:" % folder.path]
-                                       + (folder.log_lines("agent") or ["(nothing)"])))
+        os.close(hear)
 
 
 def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
-    """Write what a job needs before it starts. BadInput if the folder holds a job already."""
+    """Write what a job needs before it starts. BadInput if the folder holds another job already."""
     os.makedirs(folder.path, exist_ok=True)
     with claims.starting(folder):
+        if folder.has(plan, token):
+            return
         lock = _lock(folder)
         try:
             check_unused(folder)
@@ -73,7 +88,30 @@ def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] 
             os.close(lock)
 
 
+def forget(folder: JobFolder) -> bool:
+    """Remove a job that was prepared and has not started; whether there was one. One that is being started is waited for."""
+    if not os.path.exists(folder.file("plan.json")):
+        return False
+    with claims.starting(folder):
+        return _forget(folder)
+
+
+def _forget(folder: JobFolder) -> bool:
+    try:
+        lock = _lock(folder)
+    except (BadInput, FileNotFoundError):  # its agent lives, or there is no folder any more
+        return False
+    try:
+        folder.remove()
+    finally:
+        os.close(lock)
+    return not os.path.exists(folder.path)
+
+
 def _write(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]], token: Optional[str]) -> None:
+    if os.path.exists(folder.file("plan.json")):
+        raise BadInput("%s holds a job that has been prepared and not started: choose another job_id, or remove it with stop.yml "
+                       "-e job=%s" % (folder.path, os.path.basename(folder.path)))
     _claim(folder, plan)
     folder.prepare(plan, secret_env, token)
 

@@ -60,6 +60,17 @@ class JobFolder:
             with open(private(self.file(TOKEN)), "w", encoding="utf-8") as stream:
                 stream.write(token)
 
+    def has(self, plan: Json, token: Optional[str] = None) -> bool:
+        """Whether just this job, which has not ended, has been prepared here: who asks for it again has not had the answer."""
+        try:
+            with open(self.file("plan.json"), encoding="utf-8") as stream:
+                there = json.load(stream)
+            with open(self.file(TOKEN), encoding="utf-8") as stream:
+                return bool(token) and stream.read() == token and there == {
+                    key: value for key, value in plan.items() if key != "whole"}
+        except (OSError, ValueError):
+            return False
+
     def whole_plan(self) -> Json:
         """The plan of the job on all its nodes. BadInput if it is not there, or is none."""
         path = self.file(WHOLE_PLAN)

@@ -9,7 +9,6 @@ from mxcluster import pulse
 Json = Dict[str, Any]
 
 LEAST_FREE = 1 << 20  # bytes: with less, logs and events are torn
-PAUSED = "T"  # the kernel's letter for a process held by SIGSTOP
 
 
 class Limits(NamedTuple):
@@ -20,12 +19,14 @@ class Limits(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What is seen of one process: seconds since its start, since when it is held (0: it is not), its pulse if it has one."""
+    """What is seen of one process: seconds since its start, for how long it is held (0: it is not), its pulse if it has one, and
+    for how long that has not changed."""
     name: str
     role: str
     age: float
     held: float
     pulse: Optional[Json]
+    still: float = 0.0
 
 
 class Finding(NamedTuple):
@@ -42,8 +43,8 @@ def limits_of(plan: Json) -> Limits:
                   float(timeouts.get("stall") or 0))
 
 
-def examine(sights: List[Sight], limits: Limits, distributed: bool, now: float) -> Optional[Finding]:
-    """The first thing that is wrong, None if all is well. `now` in unix seconds, as the pulses have it."""
+def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
+    """The first thing that is wrong, None if all is well."""
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
             return held(sight.name, sight.held)
@@ -52,9 +53,12 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool, now: float) 
         if distributed and limits.start and phase == pulse.STARTING and sight.age >= limits.start:
             return Finding(sight.name, "start", "has not come to its kv-store within %g s (start_timeout), and all others wait "
                            "for it; a script that prepares for longer needs a longer -e start_timeout" % limits.start)
-    stalled = [sight for sight in sights if limits.stall and idle(sight, now) >= limits.stall]
+    stalled = [sight for sight in sights if limits.stall and idle(sight) >= limits.stall]
     if stalled:
         last = min(stalled, key=lambda sight: (sight.role == "worker", sight.pulse["pushes"], sight.pulse["time"]))
+        if last.pulse["phase"] == pulse.LEAVING:
+            return Finding(last.name, "stall", "is done but has not ended for %g s (stall_timeout): a thread that is no daemon, "
+                           "or an exit handler, keeps it" % limits.stall)
         return Finding(last.name, "stall", "has made no progress for %g s (stall_timeout)" % limits.stall)
     return None
 
@@ -70,14 +74,14 @@ def disk(path: str, free: int) -> Finding:
                    % (path, free >> 10))
 
 
-def somebody_waits(sights: List[Sight], now: float, seconds: float) -> bool:
+def somebody_waits(sights: List[Sight], seconds: float) -> bool:
     """Whether a worker has waited for so long that it is worth knowing where it and the others are; yes if none is here."""
     workers = [sight for sight in sights if sight.role == "worker"]
-    return not workers or any(sight.pulse and now - sight.pulse["time"] > seconds for sight in workers)
+    return not workers or any(sight.pulse and sight.still > seconds for sight in workers)
 
 
-def idle(sight: Sight, now: float) -> float:
+def idle(sight: Sight) -> float:
     """Seconds without progress of a process that should make some, else 0."""
-    if sight.pulse is None or sight.pulse["phase"] not in (pulse.TRAINING, pulse.UPDATING):
+    if sight.pulse is None or sight.pulse["phase"] not in (pulse.TRAINING, pulse.UPDATING, pulse.LEAVING):
         return 0.0
-    return max(0.0, now - sight.pulse["time"])
+    return sight.still

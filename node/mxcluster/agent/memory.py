@@ -7,30 +7,42 @@ import os
 import re
 from typing import Dict, Optional
 
+PERIOD = 10.0  # seconds
 _LOG_BYTES = 8192  # more than one record of /dev/kmsg can have
 
 
 class Kills:
-    """Remembers the counters of now; `root` is where /proc, /sys and /dev are (for tests)."""
+    """Remembers the counters of a moment ago; `root` is where /proc, /sys and /dev are (for tests)."""
 
     def __init__(self, root: str = "/"):
         self._root = root
-        self._before = counters(root)
+        self._before = self._latest = counters(root)
+        self._looked = 0.0
+
+    def look(self, now: float) -> None:
+        """Remember, from time to time (`now` is monotonic): what was killed long ago does not explain a death of now.
+
+        The counter may grow some moments before the death is seen, so the last counters are kept for as long again.
+        """
+        if now - self._looked >= PERIOD:
+            self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
     def explain(self, pid: int) -> Optional[str]:
         """Why the process `pid`, which died of SIGKILL, was killed; None if it was not for lack of memory."""
         now = counters(self._root)
         more = {name for name, number in now.items() if number > self._before.get(name, 0)}
-        self._before = now
-        if "group" in more:
+        self._before = self._latest = now
+        if "group" in more and ("limit" in more or "limit" not in now):
             return "the memory that the job's unit may use was all used up"
-        if "machine" in more or in_kernel_log(pid, self._root):
+        # A kill on the machine that the group has not seen was another's.
+        if "group" in more or "machine" in more and "group" not in now or in_kernel_log(pid, self._root):
             return "the memory of the node was all used up"
         return None
 
 
 def counters(root: str = "/") -> Dict[str, int]:
-    """{"group": kills in this process's control group, "machine": on the whole machine}, as far as the kernel counts."""
+    """{"group": kills in this process's control group, "limit": how often that was at its limit and nothing could be freed,
+    "machine": kills on the whole machine}, as far as the kernel counts."""
     found = {}
     for line in _read(root, "proc/self/cgroup").splitlines():
         number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
@@ -41,10 +53,11 @@ def counters(root: str = "/") -> Dict[str, int]:
             texts = _read(root, os.path.join("sys/fs/cgroup", path, "memory.events"))
         else:
             continue
-        count = _count(texts)
-        if count is not None:
-            found["group"] = count
-    count = _count(_read(root, "proc/vmstat"))
+        for name, key in (("group", "oom_kill"), ("limit", "oom")):
+            count = _count(texts, key)
+            if count is not None:
+                found[name] = count
+    count = _count(_read(root, "proc/vmstat"), "oom_kill")
     if count is not None:
         found["machine"] = count
     return found
@@ -71,8 +84,8 @@ def in_kernel_log(pid: int, root: str = "/") -> bool:
         os.close(log)
 
 
-def _count(text: str) -> Optional[int]:
-    match = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+def _count(text: str, key: str) -> Optional[int]:
+    match = re.search(r"^%s (\d+)$" % key, text, re.MULTILINE)
     return int(match.group(1)) if match else None
 
 

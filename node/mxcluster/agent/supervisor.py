@@ -1,4 +1,5 @@
 """The supervisor: parent of a node's processes. It starts them, watches them, and ends them all when one fails."""
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,11 +43,12 @@ class Supervisor:
         self.me = processes.identity(os.getpid())
         self.secret_env = folder.take_secret_env()
         lease = float(plan.get("lease") or 0)
-        self.lease = Lease(lease, first=FIRST_LEASE * lease)
+        self.lease = Lease(lease, first=FIRST_LEASE * lease if plan.get("meeting") else lease)
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
         self.limits = health.limits_of(plan)
         self.began = {}  # type: Dict[int, float]  # pid -> when it was started (monotonic)
         self.held = {}  # type: Dict[int, float]  # pid -> since when it is held by SIGSTOP (monotonic)
+        self.pulses = {}  # type: Dict[int, Any]  # pid -> its pulse, and since when it is this one (monotonic)
         self.looked = 0.0
         self.kills = Kills()
         self.ending = False
@@ -66,9 +68,9 @@ class Supervisor:
         # Blocked and then waited for: a signal between two looks is not lost, and there are no handlers to race with.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         processes.set_subreaper()
-        self.folder.begin_lease()
-        self.folder.take_reserve()
         try:
+            self.folder.begin_lease()
+            self.folder.take_reserve()
             if self.plan.get("meeting"):
                 self.start(meeting_process(self.plan), self.status["meeting"])
             else:
@@ -136,11 +138,12 @@ class Supervisor:
         if time.monotonic() - self.looked < LOOK or self.status["first_failure"] and not self.status["first_failure"]["echo"]:
             return
         self.looked = time.monotonic()
+        self.kills.look(self.looked)
         free = self.folder.free()
         if free < health.LEAST_FREE:
             finding = health.disk(self.folder.path, free)
         else:
-            finding = health.examine(self.sights(), self.limits, bool(self.plan.get("root")), time.time())
+            finding = health.examine(self.sights(), self.limits, bool(self.plan.get("root")))
         if finding:
             self.find(finding)
 
@@ -156,12 +159,16 @@ class Supervisor:
             line = processes.entry(pid)
             if line is None or part is self.status["meeting"]:
                 continue
-            if line.state == health.PAUSED:
+            if line.state == processes.HELD:
                 self.held.setdefault(pid, now)
             else:
                 self.held.pop(pid, None)
-            seen.append(health.Sight(part["name"], part["role"], now - self.began[pid], now - self.held.get(pid, now),
-                                     pulse.read(pulse.file_of(self.folder.path, part["name"]))))
+            told = pulse.read(pulse.file_of(self.folder.path, part["name"]))
+            # By this clock alone: a machine that slept, or whose time was set, has not let its processes wait.
+            if pid not in self.pulses or self.pulses[pid][0] != told:
+                self.pulses[pid] = told, now
+            seen.append(health.Sight(part["name"], part["role"], now - self.began[pid], now - self.held.get(pid, now), told,
+                                     now - self.pulses[pid][1]))
         return seen
 
     def last_sights(self) -> None:
@@ -171,7 +178,7 @@ class Supervisor:
         for pid in set(self.held) & set(self.children):  # one that was held may have been killed since
             if self.status["first_failure"] is None or self.status["first_failure"]["echo"]:
                 self.find(health.held(self.children[pid]["name"], time.monotonic() - self.held[pid]))
-        if health.somebody_waits(seen, time.time(), min(WAITED, self.limits.stall / 2 or WAITED)):
+        if health.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
             for pid, part in self.children.items():
                 if part is not self.status["meeting"]:
                     processes.send(processes.Identity(pid, part["start_time"]), signal.SIGUSR1)  # see `mxcluster.run`
@@ -190,7 +197,8 @@ class Supervisor:
             if part["pid"] is None and part["state"] == "running":  # its turn to start never came
                 part.update(state="ended", ended_at=time.time(), ended_by="agent")
         self.status.update(state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left])
-        self.folder.tidy()  # of a full disk, too, where the last word needs room
+        with contextlib.suppress(OSError):
+            self.folder.tidy()  # of a full disk, too, where the last word needs room
         for _ in range(20):  # a full disk may have room again once the processes are gone
             if self.save():
                 break

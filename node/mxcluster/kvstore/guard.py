@@ -140,7 +140,7 @@ class _Reader(pickle._Unpickler):
     def load_build(self):
         state, target = self.stack[-1], self.stack[-2]
         if type(target) in self._allowed.made:
-            fits = type(state) is dict
+            fits = type(state) is dict and "__setstate__" not in state  # the next BUILD would call it
         elif type(target) is numpy.ndarray:
             fits = type(state) is tuple and len(state) == 5 and type(state[4]) is bytes and _is_plain(state[2])
         else:  # of a dtype it would be the byte order, which is this machine's

@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import tarfile
+import threading
 import time
 
 import pytest
 
-from mxcluster import processes
+from mxcluster import exitcodes, processes
 from mxcluster.agent import commands
 from mxcluster.errors import MxclusterError
 from tests.unit.agent.jobs import command_line
@@ -118,6 +119,23 @@ def test_stop_does_not_wait_for_an_agent_that_is_held(job, monkeypatch):
     assert (answer["ran"], answer["status"]["state"], answer["status"]["reason"]) == (True, "ended", "stopped")
     assert answer["status"]["first_failure"] is None
     job.nothing_left()
+
+
+def test_an_agent_that_is_held_ends_the_job(job):
+    """Nobody else would see how its processes end."""
+    status = job.start("sleep 20 & sleep 20")
+    job.remember(status)
+    kill_agent(status, signal.SIGSTOP)
+    answer = commands.wait(job.folder, 0.3, renew=False)["status"]
+    assert (answer["state"], answer["reason"], answer["first_failure"]["reason"]) == ("ended", "failed", exitcodes.AGENT_HELD)
+    job.nothing_left()
+
+
+def test_an_agent_that_was_held_for_a_moment_goes_on(job):
+    status = job.start("sleep 20")
+    kill_agent(status, signal.SIGSTOP)
+    threading.Timer(0.3, kill_agent, (status, signal.SIGCONT)).start()
+    assert commands.wait(job.folder, 1.0, renew=False)["status"]["state"] == "running"
 
 
 def test_a_stranger_with_a_number_of_ours_is_left_alone(job):

@@ -10,7 +10,7 @@ LIMITS = Limits(stopped=5, start=60, stall=300)
 
 def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0):
     pulse = phase and {"phase": phase, "pushes": pushes, "time": NOW - idle}
-    return Sight(name, name.split("-")[0], age, held, pulse or None)
+    return Sight(name, name.split("-")[0], age, held, pulse or None, still=idle)
 
 
 @pytest.mark.parametrize("sights,limits,found", [
@@ -29,24 +29,32 @@ def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0):
     ([sight("worker-0", idle=301, pushes=9), sight("worker-1", idle=301, pushes=8)], LIMITS, ("worker-1", "stall")),
     ([sight("worker-0", idle=301), sight("server-0", phase="updating", idle=301, pushes=0)], LIMITS, ("server-0", "stall")),
     ([sight("worker-0", idle=9999, phase="finished")], LIMITS, None),
+    ([sight("worker-0", idle=299, phase="leaving"), sight("worker-1", idle=999, phase="finished")], LIMITS, None),
+    ([sight("worker-0", idle=300, phase="leaving")], LIMITS, ("worker-0", "stall")),
     ([sight("worker-0", idle=9999)], LIMITS._replace(stall=0), None),
 ])
 def test_what_is_found(sights, limits, found):
-    answer = examine(sights, limits, True, NOW)
+    answer = examine(sights, limits, True)
     assert (answer and (answer.name, answer.kind)) == found, answer
 
 
 def test_one_that_trains_alone_need_not_come_to_a_kv_store():
-    assert examine([sight("worker-0", age=9999, phase="starting")], LIMITS, False, NOW) is None
+    assert examine([sight("worker-0", age=9999, phase="starting")], LIMITS, False) is None
 
 
 def test_who_waits_for_long_is_asked_where():
-    assert not health.somebody_waits([sight("worker-0", idle=9), sight("scheduler-0", phase="meeting", idle=900)], NOW, 10)
-    assert health.somebody_waits([sight("worker-0", idle=9), sight("worker-1", idle=11)], NOW, 10)
-    assert health.somebody_waits([sight("worker-0", phase="finished", idle=11)], NOW, 10)
-    assert health.somebody_waits([sight("server-0", phase="serving", idle=0)], NOW, 10)
+    assert not health.somebody_waits([sight("worker-0", idle=9), sight("scheduler-0", phase="meeting", idle=900)], 10)
+    assert health.somebody_waits([sight("worker-0", idle=9), sight("worker-1", idle=11)], 10)
+    assert health.somebody_waits([sight("worker-0", phase="finished", idle=11)], 10)
+    assert health.somebody_waits([sight("server-0", phase="serving", idle=0)], 10)
 
 
 def test_the_limits_of_a_plan():
     plan = {"heartbeat": {"interval": 1, "timeout": 5}, "timeouts": {"start": 60.0, "stall": 300.0}}
     assert health.limits_of(plan) == LIMITS and health.limits_of({}) == Limits(0, 0, 0)
+
+
+def test_a_clock_that_was_set_is_no_stall():
+    late = Sight("worker-0", "worker", 500.0, 0.0, {"phase": "training", "pushes": 7, "time": NOW - 3600}, still=1.0)
+    assert examine([late], LIMITS, True) is None
+    assert "no daemon" in examine([sight("worker-0", idle=300, phase="leaving")], LIMITS, True).reason

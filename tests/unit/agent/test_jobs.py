@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from mxcluster import processes
-from mxcluster.agent import claims, jobs
+from mxcluster.agent import claims, commands, jobs
 from mxcluster.agent.__main__ import run
 from mxcluster.agent.folder import JobFolder
+from mxcluster.errors import BadInput
 from tests.unit.agent.jobs import PACKAGE
 
 SLEEP = ["sh", "-c", "exec sleep 60"]
@@ -177,3 +178,36 @@ def test_a_job_without_a_lease_is_not_renewed(node):
     before = folder.lease_mtime()
     run(["wait", "--job-dir", folder.path, "--seconds", "0.3", "--renew"])
     assert folder.lease_mtime() == before
+
+
+def test_a_start_whose_answer_was_lost_is_answered_again(node):
+    """Ansible asks again when a connection breaks: that is no other job."""
+    given = {"plan": part("one"), "token": "the job's"}
+    starters = [subprocess.run([sys.executable, "-m", "mxcluster.agent", "start", "--plan", "--secret-env", "--job-dir",
+                                str(node.path / "one")], input=json.dumps(dict(given, **more)).encode(), stdout=subprocess.PIPE,
+                               env=dict(os.environ, PYTHONPATH=PACKAGE)) for more in ({}, {}, {"token": "another's"})]
+    first, again, other = [json.loads(starter.stdout.decode()) for starter in starters]
+    assert first["pid"] == again["pid"] and [starter.returncode for starter in starters][:2] == [0, 0]
+    assert starters[2].returncode != 0 and "already running" in other["error"], other
+
+
+def prepare(node, job, **more):
+    given = {"plan": part(job), "token": "a token", "secret_env": {"KEY": "value"}}
+    return commands.prepare(JobFolder(str(node.path / job)), **dict(given, **more))
+
+
+def test_a_job_that_was_prepared_is_not_overwritten_but_may_be_stopped(node):
+    prepare(node, "one")
+    prepare(node, "one")  # asked again
+    with pytest.raises(BadInput, match="stop.yml -e job=one"):
+        prepare(node, "one", token="another's")
+    answer = commands.stop(JobFolder(str(node.path / "one")))
+    assert answer == {"ran": True, "status": None, "left": []} and not (node.path / "one").exists()
+    assert commands.stop(JobFolder(str(node.path / "one")))["ran"] is False
+
+
+def test_of_a_job_that_could_not_start_nothing_is_left(node):
+    plan = part("one")
+    del plan["processes"][0]["env"]
+    code, answer = node.start(plan)
+    assert code != 0 and "env" in answer["error"] and not (node.path / "one").exists(), answer

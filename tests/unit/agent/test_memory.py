@@ -38,6 +38,27 @@ def test_the_nodes_memory(tmp_path):
     assert "node" in kills.explain(123)
 
 
+def test_what_was_killed_long_ago_or_elsewhere_explains_nothing(tmp_path):
+    write(tmp_path, proc__vmstat="oom_kill 3\n")
+    kills = memory.Kills(str(tmp_path))
+    write(tmp_path, proc__vmstat="oom_kill 4\n")
+    for now in (100.0, 101.0, 111.0):
+        kills.look(now)
+    assert kills.explain(123) is None, "more than ten seconds ago"
+    write(tmp_path, proc__vmstat="oom_kill 5\n")
+    kills.look(122.0)
+    assert "node" in kills.explain(123), "a moment ago"
+
+    write(tmp_path, proc__self__cgroup="0::/job\n", sys__fs__cgroup__job__memory_dot_events="oom 0\noom_kill 0\n")
+    kills = memory.Kills(str(tmp_path))
+    write(tmp_path, proc__vmstat="oom_kill 6\n")
+    assert kills.explain(123) is None, "another group's"
+    write(tmp_path, proc__vmstat="oom_kill 7\n", sys__fs__cgroup__job__memory_dot_events="oom 0\noom_kill 1\n")
+    assert "node" in kills.explain(123), "of this group, which was not at its limit"
+    write(tmp_path, sys__fs__cgroup__job__memory_dot_events="oom 1\noom_kill 2\n")
+    assert "unit" in kills.explain(123)
+
+
 def test_a_kernel_that_does_not_count(tmp_path):
     """CentOS 7: memory.oom_control without oom_kill, no oom_kill in vmstat, but a log that everybody can read."""
     write(tmp_path, proc__self__cgroup="4:memory:/x\n", proc__vmstat="nr_free_pages 5\n", dev__kmsg=LOG % 1234)

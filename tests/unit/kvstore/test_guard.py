@@ -126,6 +126,8 @@ def test_a_pickle_with_a_trick_is_forbidden(name, protocol, tmp_path, monkeypatc
     (b"c__builtin__\nobject\n(tR.", "calls"),
     (b"ccopy_reg\n_reconstructor\n(c__builtin__\nset\nc__builtin__\nobject\nNtR.", "makes an object of"),
     (b"ccopy_reg\n_reconstructor\n(coptimizers\nSgd\nc__builtin__\nobject\nNtRVtext\nb.", "fills Sgd with a str"),
+    (b"ccopy_reg\n_reconstructor\n(coptimizers\nSgd\nc__builtin__\nobject\nNtR(dV__setstate__\ncoptimizers\nSgd\nsb(db.",
+     "fills Sgd with a dict"),  # the second BUILD would call the class
     (b"c_codecs\nencode\n(Vx\nVpunycode\ntR.", "encodes to 'punycode'"), (b"c_codecs\ndecode\n.", "_codecs:decode"),
 ])
 def test_a_pickle_written_by_hand_is_forbidden(data, words):

@@ -139,9 +139,25 @@ def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
     assert run(made, monkeypatch)["ended"] and commands == ["wait", "stop"]
 
 
-def test_a_stop_that_is_lost_is_tried_again_by_the_next_wait(monkeypatch, tmp_path):
+def test_who_only_watches_does_not_end_a_job_that_it_cannot_see(clock, monkeypatch, tmp_path):
+    made, _ = plugin([LOST], clock, patience=10, board=str(tmp_path), keeper=False)
+    assert run(made, monkeypatch)["unreachable"] and action.others(str(tmp_path), "node2") == []
+
+
+def test_what_an_earlier_run_has_noted_is_not_seen(monkeypatch, tmp_path):
+    """Each run of ansible-playbook has a folder of its own."""
+    for number in (1, 2):
+        monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path / str(number)))
+        made, commands = plugin([RUNNING, DONE], board="failed-job")
+        run(made, monkeypatch)
+        assert commands == ["wait"]
+        action.post(str(tmp_path / str(number) / "failed-job"), "node2")
+
+
+@pytest.mark.parametrize("trouble", [LOST, SUDO])
+def test_a_stop_that_is_lost_is_tried_again_by_the_next_wait(monkeypatch, tmp_path, trouble):
     action.post(str(tmp_path), "node2")
-    made, commands = plugin([RUNNING, LOST], board=str(tmp_path))
+    made, commands = plugin([RUNNING, trouble], board=str(tmp_path))
     assert run(made, monkeypatch) == RUNNING and commands == ["wait", "stop"]
 
 
@@ -199,6 +215,21 @@ def test_checkpoints_are_brought_between_two_waits(monkeypatch, tmp_path):
     assert all("checkpoints" not in arguments for arguments in waits), "the plan need not go to the node with every poll"
     assert sorted(path.name for path in here.glob("mlp-*")) == sorted(path.name for path in there.glob("mlp-*"))
     assert json.loads((here.parent / "plan.json").read_text()) == {"job": "j"}
+
+
+@pytest.mark.parametrize("trouble", [LOST, SUDO])
+def test_a_piece_that_is_lost_with_its_connection_ends_no_job(monkeypatch, tmp_path, trouble):
+    from tests.unit.test_checkpoints import save
+    there = tmp_path / "node"
+    there.mkdir()
+    save(there, 1, servers=1)
+    offering = dict(RUNNING, checkpoints={"held": "mlp-0001", "parts": {path.name: path.read_text()
+                                                                       for path in there.glob("*.json")}})
+    wanted = {"folder": str(tmp_path / "runs" / "j" / "checkpoints"), "keep": 3, "plan": {"job": "j"}}
+    made, commands = plugin([offering, trouble], checkpoints=wanted)
+    made._task.check_mode, warned = False, []
+    monkeypatch.setattr(action.display, "warning", warned.append)
+    assert run(made, monkeypatch) == RUNNING and commands == ["wait", "piece"] and len(warned) == 1
 
 
 def test_a_disk_of_the_controllers_that_is_full_ends_no_job(monkeypatch, tmp_path):
