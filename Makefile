@@ -9,6 +9,8 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
 export LC_ALL := C.UTF-8
+# Many of these wait for something; the others measure how long something takes, and have the machine for themselves.
+FAST := pytest -q -n 3 --dist loadfile tests/unit tests/contract tests/inventories tests/docs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,13 +34,13 @@ lint: venv-dev ## ansible-lint, yamllint, ruff
 	ansible-lint --strict
 
 unit: venv-dev ## the fast tests
-	pytest -q tests/unit tests/contract tests/inventories tests/docs
+	$(FAST)
 
 molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
 test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (an hour)
-	pytest -q tests/unit tests/contract tests/inventories tests/docs
+	$(FAST)
 	pytest -q --durations=10 tests/playbooks tests/training
 	tools/molecule.sh
 

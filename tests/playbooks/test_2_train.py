@@ -40,7 +40,7 @@ def test_every_scheme_learns_the_digits(project, kv):
 
 
 def test_progress_is_told_while_it_runs_without_a_terminal(project):
-    result, _ = project.train(kv="dist_sync", network="lenet", num_epochs=12)
+    result, _ = project.train(kv="dist_sync", network="lenet", num_epochs=20)
     lines = [line for line in result.output.splitlines() if "samples/s" in line and "epoch" in line]
     assert result.code == 0 and lines, result.output
     assert any("ETA" in line and "slowest" in line and "accuracy" in line for line in lines), lines

@@ -38,6 +38,10 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
     try:
         daemon.start(folder, plan, secret_env, token)
+    except BaseException:
+        if plan is None and folder.status() is None:  # nobody will come to forget it
+            folder.forget_token()
+        raise
     finally:
         folder.forget_secret_env()  # an agent that has not got far has not taken it
     status = look(folder)

@@ -87,8 +87,7 @@ def test_root_does_not_follow_a_users_link_with_his_own_rights(rebuild, tmp_path
     theirs.mkdir(mode=0o755)
     (theirs / "config").write_text("root's\n")
     nobody = pwd.getpwnam("nobody")
-    for above in [theirs, *theirs.parents][1:4]:
-        above.chmod(0o755)
+    ansible_modules.let_everybody_through(theirs)
     os.chown(str(home), nobody.pw_uid, nobody.pw_gid)
     if link == "folder":
         (home / ".ssh").symlink_to(theirs)
