@@ -5,8 +5,8 @@ from typing import Optional
 class Lease:
     """Runs out `seconds` after the last renewal; 0 or None never runs out.
 
-    The first renewal may take longer: a loaded controller starts on all nodes before it waits for any. Once all nodes are
-    known to have started, it may not.
+    In the beginning it lasts longer, `first`: a loaded controller starts on all nodes before it waits for any. That is over
+    once all nodes are known to have started.
 
     A renewal is a change of the lease file's mtime. Its age is taken once, by the wall clock, when the change is
     seen, and counted on by the monotonic clock from there: a clock that is set while the job runs neither ends a job
@@ -20,14 +20,12 @@ class Lease:
         self._renewed = None  # type: Optional[float]
 
     def all_have_started(self) -> None:
-        """The next renewal may take no longer than any."""
+        """From now on it lasts no longer than ever."""
         self._first = self.seconds
 
     def expired(self, mtime: Optional[float], wall: float, ticks: float) -> bool:
         """Whether it has run out, given the file's mtime (None: no file), time.time() and time.monotonic()."""
         if mtime is not None and mtime != self._mtime:
-            if self._mtime is not None:
-                self.all_have_started()
             self._mtime, self._renewed = mtime, ticks - max(0.0, wall - mtime)
         elif self._renewed is None:  # never seen a file: the lease begins now
             self._renewed = ticks
