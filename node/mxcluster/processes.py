@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from typing import Callable, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -76,6 +76,25 @@ def is_held(who: Identity) -> bool:
     """Whether this very process is held by SIGSTOP or its like."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state == HELD
+
+
+def witness(pid: int) -> Optional[Dict[str, Any]]:
+    """What others on this machine need to see whether a process is still there; None if it is not."""
+    who = identity(pid)
+    return dict(who._asdict(), numbers=_numbers()) if who else None
+
+
+def has_gone(known: Optional[Dict[str, Any]]) -> bool:
+    """Whether a process is seen to be there no more. Of one on another machine, or in another container, nothing is seen."""
+    if not known or known["numbers"] != _numbers():
+        return False
+    return not alive(Identity(known["pid"], known["start_time"]))
+
+
+def _numbers() -> str:
+    """Within what a pid means the same process: this boot of this machine, and this namespace."""
+    with open("/proc/sys/kernel/random/boot_id") as stream:
+        return "%s %s" % (stream.read().strip(), os.readlink("/proc/self/ns/pid"))
 
 
 def send(who: Identity, signum: int) -> bool:

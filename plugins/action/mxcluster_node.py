@@ -18,9 +18,10 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 try:
+    from mxcluster import processes
     from mxcluster.report import arrivals
 except ImportError:  # the playbooks say so themselves, in their own words
-    arrivals = None
+    arrivals = processes = None
 
 PAUSES = (4.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
 LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
@@ -37,7 +38,8 @@ display = Display()
 
 class ActionModule(ActionBase):
     """Runs the module. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
-    with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them.
+    with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them. A `start` tells who
+    will renew the lease, for nodes that can see that.
     """
 
     _arrivals = None
@@ -47,6 +49,8 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         if arguments.get("command") == "collect" and self._connection.become and not self._task.check_mode:
             arguments["reader"] = self._who_logs_in()
+        if arguments.get("command") == "start" and arguments.get("plan") and processes:
+            arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
         if arguments.get("command") != "wait":
             return dict(result, **self._ask(arguments, task_vars))
         wanted = arguments.pop("checkpoints", None)

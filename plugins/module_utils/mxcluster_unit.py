@@ -41,7 +41,7 @@ def start_unit(module, unit):
         module.run_command(["runuser", "-u", params["user"], "--"] + agent + ["stop"] + there, cwd="/")
         settle_unit(module, unit)
         module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
-    answer = run_as(module, agent + ["wait", "--seconds", "0", "--renew"] + there)  # the lease counts from here
+    answer = run_as(module, agent + ["status"] + there)
     status = answer["status"]
     return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
 

@@ -194,3 +194,14 @@ def test_a_parent_that_is_gone_already_is_noticed():
         processes.set_pdeathsig(parent=os.getpid())  # whoever its parent is, it is not itself
         os._exit(7)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def test_a_witness_sees_who_has_gone_and_nothing_of_other_machines():
+    process = subprocess.Popen(["sleep", "20"])
+    known = processes.witness(process.pid)
+    assert not processes.has_gone(known) and not processes.has_gone(None)
+    assert processes.has_gone(dict(known, start_time=known["start_time"] - 1)), "another one has its pid"
+    process.kill()
+    process.wait()
+    assert processes.has_gone(known) and processes.witness(process.pid) is None
+    assert not processes.has_gone(dict(known, numbers="another boot pid:[4026531836]"))

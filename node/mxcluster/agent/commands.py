@@ -45,7 +45,6 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
     finally:
         folder.forget_secret_env()  # an agent that has not got far has not taken it
     status = look(folder)
-    folder.renew_lease()  # by who has waited for the start
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 
 

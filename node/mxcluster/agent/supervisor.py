@@ -18,7 +18,7 @@ Json = Dict[str, Any]
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PERIOD = 0.5  # seconds between looks at the lease; an ended process wakes the loop at once
-FIRST_LEASE = 3  # how many times longer the first renewal may take
+FIRST_LEASE = 30.0  # seconds that the first renewal may take, if three times the lease is as much
 LOOK = 1.0  # seconds between looks at the processes' health
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 WAITED = 10.0  # seconds without progress, after which an end leaves stack traces
@@ -43,7 +43,7 @@ class Supervisor:
         self.me = processes.identity(os.getpid())
         self.secret_env = folder.take_secret_env()
         lease = float(plan.get("lease") or 0)
-        self.lease = Lease(lease, first=FIRST_LEASE * lease if plan.get("meeting") else lease)
+        self.lease = Lease(lease, first=min(3 * lease, FIRST_LEASE))
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
         self.limits = health.limits_of(plan)
         self.began = {}  # type: Dict[int, float]  # pid -> when it was started (monotonic)
@@ -125,6 +125,8 @@ class Supervisor:
         while True:
             self.reap()
             self.examine()
+            if processes.has_gone(self.plan.get("controller")):
+                self.lease.starter_is_gone()
             expired = self.lease.expired(self.folder.lease_mtime(), time.time(), time.monotonic())
             reason = why_end(self.status, stopped, expired)
             if reason:
@@ -225,8 +227,6 @@ class Supervisor:
         part.update(state="ended", exit_code=code, ended_at=time.time(), ended_by="agent" if self.ending else "self")
         note("%s %s" % (part["name"], reason or exitcodes.describe(code)))
         if part is self.status["meeting"] and code == 0 and not self.ending:
-            self.lease.all_have_started()
-            self.folder.renew_lease()
             self.start_all()
         if code != 0 and not self.ending:
             why = self.kills.explain(part["pid"]) if code == -signal.SIGKILL else None

@@ -1,6 +1,8 @@
 """What ends a job, and that nothing is left of it. Real processes, real deaths."""
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -227,3 +229,20 @@ def test_it_is_cheap(job):
     before = cpu_seconds()
     time.sleep(1)
     assert cpu_seconds() - before <= 0.03
+
+
+def test_the_lease_begins_at_once_where_the_controller_is_seen_to_be_gone(job):
+    """Else its first renewal may take longer."""
+    controller = subprocess.Popen(["sleep", "20"])
+    job.plan("sleep 20", lease=2)
+    with open(job.folder.file("plan.json")) as stream:
+        plan = dict(json.load(stream), controller=processes.witness(controller.pid))
+    with open(job.folder.file("plan.json"), "w") as stream:
+        json.dump(plan, stream)
+    job.ask_to_start()
+    time.sleep(3)
+    assert job.folder.status()["state"] == "running"
+    controller.kill()
+    controller.wait()
+    status = job.until(lambda: (lambda now: now["state"] == "ended" and now)(job.folder.status()), seconds=2)
+    assert status["reason"] == "lease"

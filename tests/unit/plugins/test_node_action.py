@@ -1,10 +1,12 @@
 """Waiting for a job, on the controller: what is survived, and what ends it."""
+import os
 import time
 import types
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
+from mxcluster import processes
 from plugins.action import mxcluster_node as action
 
 RUNNING = {"status": {"state": "running"}, "ended": False}
@@ -239,3 +241,11 @@ def test_a_disk_of_the_controllers_that_is_full_ends_no_job(monkeypatch, tmp_pat
     made._task.check_mode, warned = False, []
     monkeypatch.setattr(action.display, "warning", warned.append)
     assert run(made, monkeypatch) == RUNNING and "node1: no checkpoint could be brought" in warned[0]
+
+
+def test_a_start_tells_who_will_renew_the_lease(monkeypatch):
+    made, _ = plugin([{"job": "j"}], command="start", plan={"job": "j"})
+    made._connection, told = types.SimpleNamespace(become=None), []
+    made._ask = lambda arguments, task_vars: told.append(arguments["plan"]) or {"job": "j"}
+    assert run(made, monkeypatch) == {"job": "j"}
+    assert told == [{"job": "j", "controller": processes.witness(os.getppid())}] and made._task.args["plan"] == {"job": "j"}
