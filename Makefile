@@ -41,7 +41,8 @@ molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 
 test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (an hour)
 	$(FAST)
-	pytest -q --durations=10 tests/playbooks tests/training
+	pytest -q --durations=10 tests/playbooks
+	pytest -q --durations=10 -n 2 --dist loadfile tests/training
 	tools/molecule.sh
 
 soak: venv-dev ## every fault with every scheme, then 50 jobs with a random fault each (hours)

@@ -1,6 +1,7 @@
 """The MXNet environments that the tests and benchmarks train in, built as provision.yml builds them on a node."""
 
 import collections
+import fcntl
 import functools
 import os
 import pathlib
@@ -19,11 +20,14 @@ Environment = collections.namedtuple("Environment", "version python")
 def mxnet_environment(version):
     """The Environment with this MXNet; built by the role mxnet the first time, in .state/tests."""
     home = PROJECT / ".state" / "tests" / version
-    result = subprocess.run(
-        [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), "tests/training/environments.yml",
-         "-e", "mxnet_version=" + version, "-e", "mxcluster_home=%s" % home,
-         "-e", "mxnet_python=%s" % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable)],
-        cwd=str(PROJECT), env=dict(os.environ, LC_ALL="C.UTF-8"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    home.mkdir(parents=True, exist_ok=True)
+    with open(str(home) + ".lock", "w") as lock:  # tests run beside each other
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = subprocess.run(
+            [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), "tests/training/environments.yml",
+             "-e", "mxnet_version=" + version, "-e", "mxcluster_home=%s" % home,
+             "-e", "mxnet_python=%s" % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable)],
+            cwd=str(PROJECT), env=dict(os.environ, LC_ALL="C.UTF-8"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert result.returncode == 0, result.stdout.decode(errors="replace")
     return Environment(version, home / "env" / "bin" / "python")
 

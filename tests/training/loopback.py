@@ -10,6 +10,7 @@ import uuid
 
 NODE_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "node"
 SCHEDULER = "127.0.0.11"
+PORT = 19091 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # tests run beside each other
 
 
 class Job:
@@ -19,7 +20,7 @@ class Job:
     `worker_environment[i]` to worker i.
     """
 
-    def __init__(self, python, folder, script, kv, groups=(0, 0), servers=1, port=19091, arguments=(),
+    def __init__(self, python, folder, script, kv, groups=(0, 0), servers=1, port=PORT, arguments=(),
                  environment=None, worker_environment=None, staleness=0, wrap=(), heartbeat=5):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
