@@ -9,7 +9,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
 export LC_ALL := C.UTF-8
-# Many of these wait for something; the others measure how long something takes, and have the machine for themselves.
+# Many of these wait for something. Those of the playbooks measure how long it takes, and have the machine for themselves.
 FAST := pytest -q -n 3 --dist loadfile tests/unit tests/contract tests/inventories tests/docs
 
 help: ## this list

@@ -66,7 +66,7 @@ def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
     if lost and (failure is None or failure.get("echo") or failure["reason"] in _ENDINGS.values()):
         failure = _gone(plan, statuses, lost)  # what others have come to followed from it
     if failure is None or failure.get("echo"):  # then the lost node is more likely the cause than what followed from it
-        failure = (_not_collected(plan, statuses, problems or {}) or _silent(plan, statuses, found, done) or _alone(failure)
+        failure = (_not_collected(plan, statuses, problems or {}) or _silent(plan, found, done) or _alone(failure)
                    or _not_finished(plan, statuses, exit_codes, done))
     failure = failure or _left_over(left or {})
     seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
@@ -197,7 +197,7 @@ def _not_collected(plan: Json, statuses: Dict[str, Optional[Json]], problems: Di
     return None
 
 
-def _silent(plan: Json, statuses: Dict[str, Json], found: Dict[str, Json], done: Set[int]) -> Optional[Json]:
+def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json]:
     """A worker that has gone with status 0 in the middle of its work, which no agent can see; the others ended because of it."""
     for process in plan["processes"]:
         part = found.get(process["name"], {})
