@@ -19,6 +19,12 @@ def kill_agent(status, signum=signal.SIGKILL):
     os.kill(status["agent"]["pid"], signum)
 
 
+def hold_agent(job, status):
+    """A process is held not when kill() returns but when it has next run, which takes a moment on a busy machine."""
+    kill_agent(status, signal.SIGSTOP)
+    job.until(lambda: processes.is_held(job.agent(status)))
+
+
 def test_wait_returns_as_soon_as_the_job_has_ended(job):
     job.start("sleep 0.5")
     begun = time.monotonic()
@@ -114,7 +120,7 @@ def test_stop_does_not_wait_for_an_agent_that_is_held(job, monkeypatch):
     monkeypatch.setattr(commands, "STOP_TIMEOUT", 0.5)
     status = job.start("sleep 20 & sleep 20")
     job.remember(status)
-    kill_agent(status, signal.SIGSTOP)
+    hold_agent(job, status)
     answer = commands.stop(job.folder)
     assert (answer["ran"], answer["status"]["state"], answer["status"]["reason"]) == (True, "ended", "stopped")
     assert answer["status"]["first_failure"] is None
@@ -125,7 +131,7 @@ def test_an_agent_that_is_held_ends_the_job(job):
     """Nobody else would see how its processes end."""
     status = job.start("sleep 20 & sleep 20")
     job.remember(status)
-    kill_agent(status, signal.SIGSTOP)
+    hold_agent(job, status)
     answer = commands.wait(job.folder, 0.3, renew=False)["status"]
     assert (answer["state"], answer["reason"], answer["first_failure"]["reason"]) == ("ended", "failed", exitcodes.AGENT_HELD)
     job.nothing_left()
@@ -133,7 +139,7 @@ def test_an_agent_that_is_held_ends_the_job(job):
 
 def test_an_agent_that_was_held_for_a_moment_goes_on(job):
     status = job.start("sleep 20")
-    kill_agent(status, signal.SIGSTOP)
+    hold_agent(job, status)
     threading.Timer(0.3, kill_agent, (status, signal.SIGCONT)).start()
     assert commands.wait(job.folder, 1.0, renew=False)["status"]["state"] == "running"
 
