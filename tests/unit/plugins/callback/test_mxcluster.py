@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -125,15 +126,18 @@ def run_on_terminal(project, columns, *arguments):
 
 
 def test_into_a_pipe(project):
+    begun = time.monotonic()
     output, code = run_piped(project, "-e", "seconds=0")
+    seconds = time.monotonic() - begun
     assert code == 2, output
     for lines in ("TASK [Do something]\nchanged: [", "ok: [node1] => {\n    \"msg\": \"not for everybody\"\n}\n",
                   "skipping: [node0]\n", "FAILED - RETRYING: [node0]: Retry something else (1 retries left).\n",
-                  "TASK [Wait for the job]\n"
                   "gsync  epoch 4/9  step 30  200 samples/s (slowest worker-0 100)  loss 0.5  ETA 0:01\n"
                   "TASK [Judge]\nchanged: [node0]\n",
                   "fatal: [node1]: FAILED!\n  worker 1 on node1: killed\n    its last line\n"):
         assert lines in output, output
+    waiting = output.split("TASK [Wait for the job]\n")[1].split("TASK [Judge]")[0].splitlines()
+    assert len(waiting) <= 1 + seconds // 5, "the last line, and one every five seconds; %.1f s: %s" % (seconds, output)
     assert sorted(re.search(r"changed: \[(node.)\], \[(node.)\]\n", output).groups()) == ["node0", "node1"], output
     assert output.count("RETRYING") == 1 and "Warning" not in output.title().replace("[Warning]: No", ""), output
     assert output.split("PLAY RECAP", 1)[1].rstrip().endswith("\nFAILED    job j\nreport    r.html"), output
