@@ -5,7 +5,7 @@ kernel only writes them to its log, which everybody can read there.
 """
 import os
 import re
-from typing import Dict, Optional
+from typing import Dict, Optional, Set
 
 PERIOD = 10.0  # seconds
 _LOG_BYTES = 8192  # more than one record of /dev/kmsg can have
@@ -17,6 +17,7 @@ class Kills:
     def __init__(self, root: str = "/"):
         self._root = root
         self._before = self._latest = counters(root)
+        self._log = KernelLog(os.path.join(root, "dev/kmsg"))
         self._looked = 0.0
 
     def look(self, now: float) -> None:
@@ -35,7 +36,7 @@ class Kills:
         if "group" in more and ("limit" in more or "limit" not in now):
             return "the memory that the job's unit may use was all used up"
         # A kill on the machine that the group has not seen was another's.
-        if "group" in more or "machine" in more and "group" not in now or in_kernel_log(pid, self._root):
+        if "group" in more or "machine" in more and "group" not in now or pid in self._log.killed():
             return "the memory of the node was all used up"
         return None
 
@@ -63,25 +64,33 @@ def counters(root: str = "/") -> Dict[str, int]:
     return found
 
 
-def in_kernel_log(pid: int, root: str = "/") -> bool:
-    """Whether the kernel's log tells of such a kill of `pid`, if it can be read."""
-    try:
-        log = os.open(os.path.join(root, "dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        while True:
-            record = os.read(log, _LOG_BYTES)
+class KernelLog:
+    """What the kernel's log tells from now on, if it can be read: numbers of processes come again, and older records stay."""
+
+    def __init__(self, path: str):
+        self._killed = set()  # type: Set[int]
+        try:
+            self._log = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # type: Optional[int]
+            os.lseek(self._log, 0, os.SEEK_END)
+        except OSError:
+            self._log = None
+
+    def killed(self) -> Set[int]:
+        """The processes that the kernel tells to have killed for lack of memory."""
+        while self._log is not None:
+            try:
+                record = os.read(self._log, _LOG_BYTES)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # records were overwritten before they were read; the next read has the oldest one left
+                continue
+            except OSError:
+                self._log = None
+                break
             if not record:
-                return False
-            if re.search(r"\bKill(ed)? process %d\b" % pid, record.decode("utf-8", "replace")):
-                return True
-    except BlockingIOError:
-        return False
-    except OSError:  # records that were overwritten while they were read
-        return False
-    finally:
-        os.close(log)
+                break
+            self._killed |= {int(pid) for pid in re.findall(r"\bKill(?:ed)? process (\d+)\b", record.decode("utf-8", "replace"))}
+        return self._killed
 
 
 def _count(text: str, key: str) -> Optional[int]:

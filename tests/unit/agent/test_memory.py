@@ -61,11 +61,14 @@ def test_what_was_killed_long_ago_or_elsewhere_explains_nothing(tmp_path):
 
 def test_a_kernel_that_does_not_count(tmp_path):
     """CentOS 7: memory.oom_control without oom_kill, no oom_kill in vmstat, but a log that everybody can read."""
-    write(tmp_path, proc__self__cgroup="4:memory:/x\n", proc__vmstat="nr_free_pages 5\n", dev__kmsg=LOG % 1234)
+    write(tmp_path, proc__self__cgroup="4:memory:/x\n", proc__vmstat="nr_free_pages 5\n", dev__kmsg=LOG % 999)
     write(tmp_path, sys__fs__cgroup__memory__x__memory_dot_oom_control="oom_kill_disable 0\nunder_oom 0\n")
     assert memory.counters(str(tmp_path)) == {}
     kills = memory.Kills(str(tmp_path))
-    assert kills.explain(123) is None and "node" in kills.explain(1234)
+    with open(str(tmp_path / "dev" / "kmsg"), "a") as log:
+        log.write(LOG % 1234 + LOG % 1235)
+    assert kills.explain(123) is None and "node" in kills.explain(1234) and "node" in kills.explain(1235)
+    assert kills.explain(999) is None, "another process had this number before the job began"
 
 
 def test_where_nothing_can_be_read(tmp_path):
