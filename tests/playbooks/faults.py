@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from mxcluster import network
+from mxcluster import checkpoints, network
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync")
@@ -70,11 +70,16 @@ FAULTS = {
 }
 
 
-class Struck:
-    """A job on the local inventory, to which a fault happens."""
+# What happens to mxcluster's own program, which saves its checkpoints, once it has saved one.
+TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, savemodel=True))
+             for name, fault in FAULTS.items() if callable(fault.strike)}
 
-    def __init__(self, project, name, kv, job):
-        self.project, self.name, self.fault, self.kv, self.job = project, name, FAULTS[name], kv, job
+
+class Struck:
+    """A job on the local inventory, to which a fault of that name in `faults` happens."""
+
+    def __init__(self, project, name, kv, job, faults=None):
+        self.project, self.name, self.fault, self.kv, self.job = project, name, (faults or FAULTS)[name], kv, job
         self.folders = project.path / ".state" / "local" / "jobs"
         options = dict(self.fault.options, kv=kv, job_id=job, num_workers=2, num_servers=2, root_port=9191)
         if options.pop("program", False):
@@ -157,6 +162,8 @@ class Struck:
         return max(sizes)
 
     def trains(self):
+        if self.fault.options.get("savemodel"):
+            return last_checkpoint(self.project, self.job) is not None
         logs = [path.read_text() for path in self.folders.glob("*/%s/worker-*.log" % self.job)]
         return len(logs) == 2 and all("step 20\n" in log for log in logs)
 
@@ -184,11 +191,16 @@ class Struck:
         return "\n".join([self.name, self.kv, self.output.decode(errors="replace")[-6000:]] + logs)
 
 
-def suffer(project, name, kv, job):
+def last_checkpoint(project, job):
+    """The last whole checkpoint of the job that the controller has, None if there is none."""
+    return checkpoints.last_complete(str(project.path / "runs" / job / "checkpoints"), "mlp")[0]
+
+
+def suffer(project, name, kv, job, faults=None):
     """One job with one fault, and all that must be true of it: (seconds until nothing ran, until ansible-playbook was back)."""
-    struck = Struck(project, name, kv, job)
+    struck = Struck(project, name, kv, job, faults)
     gone, ended = struck.run()
-    fault, verdict = FAULTS[name], struck.verdict()
+    fault, verdict = struck.fault, struck.verdict()
     failure, output = verdict["first_failure"], struck.output.decode(errors="replace")
     assert struck.process.returncode != 0 and not verdict["ok"], struck.evidence()
     told = (failure["host"], failure["role"], failure["index"])

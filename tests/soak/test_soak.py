@@ -1,11 +1,13 @@
-"""All faults with all schemes, and jobs in a row with a random fault each: `make soak`."""
+"""All faults with all schemes, what was cut off goes on, and jobs in a row with a random fault each: `make soak`."""
 
+import itertools
+import json
 import os
 import random
 import statistics
 import time
 
-from tests.playbooks.faults import FAULTS, Struck, suffer
+from tests.playbooks.faults import FAULTS, KVS, TO_SAVING, Struck, last_checkpoint, suffer
 
 ALL = [(name, kv) for name, fault in FAULTS.items() for kv in fault.kvs]
 JOBS = int(os.environ.get("MXCLUSTER_SOAK_JOBS", "50"))
@@ -20,6 +22,20 @@ def test_all_faults_with_all_schemes(project):
         gone, ended = zip(*found)
         print("| %s | %d | %.1f s, %.1f s | %.1f s, %.1f s |" % (name, len(found), statistics.median(gone), max(gone),
                                                                statistics.median(ended), max(ended)), flush=True)
+
+
+def test_what_a_fault_cut_off_goes_on(project):
+    """Whatever ended it, from its last whole checkpoint; with another number of workers or servers each time."""
+    for number, (name, kv) in enumerate(zip(TO_SAVING, itertools.cycle(KVS))):
+        job, on = "saving-%d" % number, "saving-%d-on" % number
+        suffer(project, name, kv, job, TO_SAVING)
+        whole = last_checkpoint(project, job)
+        result, run = project.train(resume=job, job_id=on, num_epochs=whole.epoch + 2, num_workers=1 + number % 4,
+                                    num_servers=1 + number // 4 % 2)
+        assert result.code == 0 and "after epoch %d" % whole.epoch in result.output, result.output
+        events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        assert {event["epoch"] for event in events if event["event"] == "epoch"} == {whole.epoch, whole.epoch + 1}
+        print("goes on: %s, %s, after epoch %d" % (name, kv, whole.epoch), flush=True)
 
 
 def test_an_agent_does_not_grow(project):

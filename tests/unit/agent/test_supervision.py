@@ -88,7 +88,7 @@ def test_sigterm_from_somebody_else_is_a_failure_too(job):
 
 
 def test_the_cause_is_told_while_the_others_still_end(job):
-    job.start(STUBBORN, "sleep 0.3; exit 4")
+    job.start(STUBBORN, "until grep -q ready worker-0.log; do sleep 0.05; done; exit 4")
     status = job.until(lambda: job.folder.status()["first_failure"] and job.folder.status(), 1.5)
     assert (status["state"], status["first_failure"]["exit_code"]) == ("running", 4)
     status = job.end()
@@ -103,17 +103,17 @@ def test_descendants_go_too_however_they_hide(job):
             "sleep 0.6; test -e go && exit 0; sleep 30")
     status = job.start(text, "while ! test -e go; do sleep 0.1; done; sleep 0.3; exit 5")
     time.sleep(0.6)
-    job.remember(status)
-    assert len(job.seen) >= 8, job.seen
+    job.until(lambda: job.remember(status) or len(job.seen) >= 8)
     open(job.folder.file("go"), "w").close()
     assert job.end()["reason"] == "failed"
     job.nothing_left()
 
 
 def test_what_finished_processes_leave_behind_goes_too(job):
-    status = job.start("setsid sleep 30 & sleep 30 & sleep 0.3")
+    status = job.start("setsid sleep 30 & sleep 30 & until test -e go; do sleep 0.05; done")
     job.until(lambda: len(processes.family([job.agent(status)])) >= 4)
     job.remember(status)
+    open(job.folder.file("go"), "w").close()
     assert job.end()["reason"] == "done"
     job.nothing_left()
 
