@@ -51,12 +51,15 @@ class Job:
         self.processes[name] = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
                                                 stderr=subprocess.STDOUT, cwd=str(self.folder), start_new_session=True)
 
-    def wait(self, seconds=120):
-        """Exit status of every process by name; whatever still runs after `seconds` is killed and shows as a string."""
+    def wait(self, seconds=120, grace=20):
+        """Exit status of every process by name; whatever still runs after `seconds` is killed and shows as a string.
+
+        `grace`: seconds that the others get when one has failed.
+        """
         deadline = time.time() + seconds
         while time.time() < deadline and any(process.poll() is None for process in self.processes.values()):
             if any(process.poll() for process in self.processes.values()):
-                deadline = min(deadline, time.time() + 20)
+                deadline = min(deadline, time.time() + grace)
             time.sleep(0.05)
         codes = {}
         for name, process in self.processes.items():

@@ -116,7 +116,7 @@ def test_a_broken_checkpoint_ends_the_servers_with_its_name(mxnet_new, tmp_path,
         file.seek(100)
         file.write(b"torn")
     job = train(mxnet_new.python, tmp_path / "again", digits, "dist_sync", servers=1, resumed=kept)
-    assert job.wait(60)["server-0"] == 1
+    assert job.wait(60, grace=1)["server-0"] == 1
     assert "mlp-0003.server-0.npz is not as it was written" in (tmp_path / "again" / "server-0.log").read_text(), job.evidence()
 
 

@@ -83,12 +83,12 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(mxnet_new, t
     assert "weight 0.5" in (tmp_path / "declared" / "worker-0.log").read_text(), declared.evidence()
     if kv == "dist_gsync":  # here one worker sends it, in its first step
         job = run("not")
-        sender = next(name for name, code in job.wait(60).items() if code == 1)
+        sender = next(name for name, code in job.wait(60, grace=1).items() if code == 1)
         log = (tmp_path / "not" / (sender + ".log")).read_text()
         assert 'ValueError: the servers would refuse this optimizer: it names my_optimizers:Halving' in log, log
     else:
         job = run("absent", MXCLUSTER_SERVER_CLASSES="my_optimizer:Halving")
-        assert job.wait(60)["server-0"] == 1, job.evidence()
+        assert job.wait(60, grace=1)["server-0"] == 1, job.evidence()
         log = (tmp_path / "absent" / "server-0.log").read_text()
         assert "mxcluster: server_classes: 'my_optimizer:Halving' is refused: my_optimizer cannot be imported" in log, log
 
@@ -96,7 +96,7 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(mxnet_new, t
 def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path, scripts):
     job = Job(mxnet_new.python, tmp_path, scripts / "no_kvstore.py", "dist_sync", [0])
     (tmp_path / "token").unlink()
-    assert job.wait(30)["server-0"] == 1
+    assert job.wait(30, grace=1)["server-0"] == 1
     assert "the job's token cannot be read from" in (tmp_path / "server-0.log").read_text(), job.evidence()
 
 
