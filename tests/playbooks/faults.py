@@ -68,8 +68,6 @@ FAULTS = {
     "disk full": Fault(fill_the_disk, ("node2", None, None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None, None), ["bind failed"]),
 }
-
-
 # What happens to mxcluster's own program, which saves its checkpoints, once it has saved one.
 TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, savemodel=True))
              for name, fault in FAULTS.items() if callable(fault.strike)}
@@ -78,8 +76,8 @@ TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, save
 class Struck:
     """A job on the local inventory, to which a fault of that name in `faults` happens."""
 
-    def __init__(self, project, name, kv, job, faults=None):
-        self.project, self.name, self.fault, self.kv, self.job = project, name, (faults or FAULTS)[name], kv, job
+    def __init__(self, project, name, kv, job, faults=FAULTS):
+        self.project, self.name, self.fault, self.kv, self.job = project, name, faults[name], kv, job
         self.folders = project.path / ".state" / "local" / "jobs"
         options = dict(self.fault.options, kv=kv, job_id=job, num_workers=2, num_servers=2, root_port=9191)
         if options.pop("program", False):
@@ -196,7 +194,7 @@ def last_checkpoint(project, job):
     return checkpoints.last_complete(str(project.path / "runs" / job / "checkpoints"), "mlp")[0]
 
 
-def suffer(project, name, kv, job, faults=None):
+def suffer(project, name, kv, job, faults=FAULTS):
     """One job with one fault, and all that must be true of it: (seconds until nothing ran, until ansible-playbook was back)."""
     struck = Struck(project, name, kv, job, faults)
     gone, ended = struck.run()
