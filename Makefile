@@ -45,7 +45,7 @@ test: lint ## everything: lint, fast tests, playbooks and real trainings, then c
 	pytest -q --durations=10 -n 2 --dist loadfile tests/training
 	tools/molecule.sh
 
-soak: venv-dev ## every fault with every scheme, what they cut off goes on, 50 jobs with a random fault each (half an hour)
+soak: venv-dev ## 50 healthy jobs, every fault with every scheme, jobs that go on, 50 jobs with random faults (most of an hour)
 	pytest -q -s tests/soak
 
 docs: venv-dev ## the tables of the READMEs, from the argument specs

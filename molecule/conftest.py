@@ -63,8 +63,19 @@ class Cluster:
         return ["ansible-playbook", *inventories, playbook, "-e", json.dumps(options), *arguments]
 
     def play(self, playbook, *arguments, inventory=None, **options):
-        """Run a playbook of the product to its end."""
-        return self.command(*self.playbook(playbook, *arguments, inventory=inventory, **options))
+        """Run a playbook of the product to its end. No node has more temporary files after it."""
+        before = self.temporary()
+        result = self.command(*self.playbook(playbook, *arguments, inventory=inventory, **options))
+        left, deadline = self.temporary() - before, time.time() + 10
+        while left and time.time() < deadline:  # those of a playbook that still runs are gone soon
+            left &= self.temporary()
+        assert not left, "temporary files are left: %s\n%s" % (sorted(left), result.output)
+        return result
+
+    def temporary(self):
+        """What Ansible has in /tmp of the nodes, as {(node, file)}; nothing of a node that is off."""
+        return {(name, file) for name in self.names
+                for file in self.node(name).run("ls -d /tmp/ansible*").stdout.split()}
 
     def start(self, playbook, *arguments, **options):
         """Start a playbook of the product in a process group of its own."""

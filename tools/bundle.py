@@ -1,12 +1,14 @@
 """One archive with all that provisioning fetches, for a site without a network.
 
-    python tools/bundle.py make FILE [MXNET_VERSION [TARGET [MIRROR]]]   on a machine with a network: writes FILE and FILE.sha256
-    python tools/bundle.py unpack FILE                                   on the controller without one
+    python tools/bundle.py make FILE [--packages=WHAT] [MXNET_VERSION [TARGET [MIRROR]]]
+                                        on a machine with a network: writes FILE and FILE.sha256
+    python tools/bundle.py unpack FILE  on the controller without one
 
 TARGET is what MXNet is built for, cpu, cu92, cpu-mkl ... It holds the wheels of the nodes, for every Python of the table in
 node/mxcluster/versions.yml, with cuXX also CUDA for CentOS 7 and cuDNN, and the wheels of this controller's Python from
-requirements.txt. `unpack` checks the archive against FILE.sha256, and puts the wheels where provision.yml and
-tools/venv.sh look for them. Those for the nodes are checked once more, against the table, before they are installed.
+requirements.txt. WHAT is what mxnet_packages will say: names with commas between them, or a requirements file. `unpack` checks
+the archive against FILE.sha256, and puts the wheels where provision.yml and tools/venv.sh look for them. Those for the nodes are
+checked once more, against the table, before they are installed.
 The standard library alone runs `unpack`.
 """
 
@@ -39,16 +41,19 @@ def refuse(*lines):
     sys.exit("\n".join("mxcluster: " + line for line in lines))
 
 
-def make(target, version="1.9.1", wanted="cpu", mirror=""):
+def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
     """Fetches everything and packs it."""
+    from mxcluster import packages as extras
     from mxcluster import versions, wheels
     from mxcluster.errors import MxclusterError
     try:
+        wishes = extras.wishes(packages, os.getcwd())
         environments = {one: versions.environment(version, one) for one in {wanted, versions.target("", wanted.endswith("-mkl"))}}
         paths = files(versions.version_of(wanted), mirror) if versions.version_of(wanted) else set()
     except MxclusterError as refusal:
         refuse(str(refusal))
     for environment in environments.values():  # nodes without a GPU get the wheel for CPUs
+        paths.update(("wheels", path) for path in packages_of(environment, wishes))
         for build in environment["builds"]:
             requirements = [" ".join([wheel] + ["--hash=sha256:" + digest for digest in environment["hashes"][wheel]])
                             for wheel in build["wheels"] + [build["pip"]]]
@@ -58,8 +63,8 @@ def make(target, version="1.9.1", wanted="cpu", mirror=""):
                     paths.update(("wheels", path) for path in wheels.provide(str(CACHE / "wheels"), requirements, python))
     with tempfile.TemporaryDirectory(dir=str(CACHE)) as folder:
         print("mxcluster: what the controller needs", flush=True)
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary",
-                        ":all:", "--dest", folder, "-r", str(PROJECT / "requirements.txt")], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
+                        "--only-binary", ":all:", "--dest", folder, "-r", str(PROJECT / "requirements.txt")], check=True)
         paths.update(("controller", os.path.join(folder, name)) for name in os.listdir(folder))
         with tarfile.open(target + ".part", "w") as archive:
             for kind, path in sorted(paths):
@@ -67,6 +72,26 @@ def make(target, version="1.9.1", wanted="cpu", mirror=""):
     os.replace(target + ".part", target)
     pathlib.Path(target + ".sha256").write_text("%s  %s\n" % (sha256(target), os.path.basename(target)))
     print("mxcluster: %s, %d files, %d MB" % (target, len(paths), os.path.getsize(target) >> 20))
+
+
+def packages_of(environment, wishes, fetch=None):
+    """The files of the packages that scripts need, for each Python that has wheels of them all."""
+    from mxcluster import packages, wheels
+    from mxcluster.errors import MxclusterError
+    store, found, reasons = str(CACHE / "wheels"), [], []
+    for build in environment["builds"] if wishes else ():
+        for python in build["python"]:
+            try:
+                with wheels.locked(store):
+                    packages.extended(environment, wishes, python, store, fetch)
+                    found += packages.kept(store, wishes, build, python)
+            except MxclusterError as refusal:
+                reasons.append("%s: Python %s is left out: %s" % (environment["name"], python, str(refusal).splitlines()[0]))
+    for reason in reasons:
+        print("mxcluster: " + reason, flush=True)
+    if wishes and not found:
+        refuse("no Python of %s has wheels of all of these packages." % environment["name"])
+    return found
 
 
 def files(cuda, mirror):
@@ -113,6 +138,8 @@ def unpack(source):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("make", "unpack"):
+    given = [word for word in sys.argv[1:] if not word.startswith("--packages=")]
+    named = dict(word[2:].split("=", 1) for word in sys.argv[1:] if word not in given)
+    if len(given) < 2 or given[0] not in ("make", "unpack") or named and given[0] == "unpack":
         sys.exit(__doc__)
-    {"make": make, "unpack": unpack}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "unpack": unpack}[given[0]](*given[1:], **named)

@@ -12,10 +12,12 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN = "train_job_"
 # What is seldom given: it stands in the role's README alone.
 KEPT = tuple(TRAIN + name for name in (
-    "program", "server_classes", "data_src", "lr_factor", "lr_factor_epoch", "on_nan", "num_examples", "seed", "keep_checkpoints",
-    "data_allocator", "job_id", "plan_only", "detach", "env", "model_load_epoch", "model_load_job", "without", "restart_delay",
-    "hosts_file", "groups_file", "data_sharding_file", "dmlc_interface", "ps_verbose", "root_port", "lease", "heartbeat_timeout",
-    "start_timeout", "stall_timeout", "poll", "runs_dir"))
+    "program", "server_classes", "data_src", "lr_scale", "lr_factor", "lr_factor_epoch", "on_nan",
+    "num_examples", "seed", "keep_checkpoints", "data_allocator", "job_id", "plan_only",
+    "detach", "env", "collect_mb", "model_load_epoch", "model_load_job", "without",
+    "restart_delay", "hosts_file", "groups_file", "data_sharding_file", "dmlc_interface",
+    "ps_verbose", "root_port", "lease", "heartbeat_timeout", "start_timeout", "stall_timeout",
+    "poll", "runs_dir"))
 
 
 def options_of(role):

@@ -4,15 +4,16 @@ import time
 
 import mxnet as mx
 
+from mxcluster import events
+
 kv = mx.kvstore.create("dist_sync")
 kv.init(0, mx.nd.zeros(2))
-with open("events.jsonl", "a") as events:
-    events.write('{"event": "batch"}\n')
+events.from_env().write("batch")
 eaten = []
 while True:
     kv.push(0, mx.nd.ones(2))
     kv.pull(0, out=mx.nd.zeros(2))
     mx.nd.waitall()
     time.sleep(0.05)
-    if os.path.exists("/tmp/hungry") and os.environ["MXCLUSTER_INDEX"] == "2" and len(eaten) < 60:
+    if os.path.exists("/run/hungry") and os.environ["MXCLUSTER_INDEX"] == "2" and len(eaten) < 60:
         eaten.append(b"x" * 50_000_000)

@@ -19,7 +19,7 @@ def test_a_second_provision_changes_nothing(cluster):
 
 def test_verify(cluster):
     result = cluster.play("verify.yml")
-    assert result.code == 0 and "OK        4 nodes: 12 ok" in result.output, result.output
+    assert result.code == 0 and "OK        4 nodes: 13 ok" in result.output, result.output
     verdict = json.loads((cluster.state / "verify.json").read_text())
     assert verdict["status"] == 0 and {line["result"] for line in verdict["checks"]} == {"ok"}
 
@@ -44,8 +44,7 @@ def test_a_key_is_good_only_from_its_own_node(cluster):
 
 @pytest.mark.parametrize("kv", KVS)
 def test_the_schemes_train(cluster, kv):
-    # Workers that do not wait for each other make four steps where the others make one.
-    job = cluster.train(kv=kv, num_epochs=20, lr=0.01 if kv in ("dist_async", "dist_ssync") else 0.05)
+    job = cluster.train(kv=kv, num_epochs=20)
     assert job.result.code == 0 and job.verdict["ok"], job.result.output
     assert job.verdict["accuracy"] >= 0.95, job.verdict
 
@@ -63,6 +62,12 @@ def test_a_script_runs_as_the_training_user_in_its_unit(cluster, tmp_path):
         who = log.split("WHO ")[1].split()
         assert who[:4] == ["from-beside", uid, "/home/mxcluster", "True"] and int(who[4]) > 1024, log
         assert "SUM [4.0, 4.0]" in log and "DATA seven" in log
+        assert "RIGHTS True []" in log, "a job gets more rights, or sees what others have in /tmp"
+        jobs = cluster.shell(name, "stat -c '%a %U' /opt/mxcluster/jobs /opt/mxcluster/jobs/*").splitlines()
+        assert len(jobs) > 1 and set(jobs) == {"700 mxcluster"}
+        assert cluster.node(name).run("runuser -u daemon -- cat /opt/mxcluster/jobs/%s/plan.json", job.folder.name).rc != 0
+    hidden = cluster.train("--check", data="mnist", data_dir="/tmp/mnist", data_src=str(tmp_path))
+    assert "data_dir=/tmp/mnist: a job has its own /tmp" in hidden.result.output, hidden.result.output
 
 
 def test_nothing_is_left(cluster):
@@ -148,10 +153,26 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
 
+    # The firewall of a node is reloaded, with a policy that lets everybody in: not to the job's ports.
+    accepting = WALL.replace("ruleset inet", "ruleset").replace("drop", "accept")
+    cluster.shell("node1", "nft -f - <<'END'\n%s\nEND" % accepting)
+    deadline = time.time() + 30
+    while not our_rules(cluster, "node1"):
+        assert time.time() < deadline
+        time.sleep(0.2)
+    stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
+    assert stranger.returncode != 0 and b"imed out" in stranger.stderr
+    # Nor does another user of the node get there; root does.
+    own = "python3 -c \"%s\"" % (probe % 9091)
+    assert "imed out" in cluster.node("node1").run("runuser -u daemon -- " + own).stderr
+    cluster.shell("node1", own)
+
     # A worker fails: closed.
     cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.run")
     output = train.communicate(timeout=60)[0].decode()
     assert train.returncode != 0 and "worker-3" in output, output
+    told = (cluster.runs / "walled" / "nodes" / "node1" / "events.jsonl").read_text()
+    assert "node1: the firewall was reloaded during the job" in told
     wait_until_closed(cluster, 5)
 
 

@@ -30,4 +30,4 @@ def test_one_node_trains(cluster):
 
 def test_verify_says_so(cluster):
     result = cluster.play("verify.yml")
-    assert result.code == 0 and "OK        1 nodes: 12 ok" in result.output, result.output
+    assert result.code == 0 and "OK        1 nodes: 13 ok" in result.output, result.output

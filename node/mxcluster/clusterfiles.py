@@ -42,10 +42,10 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
         address = fields[0]
         if len(fields) > 1:
             problems.append("%s line %d: '%s' has %d words: write one address a line, and repeat the line for several "
-                            "workers on a host" % (name, number, " ".join(fields), len(fields)))
+                            "workers on a host" % (name, number, _cut(" ".join(fields)), len(fields)))
         elif not is_ipv4(address):
             problems.append("%s line %d: '%s' is not an IPv4 address: write the worker's address as four numbers, "
-                            "such as 10.0.0.5" % (name, number, address))
+                            "such as 10.0.0.5" % (name, number, _cut(address)))
         elif known is not None and address not in known:
             problems.append("%s line %d: %s is not an address of the group workers (they have %s): correct it, or add "
                             "its host to the group" % (name, number, address, _some(known) or "none that is known"))
@@ -82,7 +82,7 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
         for address in fields:
             if address not in hosts:
                 problems.append("%s line %d: %s is not a worker: the workers are %s; correct it or take it out "
-                                "(blanks separate addresses)" % (name, number, address, _some(hosts)))
+                                "(blanks separate addresses)" % (name, number, _cut(address), _some(hosts)))
             elif address in seen:
                 problems.append("%s line %d: %s is already in the group of line %d: a worker belongs to one group; "
                                 "take one of the two out" % (name, number, address, seen[address]))
@@ -126,7 +126,7 @@ def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") ->
     """The workers' shares (begin, end) as fractions of 1; line i is for worker i, of `workers` in all."""
     shares, numbers, problems = [], [], []
     for number, fields in _lines(text):
-        where = "%s line %d: '%s'" % (name, number, " ".join(fields))
+        where = "%s line %d: '%s'" % (name, number, _cut(" ".join(fields)))
         try:
             begin, end = [to_float(field) + 0.0 for field in fields]
         except ValueError:
@@ -256,6 +256,11 @@ def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
 
 def _unique(items: Iterable[str]) -> List[str]:
     return list(OrderedDict.fromkeys(items))
+
+
+def _cut(text: str) -> str:
+    """A text of a file for a message: the file may be something else altogether."""
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def _some(items: Sequence[str]) -> str:

@@ -3,12 +3,13 @@
 All processes of a node append to the same file, `events.jsonl` in the job's folder. One `write(2)` on a descriptor
 opened with O_APPEND puts a line in whole, so that neither a lock nor a collecting process is needed.
 """
+import contextlib
 import json
 import math
 import numbers
 import os
 import time
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 FILE = "events.jsonl"
 
@@ -28,8 +29,9 @@ class EventLog:
         self._fd = None
         self._who = {"role": role, "index": index, "host": host}
         self._noted = set()
+        self._path = path
         if path is not None:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._fd = _open(path)
 
     def write(self, kind: str, **fields: Any) -> None:
         """Append the event `kind` with its fields; "time" is now in unix seconds. Raises OSError if that fails."""
@@ -40,6 +42,11 @@ class EventLog:
         not_finite = {}
         for name, value in fields.items():
             event[name] = plain(value, lambda number, name=name: not_finite.setdefault(name, number))
+        if not os.fstat(self._fd).st_nlink:  # the file was deleted: a new one takes the later events
+            with contextlib.suppress(OSError):  # the folder was deleted, too: its agent says so
+                new = _open(self._path)
+                os.dup2(new, self._fd, inheritable=False)
+                os.close(new)
         os.write(self._fd, (json.dumps(event, allow_nan=False) + "\n").encode("utf-8"))
         for name, number in sorted(not_finite.items()):
             if (kind, name) not in self._noted:
@@ -53,6 +60,10 @@ class EventLog:
             os.close(fd)
 
     __del__ = close  # a log from from_env() is often used for one event and dropped
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
 
 def from_env() -> EventLog:
@@ -83,9 +94,15 @@ def read(path: str) -> List[Dict[str, Any]]:
     return events
 
 
-def merge(paths: Iterable[str]) -> List[Dict[str, Any]]:
-    """The events of several files by time; those of equal time stay in the order of the files."""
-    return sorted((event for path in paths for event in read(path)), key=lambda event: event["time"])
+def merge(paths: Iterable[str], belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None) -> List[Dict[str, Any]]:
+    """The events of several files by time; those of equal time stay in the order of the files.
+
+    `belongs` tells for each file which events may be in it; others are left out.
+    """
+    paths = list(paths)
+    tests = list(belongs) if belongs is not None else [lambda event: True] * len(paths)
+    return sorted((event for path, test in zip(paths, tests) for event in read(path) if test(event)),
+                  key=lambda event: event["time"])
 
 
 def plain(value: Any, not_finite=None) -> Any:

@@ -9,6 +9,8 @@ UPDATER_FAILED = 94  # an exception in the server's updater
 MEETING_FAILED = 95  # a node could not reach another one before the start
 PORT_TAKEN = 96  # another program has the port that the plan has given to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
+# Why an agent ended its node's part of a job; "peer": the controller ended it because another node's part had failed.
+REASONS = ("done", "failed", "peer", "stopped", "lease")
 AGENT_HELD = "the agent itself was held by a signal (SIGSTOP), and was killed for it"
 AGENT_KILLED = "the agent itself was killed"  # what is told of an agent that has no exit code, since nobody has seen it end
 

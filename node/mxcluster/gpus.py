@@ -13,6 +13,8 @@ Json = Dict[str, Any]
 Gpu = NamedTuple("Gpu", [("number", int), ("uuid", str), ("name", str), ("driver", str)])
 
 PROC = "/proc/driver/nvidia/gpus"
+# The driver's tools number GPUs in the order of the bus; CUDA, if it is not told, the fastest first.
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 SECONDS = 20  # for nvidia-smi, which wakes the driver up
 FIRST_SECONDS = 300  # for MXNet on all GPUs: a driver may have to compile its code first
 # The test of MXNet's own page "Validate your installation" (mxnet.apache.org/get_started/validate_mxnet), on every GPU.
@@ -77,6 +79,24 @@ def problems(wanted: List[int]) -> List[str]:
     return texts
 
 
+def unlike(wanted: Optional[Json]) -> Optional[str]:
+    """Why a job that takes all GPUs would not get what this node has; None if it does, or takes none.
+
+    `wanted`: {"record": how many provision.yml has seen, "bus": how many on the PCI bus when it installed CUDA, else 0}.
+    """
+    if not wanted:
+        return None
+    bus = int(wanted["bus"])
+    there = len(listed()) if bus else count()
+    if there < bus:
+        return ("the PCI bus has %d GPUs and the driver shows %d: see `nvidia-smi` and `dmesg` on this node, load the driver or "
+                "start the node anew, and run provision.yml; or train on the CPU with -e gpus=''" % (bus, there))
+    if there != wanted["record"]:
+        return ("the node has %d GPUs now, and had %d when provision.yml asked it: see `nvidia-smi` on this node, and run "
+                "provision.yml; or train on the CPU with -e gpus=''" % (there, wanted["record"]))
+    return None
+
+
 def busy() -> Dict[int, str]:
     """{number of a GPU: the programs that compute on it}; who is free is left out."""
     there = listed()
@@ -136,7 +156,7 @@ def unresolved(environment: Dict[str, str]) -> List[str]:
 
 def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
     """{"0": None, "1": why not, ...}: whether MXNet computes on each of so many GPUs, in a process of its own."""
-    child = subprocess.Popen([sys.executable, "-c", ONES, str(number)], env=dict(os.environ, **environment),
+    child = subprocess.Popen([sys.executable, "-c", ONES, str(number)], env=dict(os.environ, **dict(environment, **ORDER)),
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         out, err = child.communicate(timeout=FIRST_SECONDS)
@@ -151,7 +171,8 @@ def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str
 def said_by(argv: List[str], environment: Optional[Dict[str, str]] = None) -> Optional[str]:
     """What a program prints, None if it cannot be run, fails or does not end."""
     try:
-        return subprocess.check_output(argv, env=dict(os.environ, **(environment or {})), stdin=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL, timeout=FIRST_SECONDS).decode(errors="replace")
+        return subprocess.check_output(argv, env=dict(os.environ, **dict(environment or {}, **ORDER)),
+                                       stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       timeout=FIRST_SECONDS).decode(errors="replace")
     except (OSError, subprocess.SubprocessError):
         return None

@@ -17,7 +17,10 @@ Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
 
 HEADINGS = ("job", "state", "started", "kv", "nodes", "ports", "GPUs")
+STATES = {"lease": "lease ran out"}  # in words for people, where the state itself is none
 NAMED = 6  # nodes that a line names
+HIDDEN = {"why": None, "kv": None, "started": None, "lease": None, "nodes": [], "ports": {}, "address": None, "gpus": [],
+          "status": None, "progress": {}}  # of a job that its node does not tell of
 
 
 def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
@@ -25,14 +28,19 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
 
     Each is {"job", "kv", "state", "detached", "started", "ended", "nodes": {host: its state}, "holds": {host: {"ports": {port:
     process}, "gpus": [number]}}, "progress": the line that train.yml would show, "first_failure"}. A node's state is "running",
-    "done", "failed", "stopped", "lease" (it ran out), "prepared", "broken", "missing" (it has no part of the job, or none any
-    more) or "not asked"; the job's is "running" if a node's is, "done" if all are, and else what went wrong.
+    "done", "failed", "peer" (another node's part failed), "stopped", "lease" (it ran out), "prepared", "broken", "missing" (it
+    has no part of the job, or none any more) or "not asked"; the job's is "running" if a node's is, "done" if all are, and else
+    what went wrong.
     """
     parts = {}  # type: Dict[str, Dict[str, Json]]
     for host, answer in sorted(answers.items()):
         for entry in (answer or {}).get("jobs", []):
             if is_job_id(str(entry.get("job"))):
                 parts.setdefault(entry["job"], {})[host] = entry
+        for name in (answer or {}).get("units") or []:  # root has seen that it runs, whatever the node's own answer says
+            known = parts.setdefault(name, {}).get(host)
+            if not known or known["state"] in ("ended", "prepared"):
+                parts[name][host] = dict(HIDDEN, **dict(known or {}, job=name, state="running", reason=None, ended=None))
     found = [_job(name, entries, answers, now) for name, entries in parts.items()]
     return sorted(found, key=lambda job: (job["state"] == "running", job["started"] or 0, job["job"]), reverse=True)
 
@@ -64,9 +72,9 @@ def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
 def _whole(nodes: Dict[str, str]) -> str:
     """The state of a job from those of its nodes."""
     states = set(nodes.values())
-    for state in ("running", "failed", "lease", "stopped", "broken", "prepared"):
+    for state in ("running", "failed", "peer", "lease", "stopped", "broken", "prepared"):
         if state in states:
-            return state
+            return "failed" if state == "peer" else state
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"
 
 
@@ -88,6 +96,33 @@ def choose(jobs: List[Json], wanted: str) -> Optional[Json]:
     return found
 
 
+def choose_to_stop(jobs: List[Json], wanted: str, every: bool) -> List[Json]:
+    """The jobs to end: the `wanted` one, or with `every` all that run or are prepared.
+
+    BadInput, with the list of the running jobs, if neither is given: the only running job may be somebody else's.
+    """
+    alive = [job for job in jobs if job["state"] in ("running", "prepared")]
+    if wanted and every:
+        raise BadInput("job='%s' and all=true: leave one of them out" % wanted)
+    if every:
+        return alive
+    if not wanted:
+        raise BadInput("no job is named: give -e job=<id>, or -e all=true for all that run; %s"
+                       % ("there are\n" + "\n".join(table(alive)) if alive else "no job runs"))
+    found = choose(jobs, wanted)
+    return [found] if found else []
+
+
+def parts(chosen: Iterable[Json]) -> Dict[str, List[str]]:
+    """{host: ids of the `chosen` jobs of which it has a part}."""
+    found = {}  # type: Dict[str, List[str]]
+    for job in chosen:
+        for host, state in job["nodes"].items():
+            if state not in ("missing", "not asked"):
+                found.setdefault(host, []).append(job["job"])
+    return found
+
+
 def table(jobs: List[Json], now: Optional[float] = None) -> List[str]:
     """The jobs in lines for people: one with the figures of each, and one that says how it goes, or why it does not."""
     if not jobs:
@@ -104,7 +139,7 @@ def table(jobs: List[Json], now: Optional[float] = None) -> List[str]:
 def _row(job: Json, now: Optional[float]) -> tuple:
     ports = sorted({int(port) for held in job["holds"].values() for port in held["ports"]})
     gpus = ["%s:%s" % (host, ",".join(map(str, held["gpus"]))) for host, held in sorted(job["holds"].items()) if held["gpus"]]
-    state = job["state"] + (", detached" if job["detached"] and job["state"] == "running" else "")
+    state = STATES.get(job["state"], job["state"]) + (", detached" if job["detached"] and job["state"] == "running" else "")
     return (job["job"], state, _ago(job["started"], now), job["kv"] or "-", str(len(job["nodes"])),
             "-" if not ports else "%d-%d" % (ports[0], ports[-1]) if len(ports) > 1 else str(ports[0]), _some(gpus) or "-")
 
@@ -128,11 +163,12 @@ def _ago(when: Optional[float], now: Optional[float]) -> str:
     return "-" if when is None else verdict.clock(max(0.0, (time.time() if now is None else now) - when)) + " ago"
 
 
-def adopt(plan: Any, job: str, asked: Dict[str, Json]) -> Json:
+def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     """The plan of a job that another controller has started, as one of its nodes tells it, fit to be gone on with.
 
-    `asked` is {host: {"python", "jobs_dir"}} as this controller's inventory has them, and these count: what is in a job folder
-    the training user can change, and here it would say what is run on all nodes. BadInput if it does not fit the inventory.
+    `asked` is {host: {"python", "jobs_dir"}} as this controller's inventory has them, None for a node that has not answered.
+    These paths count: what is in a job folder the training user can change, and here it would say what is run on all nodes.
+    A node that has not answered gets empty paths. BadInput if the plan does not fit the inventory.
     """
     try:
         hosts, named = sorted(plan["nodes"]), [process["host"] for process in plan["processes"]]
@@ -149,11 +185,12 @@ def adopt(plan: Any, job: str, asked: Dict[str, Json]) -> Json:
         raise BadInput("the plan of the job %s on its nodes makes no sense: end it with stop.yml -e job=%s" % (job, job))
     strangers = [host for host in hosts if host not in asked]
     if strangers:
-        raise BadInput("the job %s has a part on %s, which %s: give the inventory that it was started with, without --limit, and "
-                       "see that all its nodes can be reached" % (job, ", ".join(strangers),
-                                                                 "could not be asked, or is in another inventory"))
+        raise BadInput("the job %s has a part on %s, not in this inventory: give the inventory that it was started with"
+                       % (job, ", ".join(strangers)))
     for host in hosts:
-        adopted["nodes"][host].update(python=asked[host]["python"], job_dir=posixpath.join(asked[host]["jobs_dir"], job))
+        paths = asked[host]
+        adopted["nodes"][host].update(python=paths["python"] if paths else "",
+                                      job_dir=posixpath.join(paths["jobs_dir"], job) if paths else "")
     return adopted
 
 
@@ -164,14 +201,20 @@ def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> L
     lines = ["LOGS      of the job %s" % job]
     for host, of_host in sorted(logs.items()):
         for name, entries in sorted((of_host or {}).items()):
-            lines += ["  %s/%s | %s" % (host, name, verdict.printable(entry)) for entry in entries or ["(nothing)"]]
+            lines += [verdict.printable("  %s/%s | %s" % (host, name, entry)) for entry in entries or ["(nothing)"]]
     return lines if len(lines) > 1 else lines + ["  there are none"]
 
 
-def told_of_stop(job: Optional[Json], stopped: Dict[str, Optional[Json]], check: bool) -> Dict[str, Any]:
-    """{"text", "ok"}: what has come of a stop. `stopped` is {host: the answer, None for a node that gave none}."""
-    if job is None:
+def told_of_stops(jobs: List[Json], stopped: Dict[str, Dict[str, Optional[Json]]], check: bool) -> Dict[str, Any]:
+    """{"text", "ok"}: the result of ending `jobs`. `stopped` is {job: {host: its answer, None for no answer}}."""
+    if not jobs:
         return {"text": ["OK        no job runs on these nodes"], "ok": True}
+    told = [told_of_stop(job, stopped.get(job["job"], {}), check) for job in jobs]
+    return {"text": [line for one in told for line in one["text"]], "ok": all(one["ok"] for one in told)}
+
+
+def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> Dict[str, Any]:
+    """{"text", "ok"}: what has come of a stop. `stopped` is {host: the answer, None for a node that gave none}."""
     ran = [host for host, answer in stopped.items() if (answer or {}).get("ran")]
     looked = {host: answer["left"] for host, answer in stopped.items() if answer and isinstance(answer.get("left"), list)}
     left = any(looked.values())

@@ -2,8 +2,15 @@
 
 `python -m mxcluster.meeting`, run by the agent in the job folder, once a node. It listens on the planned address and port of
 each of the node's processes, where they themselves will, and connects to those of the other nodes' processes that they will
-talk to: the scheduler, servers and workers each with those of the other roles. Both ends say who they are, so a stranger on
-the port is noticed, and what time it is. The node is ready when all whom it wants have answered and all who want it have come.
+talk to: the scheduler, servers and workers each with those of the other roles. Both ends say who they are and what time it is.
+The node is ready when all whom it wants have answered and all who want it have come.
+
+Both ends prove that they have the job's token: each sends a number that was never used before, and the other's proof
+(`kvstore.seal`) is about both numbers, both hosts and the port, so that what somebody has recorded proves nothing.
+
+    caller:    {"job", "host", "nonce"}
+    answerer:  {"job", "host", "time", "nonce", "proof"}
+    caller:    {"proof"}
 
 meeting.json tells the round-trip times, the clocks' offsets and this node's limits. Exit status 0; MEETING_FAILED with who
 cannot be reached and why, which port is taken, or whose clock is wrong; PEER_DIED when only others have not come, which is theirs
@@ -17,9 +24,12 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+import uuid
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import exitcodes
+from .errors import MxclusterError
+from .kvstore import seal
 from .verify import clocks
 
 Json = Dict[str, Any]
@@ -27,7 +37,6 @@ Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("por
 
 PAUSE = 0.1  # seconds between two tries: an agent that starts later is not there yet
 PATIENCE = 5.0  # seconds for one connection
-THANKS = "thanks\n"
 CALLERS = 16  # connections that are tried at once
 NAMED = 3  # processes of a node that a complaint names
 
@@ -48,8 +57,8 @@ def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]
 class Meeting:
     """One node's part. `own` are its processes of the plan, `peers` those of all nodes."""
 
-    def __init__(self, job: str, host: str, own: List[Json], peers: List[Json], timeout: float):
-        self.job, self.host = job, host
+    def __init__(self, job: str, host: str, own: List[Json], peers: List[Json], timeout: float, token: bytes):
+        self.job, self.host, self.token = job, host, token
         self.own = own
         self.calls = calls(own, peers, host)
         self.missing = callers(own, peers, host)  # who has not come yet
@@ -93,7 +102,7 @@ class Meeting:
             if call is None:
                 return
             try:
-                answer = ask(call, self.job, self.host)
+                answer = ask(call, self.job, self.host, self.token)
             except (OSError, ValueError) as error:
                 with self.lock:
                     self.refusals[call] = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -119,9 +128,13 @@ class Meeting:
             with connection:
                 connection.settimeout(PATIENCE)
                 said = json.loads(read_line(connection))
-                connection.sendall(line({"job": self.job, "host": self.host, "time": time.time()}))
-                # He has come only when he knows it: who gives up on a slow answer calls again, and must find us here.
-                if said.get("job") == self.job and read_line(connection) == THANKS:
+                known = facts(self.job, said.get("host"), self.host, port, said.get("nonce"), uuid.uuid4().hex)
+                now = time.time()
+                connection.sendall(line({"job": self.job, "host": self.host, "time": now, "nonce": known[-1],
+                                         "proof": seal.proof(self.token, "answer", now, *known)}))
+                # A caller has come when it knows that it has: one that gives up on a slow answer calls again.
+                proof = json.loads(read_line(connection)).get("proof")
+                if said.get("job") == self.job and seal.proves(self.token, proof, "call", *known):
                     with self.lock:
                         self.missing[port].discard(said.get("host"))
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # a stranger, or one who has given up
@@ -158,20 +171,29 @@ def why_taken(address: str, port: int, error: OSError) -> str:
         port, address, error.strerror)
 
 
-def ask(call: Call, job: str, host: str) -> Json:
+def facts(job: str, caller: str, answerer: str, port: int, asked: str, answered: str) -> Tuple:
+    """What the proofs of both ends are about; `asked` and `answered` are their numbers."""
+    return job, caller, answerer, port, asked, answered
+
+
+def ask(call: Call, job: str, host: str, token: bytes) -> Json:
     """{"rtt", "offset"} in seconds of the node that answers a call. ValueError if it is not one of this job."""
+    nonce = uuid.uuid4().hex
     with socket.create_connection((call.address, call.port), PATIENCE) as connection:
         began, sent = time.monotonic(), time.time()
-        connection.sendall(line({"job": job, "host": host}))
+        connection.sendall(line({"job": job, "host": host, "nonce": nonce}))
         try:
             said = json.loads(read_line(connection))
             there = float(said["time"])
             if said["job"] != job or said["host"] != call.host:
                 raise ValueError("the job %s of %s answers there" % (said["job"], said["host"]))
+            known = facts(job, host, call.host, call.port, nonce, str(said.get("nonce")))
+            if not seal.proves(token, said.get("proof"), "answer", said["time"], *known):
+                raise ValueError("something answers there in the name of %s, but without the job's token" % call.host)
         except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
             raise ValueError("something else than mxcluster answers there") from None
         rtt = time.monotonic() - began
-        connection.sendall(THANKS.encode("ascii"))
+        connection.sendall(line({"proof": seal.proof(token, "call", *known)}))
     return {"rtt": round(rtt, 6), "offset": round(there - (sent + rtt / 2), 6)}
 
 
@@ -221,7 +243,12 @@ def main(folder: Optional[str] = None) -> int:
     with open(os.path.join(folder or os.getcwd(), "plan.json"), encoding="utf-8") as stream:
         plan = json.load(stream)
     spec = plan["meeting"]
-    meeting = Meeting(plan["job"], plan["host"], spec["own"], plan["peers"], spec["timeout"])
+    try:
+        token = seal.read_token(folder or os.getcwd())
+    except MxclusterError as error:
+        print("%s: %s" % (plan["host"], error), file=sys.stderr)
+        return exitcodes.MEETING_FAILED
+    meeting = Meeting(plan["job"], plan["host"], spec["own"], plan["peers"], spec["timeout"], token)
     meeting.run()
     result = meeting.result()
     with open("meeting.json.part", "w", encoding="utf-8") as stream:

@@ -2,14 +2,25 @@
 
 Pure. What is known of a node is its part of the inventory's plan (`plan.cluster_files`), its record, and from the inventory
 the host variables ansible_host (where the controller finds it) and ssh_mesh_from (more addresses it may come from).
+
+Records are checked when they are written and read. Here each word of a line is checked once more: whatever it comes from, no
+word can become two, an option, a marker such as @cert-authority, or another line.
 """
 import ipaddress
+import re
 from collections import Counter
 from typing import Any, Dict, List, Sequence
 
-from .errors import refuse
+from . import records as node_records
+from . import shapes
+from .errors import BadInput, refuse
 
 Json = Dict[str, Any]
+
+DRAFT = re.compile(r"\(the (key that [^\s\"]+ is going to make|host keys of [^\s\"]+)\)")
+# A host name, an address (IPv6 with its zone), an inventory name. In ssh's files '*', '?', '!', ',', '|' and '@' have meanings.
+NAME = shapes.matching(r"[A-Za-z0-9_:][A-Za-z0-9_.:%/+-]*", "one name or address", 255)
+ORIGIN = shapes.matching(r"[A-Za-z0-9_.:%/*?!-]+", "an address, a pattern or a network that ssh's from= takes", 255)
 
 
 def blocks(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json], key_file: str,
@@ -28,10 +39,15 @@ def blocks(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str
     # What two nodes go by stands for neither of them, but a name in the inventory and a planned address are one node's own.
     names = {host: [name for name in found if counts[name] == 1 or name in (host, nodes[host]["address"])]
              for host, found in names.items()}
-    return {"authorized_keys": "\n".join(authorized(nodes, records, variables)),
-            "known_hosts": "\n".join(line for host in nodes for line in known(host, names[host], records)),
-            "config": "\n".join([line for host in nodes for line in configured(host, nodes[host], names[host], records, key_file)]
-                                + ["# What follows is for all hosts again.", "Match all"])}
+    try:
+        return {"authorized_keys": "\n".join(authorized(nodes, records, variables)),
+                "known_hosts": "\n".join(line for host in nodes for line in known(host, names[host], records)),
+                "config": "\n".join([line for host in nodes
+                                     for line in configured(host, nodes[host], names[host], records, key_file)]
+                                    + ["# What follows is for all hosts again.", "Match all"])}
+    except shapes.Wrong as wrong:
+        raise BadInput("ssh's files are not written: %s is not %s: correct it in the inventory (a host's name, ansible_host, "
+                       "ssh_mesh_from), or run provision.yml for the node that has told it" % (wrong.shown, wrong.what)) from None
 
 
 def authorized(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json]) -> List[str]:
@@ -45,26 +61,27 @@ def authorized(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict
         for host in hosts:
             more = variables.get(host, {}).get("ssh_mesh_from") or []
             origins += [nodes[host]["address"]] + addresses(records.get(host, {})) + ([more] if isinstance(more, str) else more)
-        key = key if key.startswith("(") else " ".join(key.split()[:2])
-        lines.append('from="%s" %s mxcluster:%s' % (",".join(_unique(origins)), key, hosts[0] if len(hosts) == 1 else "all"))
+        owner = NAME(hosts[0]) if len(hosts) == 1 else "all"
+        lines.append('from="%s" %s mxcluster:%s' % (",".join(map(ORIGIN, _unique(origins))), _key(key), owner))
     return lines
 
 
 def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:
     """Lines of known_hosts: every host key of the node, under every name and address."""
     port = _port(records, host)
-    patterns = ",".join(name if port == 22 else "[%s]:%d" % (name, port) for name in names)
-    return ["%s %s" % (patterns, key) for key in records.get(host, {}).get("host_keys") or ["(the host keys of %s)" % host]]
+    patterns = ",".join(NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names)
+    keys = records.get(host, {}).get("host_keys") or ["(the host keys of %s)" % host]
+    return ["%s %s" % (patterns, _key(key)) for key in keys]
 
 
 def configured(host: str, node: Json, names: Sequence[str], records: Dict[str, Json], key_file: str) -> List[str]:
     """Lines of ssh's configuration, so that `ssh <inventory name>` finds the node, the user and the key."""
     ssh = _ssh(records, host)
-    lines = ["Host " + " ".join(names), "    HostName " + node["address"], "    IdentityFile " + key_file]
+    lines = ["Host " + " ".join(map(NAME, names)), "    HostName " + NAME(node["address"]), "    IdentityFile " + key_file]
     if _port(records, host) != 22:
         lines.append("    Port %d" % _port(records, host))
     if ssh.get("user"):
-        lines.append("    User " + ssh["user"])
+        lines.append("    User " + node_records.user_name(ssh["user"]))
     return lines
 
 
@@ -103,6 +120,11 @@ def of_the_controller(variables: Dict[str, Json]) -> str:
         for key in [keys] if isinstance(keys, str) else keys:
             lines.append("%s %s" % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2])))
     return "\n".join(lines)
+
+
+def _key(text: str) -> str:
+    """A public key without a comment, or what stands for one that is not made yet."""
+    return text if DRAFT.fullmatch(text) else node_records.public_key(" ".join(text.split(" ")[:2]))
 
 
 def _ssh(records: Dict[str, Json], host: str) -> Json:

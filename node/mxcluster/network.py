@@ -10,7 +10,8 @@ from mxcluster import processes
 RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-LISTEN, ESTABLISHED = "0A", "01"  # states of a socket in /proc/net/tcp
+LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
+RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s where the round trip is short
 
 
 def interfaces() -> Dict[str, List[str]]:
@@ -188,6 +189,28 @@ def parse_peers(text: str, address: str, port: int) -> set:
     for fields in (line.split() for line in text.splitlines()[1:]):
         if fields[1] == here and fields[3] == ESTABLISHED:
             found.add(socket.inet_ntoa(struct.pack("=I", int(fields[2].partition(":")[0], 16))))
+    return found
+
+
+def unanswered() -> set:
+    """The (address, port) at the other ends of connections whose data is not acknowledged. Empty if /proc is unreadable."""
+    try:
+        with open("/proc/net/tcp") as stream:
+            return parse_unanswered(stream.read())
+    except OSError:
+        return set()
+
+
+def parse_unanswered(text: str) -> set:
+    """The (address, port) of the other ends of unacknowledged connections in the text of /proc/net/tcp.
+
+    A connection that its process has closed counts: the kernel still sends what is left.
+    """
+    found = set()
+    for fields in (line.split() for line in text.splitlines()[1:]):
+        if fields[3] not in (LISTEN, SYN_SENT) and int(fields[6], 16) >= RETRANSMITS:
+            address, _, port = fields[2].partition(":")
+            found.add((socket.inet_ntoa(struct.pack("=I", int(address, 16))), int(port, 16)))
     return found
 
 

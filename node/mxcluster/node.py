@@ -1,7 +1,8 @@
 """A look at one node, from the node itself.
 
 `python -m mxcluster.node look --request JSON`: can this node do what a job wants of it? Nothing is changed.
-`python -m mxcluster.node record --request JSON`: what provisioning wants to remember of it; imports MXNet.
+`python -m mxcluster.node record`: what provisioning wants to remember of it; imports MXNet.
+`python -m mxcluster.node machine`: the part of that which is the machine's; root asks for it where there is a root.
 `python -m mxcluster.node check --request JSON`: what verify.yml wants to know of it, see `checks`.
 """
 import glob
@@ -15,12 +16,14 @@ import socket
 import sys
 from typing import Any, Dict, List, Optional
 
-from mxcluster import answer, checks, compat, gpus, network
+from mxcluster import answer, checks, compat, gpus, network, software
 from mxcluster.agent import claims
 from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
+
+ANEW = "run provision.yml, which asks the node anew"
 
 
 def look(request: Json) -> Json:
@@ -30,16 +33,20 @@ def look(request: Json) -> Json:
     anew.
 
     `request`, every key optional: "address" (literal IPv4 that processes bind), "interface" that has to hold it,
-    "ports" they listen on there, "gpus" (numbers), "jobs_dir" with the folders of all jobs, "files" that must exist and be
-    readable, "python" that runs them, "package" (the file name of mxcluster as the controller has it), "free" ({folder: bytes}),
+    "ports" they listen on there, "gpus" (numbers), "all_gpus" (see `gpus.unlike`), "jobs_dir" with the folders of all jobs,
+    "job" that must not be one of them, "files" that must exist and be readable, "python" that runs them, "package" (the file name
+    of mxcluster as the controller has it), "versions" (what was there when provision.yml asked), "free" ({folder: bytes}),
     "open_files".
     """
     known = network.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
     problems = address_problems(address, known) if address else []
     taken = held(address if not problems else None, [int(port) for port in ports], request.get("jobs_dir"))
+    problems += job_problems(request.get("jobs_dir"), request.get("job"))
     problems += interface_problems(request.get("interface"), address, known)
-    problems += gpus.problems([int(number) for number in request.get("gpus") or []])
+    unlike = gpus.unlike(request.get("all_gpus"))  # says all that there is to say
+    problems += [unlike] if unlike else gpus.problems([int(number) for number in request.get("gpus") or []])
+    problems += software.problems(request.get("versions") or {})
     problems += file_problems(request.get("files") or [], request.get("python"))
     problems += package_problems(request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(answer.__file__))))
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
@@ -67,6 +74,14 @@ def held(address: Optional[str], ports: List[int], jobs_dir: Optional[str]) -> J
     return {"ports": found, "gpus": graphics}
 
 
+def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
+    """Whether the id of a new job is still free. Nothing may be brought into the folder of another job."""
+    if not jobs_dir or not job or not os.path.exists(os.path.join(jobs_dir, job, "plan.json")):
+        return []
+    return ["the job_id %s is taken on this node (%s): choose another job_id, or bring the results of that job with train.yml "
+            "-e attach=%s" % (job, os.path.join(jobs_dir, job), job)]
+
+
 def address_problems(address: str, known: Interfaces) -> List[str]:
     """Whether `address` is one that a process of this node can listen on."""
     try:
@@ -76,22 +91,21 @@ def address_problems(address: str, known: Interfaces) -> List[str]:
     refusal = network.can_bind(address, 0)
     if refusal is None:
         return []
-    return ["address %s is not on this node (%s); it has %s: set node_address" % (address, refusal, _addresses(known))]
+    return ["address %s is not on this node (%s); it has %s: %s" % (address, refusal, _addresses(known), ANEW)]
 
 
 def interface_problems(interface: Optional[str], address: Optional[str], known: Interfaces) -> List[str]:
-    """Whether `interface` is there and holds `address`."""
+    """Whether `interface` is there and holds `address`: both were there when provision.yml asked the node."""
     if not interface:
         return []
     if interface not in known:
-        return ["interface %s is not on this node; it has %s: set dmlc_interface to one of these"
-                % (interface, ", ".join(sorted(known)))]
+        return ["interface %s is not on this node any more; it has %s: %s" % (interface, ", ".join(sorted(known)), ANEW)]
     if not known[interface]:
-        return ["interface %s has no IPv4 address: give it one, or set dmlc_interface to one of %s"
-                % (interface, ", ".join(sorted(name for name in known if known[name])))]
+        return ["interface %s has no IPv4 address any more; the node has %s: give it one, or %s"
+                % (interface, _addresses(known), ANEW)]
     if address and network.interface_of(address, {interface: known[interface]}) is None:
-        return ["interface %s does not hold the address %s, it holds %s: set node_address or dmlc_interface"
-                % (interface, address, ", ".join(known[interface]))]
+        return ["interface %s does not hold the address %s any more, it holds %s: %s"
+                % (interface, address, ", ".join(known[interface]), ANEW)]
     return []
 
 
@@ -146,22 +160,22 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
     return problems
 
 
-def record(request: Json) -> Json:
-    """The node record: addresses, GPUs, and what this interpreter has to train with.
+def machine(_: Json) -> Json:
+    """The machine's part of the node record: addresses, names, keys and GPUs. Nothing that is not Python's own is imported."""
+    return {"address_of_default_route": network.default_route_address(), "interfaces": network.interfaces(),
+            "hostname": socket.gethostname(), "host_keys": host_keys(), "gpus": gpus.count()}
 
-    `request` may hold "host", the node's name in the inventory; without it the machine's own name is taken.
-    """
+
+def record(request: Json) -> Json:
+    """The node record, as far as the node tells it: the machine, and what this interpreter has to train with."""
     try:
         mxnet = compat.import_mxnet()
     except Exception as error:  # libraries that are missing show up as OSError, wrong ones as nearly anything
         raise BadInput("MXNet cannot be imported by %s (%s: %s): run provision.yml"
                        % (sys.executable, type(error).__name__, error)) from error
     import numpy
-    return {"schema": 1, "host": request.get("host") or socket.gethostname(),
-            "address_of_default_route": network.default_route_address(), "interfaces": network.interfaces(),
-            "hostname": socket.gethostname(), "host_keys": host_keys(),
-            "gpus": gpus.count(), "python": sys.executable, "python_version": platform.python_version(),
-            "mxnet": mxnet.__version__, "numpy": numpy.__version__, "model_zoo": model_zoo()}
+    return dict(machine(request), python_version=platform.python_version(), mxnet=mxnet.__version__,
+                numpy=numpy.__version__, model_zoo=model_zoo(), fingerprints=software.fingerprints())
 
 
 def host_keys(folder: str = "/etc/ssh") -> List[str]:
@@ -198,7 +212,7 @@ def _user() -> str:
 def run(argv: List[str]) -> Json:
     """Carry out one command line and return its answer."""
     parser = answer.Parser(prog="mxcluster.node", description="A look at this node.")
-    parser.add_argument("command", choices=("look", "record", "check"))
+    parser.add_argument("command", choices=("look", "record", "machine", "check"))
     parser.add_argument("--request", default="{}", help="a JSON object, see the functions look and record")
     given = parser.parse_args(argv)
     try:
@@ -207,7 +221,7 @@ def run(argv: List[str]) -> Json:
         parser.error("--request is not JSON (%s)" % error)
     if not isinstance(request, dict):
         parser.error("--request is not a JSON object but %s" % given.request)
-    return {"look": look, "record": record, "check": checks.check}[given.command](request)
+    return {"look": look, "record": record, "machine": machine, "check": checks.check}[given.command](request)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,28 @@ PROGRAMS = ("image_classification",)
 # The networks of the program itself; those of MXNet's model zoo come with the node record.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 DEFAULT_STALENESS = 3
+# Every push of a worker changes the weights by itself, as much as a round of all workers does in the other schemes.
+EVERY_PUSH = ("dist_async", "dist_ssync")
 
 # What the plan sets for every process; `env` must leave these alone.
 PLANNED_VARIABLES = (
     "DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
     "DMLC_INTERFACE", "PORT", "PS_VERBOSE", "PS_HEARTBEAT_INTERVAL", "PS_HEARTBEAT_TIMEOUT", "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
     # Set by ps-lite itself; that of MXNet 1.2.1 hangs when it finds it set.
     "DMLC_RANK",
     # ps-lite would listen on all addresses, or on none.
     "DMLC_USE_KUBERNETES", "DMLC_LOCAL",
 )
+# What decides which code a process of mxcluster loads, and what to do instead.
+LOADER_VARIABLES = {
+    "PATH": "it would replace the node's own; give absolute paths in the script, or change os.environ there",
+    "PYTHONPATH": "it would come before mxcluster and MXNet; put modules beside the script",
+    "PYTHONHOME": "the environment on the nodes would not find its Python; take it out",
+    "PYTHONSAFEPATH": "the script would not find the modules beside it; take it out",
+    "LD_PRELOAD": "it would load code into the servers and the scheduler too; load the library in the script, with ctypes.CDLL",
+    "LD_AUDIT": "it would load code into the servers and the scheduler too; take it out",
+}
 
 
 def is_job_id(text: str) -> bool:
@@ -44,6 +56,10 @@ def _is_absolute_or_empty(path: str) -> bool:
 
 def _is_job_id_or_empty(text: str) -> bool:
     return text == "" or is_job_id(text)
+
+
+def _is_none_or_from_5_s(seconds: float) -> bool:
+    return seconds == 0 or seconds >= 5
 
 
 def _are_classes(texts: List[str]) -> bool:
@@ -86,6 +102,7 @@ OPTIONS = (
     _path("data_src"),
     _count("batch_size", 32, 1),
     _positive("lr", 0.05),
+    _choice("lr_scale", "auto", ("auto", "none")),
     Option("lr_factor", 1.0, to_float, lambda value: 0 < value <= 1, "a number above 0 and at most 1, such as 0.9"),
     _positive("lr_factor_epoch", 1.0),
     _choice("on_nan", "stop", ("stop", "continue")),
@@ -115,20 +132,22 @@ OPTIONS = (
     Option("seed", 0, to_int, between(0, 2 ** 31 - 1), "a whole number from 0 to 2147483647"),
     Option("env", {}, casts.to_environment, None,
            "a dict of environment variables with strings of one line, such as '{\"OMP_NUM_THREADS\": \"1\"}'"),
+    _count("collect_mb", 1024, 0),
     _flag("detach"),
     _count("max_restarts", 0, 0),
-    Option("restart_delay", 10.0, to_float, at_least(0), "a number of seconds of at least 0"),
+    Option("restart_delay", 10.0, to_float, between(0, 86400), "a number of seconds from 0 to 86400"),
     Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
     # Below 2 s a single late heartbeat would end a healthy job.
     Option("heartbeat_timeout", 5, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
-    Option("start_timeout", 60.0, to_float, at_least(0), "a number of seconds (0: no limit)"),
-    Option("stall_timeout", 300.0, to_float, at_least(0), "a number of seconds (0: no limit)"),
+    # Processes tell of themselves about once a second: a shorter limit would end healthy jobs.
+    Option("start_timeout", 60.0, to_float, _is_none_or_from_5_s, "0 (no limit) or a number of seconds of at least 5"),
+    Option("stall_timeout", 300.0, to_float, _is_none_or_from_5_s, "0 (no limit) or a number of seconds of at least 5"),
 )
 
 
 # What a resumed job has from the one that it goes on from.
-TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_factor", "lr_factor_epoch", "num_epochs",
-           "num_examples", "on_nan", "seed", "savemodel", "keep_checkpoints")
+TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_scale", "lr_factor", "lr_factor_epoch",
+           "num_epochs", "num_examples", "on_nan", "seed", "savemodel", "keep_checkpoints")
 
 
 def cast(given: Dict[str, Any]) -> Dict[str, Any]:
@@ -155,6 +174,16 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
     return options
 
 
+def step_size(options: Dict[str, Any], workers: int) -> float:
+    """The learning rate with which the program's pushes are applied; `lr` is that of a round of all workers.
+
+    A job that goes on with another number of workers keeps the sum of a round, and so has another step.
+    """
+    if options["lr_scale"] == "auto" and options["kv"] in EVERY_PUSH:
+        return options["lr"] / workers
+    return options["lr"]
+
+
 def inherit(given: Dict[str, Any], old: Dict[str, Any]) -> Dict[str, Any]:
     """`given` for a job that goes on where another, with the options `old`, was cut off: what says *what* is trained and is at
     its default now is taken from there. Where it is trained is given anew.
@@ -168,6 +197,7 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any]) -> Dict[str, Any]:
             return False
 
     result = dict(given)
+    old = dict({"lr_scale": "none"}, **old)  # of a job that was planned before there was this knob
     result.update({name: old[name] for name in TRAINED if name in old and is_default(name)})
     if result.get("kv") == "dist_ssync" and old.get("kv") == "dist_ssync" and is_default("staleness"):
         result["staleness"] = old["staleness"]
@@ -196,6 +226,8 @@ def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[s
     """BadInput with what `cast_secret_env` has found wrong, and with the `names` that must not be given there."""
     refuse(list(problems) + ["secret_env: %s is refused: mxcluster sets %s itself; take it out" % (name, name)
                              for name in sorted(names) if _is_own(name)]
+           + ["secret_env: %s is refused: %s" % (name, dict(LOADER_VARIABLES, LD_LIBRARY_PATH="give it in env")[name])
+              for name in sorted(names) if name in LOADER_VARIABLES or name == "LD_LIBRARY_PATH"]
            + ["secret_env: %s is given in env too, where everybody can read it: take it out of one of them" % name
               for name in sorted(names) if name in env])
 
@@ -214,6 +246,9 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
                % shown(options["script_args"]))
     if not script and DATASETS[data].from_data_dir and not options["data_dir"]:
         yield "data=%s needs data_dir: give the folder on the nodes that holds its files" % data
+    if options["server_classes"] and not script:
+        yield ("server_classes=%s without script: the classes are those of a script; name it too, as script=path/to/it.py"
+               % shown(options["server_classes"]))
     if options["data_src"] and not options["data_dir"]:
         yield "data_src=%s without data_dir: give the folder on the nodes that it shall be copied to" % shown(options["data_src"])
     if not script:
@@ -246,3 +281,5 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
         if _is_own(name):
             yield ("env: %s=%s is refused: mxcluster sets %s itself; take it out"
                    % (name, shown(options["env"][name]), name))
+        elif name in LOADER_VARIABLES:
+            yield "env: %s=%s is refused: %s" % (name, shown(options["env"][name]), LOADER_VARIABLES[name])

@@ -13,10 +13,12 @@ from typing import List, Optional, Tuple
 # The earliest time that a zip file can hold; that of the files differs from clone to clone.
 TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o100644 << 16
+# Of a job folder: the script's folder as it was sent, that folder unpacked for servers, and a copy for each worker.
+SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
 
 
-def archive(folder: Optional[str] = None, inside: bool = False) -> Tuple[str, bytes]:
-    """(file name, content) of the zip with `folder`, by default this package.
+def archive(folder: Optional[str] = None, inside: bool = False, paths: Optional[List[str]] = None) -> Tuple[str, bytes]:
+    """(file name, content) of the zip with `folder`, by default this package; with its `paths`, by default all `sources`.
 
     The names in the zip begin with that of the folder, unless only what is `inside` is wanted.
     """
@@ -24,7 +26,7 @@ def archive(folder: Optional[str] = None, inside: bool = False) -> Tuple[str, by
     prefix = "" if inside else os.path.basename(folder) + "/"
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as packed:
-        for path in sources(folder):
+        for path in sources(folder) if paths is None else paths:
             with open(os.path.join(folder, path), "rb") as source:
                 member = zipfile.ZipInfo(prefix + path, TIMESTAMP)
                 member.external_attr = READABLE
@@ -37,7 +39,16 @@ def sources(folder: str) -> List[str]:
     """The files under `folder` that belong to the package, relative to it, sorted; nothing hidden, nothing compiled."""
     found = []
     for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
-        found += [os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
-                  for name in files if not name.startswith(".") and not name.endswith((".pyc", ".pyo"))]
+        folders[:] = filter(is_source, folders)
+        found += [os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/") for name in filter(is_source, files)]
     return sorted(found)
+
+
+def is_source(name: str) -> bool:
+    """Whether a file or folder of that name is sent: nothing hidden, nothing compiled."""
+    return not name.startswith(".") and not is_compiled(name)
+
+
+def is_compiled(name: str) -> bool:
+    """Whether a file or folder is Python's own, made of a source."""
+    return name == "__pycache__" or name.endswith((".pyc", ".pyo"))

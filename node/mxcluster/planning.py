@@ -2,21 +2,23 @@
 
 Nothing is written. What is pure is in `plan` and `options`; here are the files.
 """
-import base64
 import glob
 import json
 import os
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import checkpoints, package
+from . import checkpoints, package, userscript
 from . import options as knobs
+from . import records as node_records
+from .casts import shown
 from .datasets import DATASETS
 from .errors import BadInput, did_you_mean, refuse
 from .plan import cluster_files, for_node, make_plan, members, table
+from .plan.gpus import takes_all
 
 Json = Dict[str, Any]
-MOST_CODE = 16 << 20  # bytes
+MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
 # What a job cannot do without: room for its logs, for what MXNet's data loaders share (bytes), and connections.
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
@@ -60,9 +62,14 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
             raise BadInput("%s\nwithout=%s: take these hosts out of your %s too"
                            % (refusal, ",".join(options["without"]), ", ".join(named))) from None
         raise
+    script = ""
+    if options["script"]:
+        script, more = userscript.pack(options["script"], [records[process["host"]].get("python_version")
+                                                           for process in plan["processes"] if process["role"] == "worker"])
+        notes = notes + more
     return {"plan": plan, "table": "\n".join(notes + [table(plan)]), "model": model,
-            "resume": checkpoint.files if checkpoint else [], "script": _packed(options["script"]),
-            "looks": {host: look(plan, host, records[host]) for host in plan["nodes"]}}
+            "resume": checkpoint.files if checkpoint else [], "script": script,
+            "looks": {host: look(plan, host, records[host], inventory["hosts"]) for host in plan["nodes"]}}
 
 
 def plan_cluster(given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str) -> Json:
@@ -77,20 +84,24 @@ def plan_cluster(given: Json, inventory: Json, records_dir: str, facts: Dict[str
     return cluster_files(options, inventory, records, _files(options))
 
 
-def look(plan: Json, host: str, record: Json) -> Json:
+def look(plan: Json, host: str, record: Json, variables: Json) -> Json:
     """What a node must be able to give for its part of the job (the request of ``mxcluster.node look``)."""
     processes, options = for_node(plan, host)["processes"], plan["options"]
-    files: List[str] = []
-    if not options["script"] and any(process["role"] == "worker" for process in processes):
+    files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
+    counted = {"record": record.get("gpus") or 0, "bus": int((record.get("cuda") or {}).get("gpus") or 0)}
+    if not options["script"] and trains:
         if DATASETS[options["data"]].from_data_dir:
             files = [] if options["data_src"] else [options["data_dir"]]  # or else it is brought first
         elif options["data"] == "digits":
-            files = [os.path.join(record["data_dir"], "digits.npz")]
+            files = [os.path.join(options["data_dir"] or record["data_dir"], "digits.npz")]
     return {"address": plan["nodes"][host]["address"] if plan["root"] else None,
             "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
             "ports": [process["port"] for process in processes if process["port"] is not None],
             "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
-            "jobs_dir": record["job_dir"], "files": files, "python": record["python"], "package": package.archive()[0],
+            "all_gpus": counted if trains and takes_all(host, options["gpus"], variables) else None,
+            "versions": {name: record.get(name) for name in ("python_version", "fingerprints")},
+            "jobs_dir": record["job_dir"], "job": plan["job"], "files": files, "data_dir": options["data_dir"],
+            "python": record["python"], "package": package.archive()[0],
             "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM}, "open_files": LEAST_OPEN_FILES}
 
 
@@ -172,15 +183,16 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
 
 
 def read_records(folder: str) -> Dict[str, Json]:
-    """The node records of an inventory by host; none if provision.yml has never run."""
+    """The node records of an inventory by host, checked; none if provision.yml has never run."""
     records = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "*.json")):
         try:
             with open(path, encoding="utf-8") as stream:
                 record = json.load(stream)
-            records[record["host"]] = record
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise BadInput("%s is not a node record (%s): remove it and run provision.yml" % (path, error)) from error
+        host = os.path.basename(path)[:-len(".json")]
+        records[host] = node_records.read(host, record)
     return records
 
 
@@ -190,8 +202,13 @@ def _options(given: Json, cwd: str) -> Json:
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
         if options[name]:
             options[name] = _existing(name, options[name], cwd)
+    if options["server_classes"]:
+        _classes_beside(options["server_classes"], options["script"])
     if options["data_src"]:
-        options["data_src"] = _existing("data_src", options["data_src"], cwd, folder=True)
+        given_as, options["data_src"] = options["data_src"], _existing("data_src", options["data_src"], cwd, folder=True)
+        if not any(files for _, _, files in os.walk(options["data_src"])):
+            raise BadInput("data_src=%s holds no file (%s on the controller): put the data there, or correct the path"
+                           % (shown(given_as), options["data_src"]))
     return options
 
 
@@ -204,27 +221,30 @@ def _existing(name: str, path: str, cwd: str, folder: bool = False) -> str:
     """The absolute path of a file (or folder) of the user's, which must be there."""
     found = os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
     if not (os.path.isdir(found) if folder else os.path.isfile(found)):
-        what = "does not exist" if not os.path.exists(found) else "is a file" if folder else "is a folder"
-        raise BadInput("%s='%s' %s (%s on the controller): correct the path" % (name, path, what, found))
+        what = ("does not exist" if not os.path.exists(found) else "is a folder" if os.path.isdir(found)
+                else "is a file" if os.path.isfile(found) else "is a device, a pipe or a socket")
+        raise BadInput("%s=%s %s (%s on the controller): correct the path" % (name, shown(path), what, found))
     return found
 
 
-def _packed(script: str) -> str:
-    """The folder of the script, since scripts import what lies beside them."""
-    if not script:
-        return ""
+def _classes_beside(classes: List[str], script: str) -> None:
+    """Refuse classes whose module does not lie beside the script: only that folder goes to the nodes."""
     folder = os.path.dirname(script)
-    size = sum(os.path.getsize(os.path.join(folder, name)) for name in package.sources(folder))
-    if size > MOST_CODE:
-        raise BadInput("script='%s': its folder goes to every node and holds %d MB, more than %d: put the script and what it "
-                       "imports into a folder of their own, and data on the nodes (data_dir)"
-                       % (script, size >> 20, MOST_CODE >> 20))
-    return base64.b64encode(package.archive(folder, inside=True)[1]).decode("ascii")
+
+    def is_there(path):
+        return os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py"))
+
+    refuse("server_classes: %s is refused: the module %s is not in %s, the folder of the script: put %s.py there, or correct the "
+           "name" % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
+           for name in classes if not is_there(os.path.join(folder, *name.partition(":")[0].split("."))))
 
 
 def _text(path: str) -> Optional[str]:
     if not path:
         return None
+    if os.path.getsize(path) > MOST_TEXT:
+        raise BadInput("%s holds %d MB, more than %d: it is none of the files hosts, groups and data_sharding; correct the path"
+                       % (path, os.path.getsize(path) >> 20, MOST_TEXT >> 20))
     with open(path, encoding="utf-8", errors="replace") as stream:
         return stream.read()
 

@@ -39,10 +39,15 @@ class Entry(NamedTuple):
 
 
 def parse_stat(text: str) -> Entry:
-    """An Entry from the text of /proc/<pid>/stat. The name in it may hold blanks and parentheses of its own."""
+    """An Entry from the text of /proc/<pid>/stat. The name in it may hold blanks and parentheses of its own.
+
+    The state is that of the first thread. If that has ended before other threads, the process still
+    runs, keeps its ports, and cannot be reaped: such a process counts as one that sleeps.
+    """
     pid = int(text[:text.index(" ")])
     fields = text[text.rindex(")") + 2:].split()
-    return Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), fields[0], int(fields[19]))
+    state = "S" if fields[0] in DEAD and int(fields[17]) > 1 else fields[0]
+    return Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), state, int(fields[19]))
 
 
 def entry(pid: int) -> Optional[Entry]:
@@ -84,11 +89,11 @@ def witness(pid: int) -> Optional[Dict[str, Any]]:
     return dict(who._asdict(), numbers=_numbers()) if who else None
 
 
-def has_gone(known: Optional[Dict[str, Any]]) -> bool:
-    """Whether a process is seen to be there no more. Of one on another machine, or in another container, nothing is seen."""
+def lives(known: Optional[Dict[str, Any]]) -> Optional[bool]:
+    """Whether the process of a `witness` still runs; None for one on another machine or in another container."""
     if not known or known["numbers"] != _numbers():
-        return False
-    return not alive(Identity(known["pid"], known["start_time"]))
+        return None
+    return alive(Identity(known["pid"], known["start_time"]))
 
 
 def _numbers() -> str:

@@ -10,9 +10,11 @@ An answer of one node, as `python -m mxcluster.agent wait` gives it:
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster.verdict import clock, figure, first_failure
+from mxcluster.verdict import clock, figure, first_failure, printable
 
 Answers = Dict[str, Optional[Dict[str, Any]]]
+
+ABSURD = 1e100  # no figure of a training comes near
 
 
 def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = None) -> str:
@@ -23,6 +25,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on held-out samples.
 
     `width` in characters: what matters least is left out until the line fits. `now` (unix seconds) is for tests.
+    Texts of the nodes come out as `printable` makes them; figures of events that are no numbers are left out.
     """
     statuses = {host: answer["status"] for host, answer in answers.items() if answer and answer.get("status")}
     if len(statuses) < len(answers):
@@ -34,7 +37,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     waiting = [host for host, status in statuses.items() if (status.get("meeting") or {}).get("state") == "running"]
     if waiting:
         return fit([(0, "meeting: %d of %d nodes have met the others" % (len(statuses) - len(waiting), len(statuses)))], width)
-    workers = {process["name"]: answers[host].get("progress", {}).get(process["name"], {})
+    workers = {process["name"]: _numbers(answers[host].get("progress", {}).get(process["name"], {}))
                for host, status in sorted(statuses.items()) for process in status["processes"]
                if process["role"] == "worker"}
     if any("batch" in events for events in workers.values()):
@@ -46,8 +49,15 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
         parts = _processes(statuses, time.time() if now is None else now)
     scheme = next((status["kv"] for status in statuses.values() if status.get("kv")), None)
     if scheme:
-        parts.insert(0, (4, scheme.replace("dist_", "")))
+        parts.insert(0, (5, str(scheme).replace("dist_", "")))
     return fit(parts, width)
+
+
+def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
+    """The last events of a process with those fields that are sensible numbers; of the loss, also inf and nan."""
+    return {kind: {name: value for name, value in event.items() if isinstance(value, (int, float))
+                   and (abs(value) < ABSURD or name == "loss" and isinstance(value, float))}
+            for kind, event in events.items()}
 
 
 def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
@@ -59,28 +69,28 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
     if behind.get("epoch") is not None:
         parts.append((0, "epoch %d/%d" % (behind["epoch"] + 1, max(_epochs(workers), behind["epoch"] + 1))))
     if behind.get("step") is not None:
-        parts.append((3, "step %d" % behind["step"]))
+        parts.append((4, "step %d" % behind["step"]))
     speeds = {name: batch["samples_per_s"] for name, batch in running.items() if batch.get("samples_per_s")}
     if speeds:
         parts.append((1, "%s samples/s" % figure(sum(speeds.values()))))
         if len(speeds) > 1:
             slowest = min(speeds, key=speeds.get)
-            parts.append((5, "(slowest %s %s)" % (slowest, figure(speeds[slowest]))))
+            parts.append((6, "(slowest %s %s)" % (slowest, figure(speeds[slowest]))))
     losses = [batch["loss"] for batch in (running or batches).values() if batch.get("loss") is not None]
     if losses:
-        parts.append((6, "loss %.3g" % (sum(losses) / len(losses))))
+        parts.append((7, "loss %.3g" % (sum(losses) / len(losses))))
     first = workers.get("worker-0", {})
     accuracy = first.get("end", first.get("epoch", {})).get("accuracy")
     if accuracy is not None:
-        parts.append((2, "accuracy %.3f" % accuracy))
+        parts.append((3, "accuracy %.3f" % accuracy))
     waiting, ended = len(workers) - len(batches), len(batches) - len(running)
     if waiting:
-        parts.append((2, "%d of %d workers have begun" % (len(batches), len(workers))))
+        parts.append((3, "%d of %d workers have begun" % (len(batches), len(workers))))
     if ended:
-        parts.append((2, "%d of %d workers done" % (ended, len(workers))))
+        parts.append((3, "%d of %d workers done" % (ended, len(workers))))
     remaining = _remaining(workers, running)
     if remaining is not None:
-        parts.append((1, "ETA %s" % clock(remaining)))
+        parts.append((2, "ETA %s" % clock(remaining)))
     return parts
 
 
@@ -94,7 +104,7 @@ def _remaining(workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, 
     seconds = []
     for name, batch in running.items():
         done, start = batch.get("done"), workers[name].get("start")
-        if done and start:
+        if done and done > 1 / ABSURD and start and "time" in batch and "time" in start:
             seconds.append((batch["time"] - start["time"]) * (1 - done) / done)
     return max(seconds) if seconds else None
 
@@ -114,7 +124,7 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
     """The texts of `parts` in one line, without those of the highest ranks if it is longer than `width` characters."""
     while True:
-        text = "  ".join(text for _, text in parts).replace("  (", " (")
+        text = printable("  ".join(text for _, text in parts).replace("  (", " ("))
         if width is None or len(text) <= width:
             return text
         least = max(rank for rank, _ in parts)

@@ -38,7 +38,7 @@ def read(path):
         with open(path) as stream:
             pulse = json.load(stream)
         return {"phase": str(pulse["phase"]), "pushes": int(pulse["pushes"]), "time": float(pulse["time"])}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -102,7 +102,9 @@ def _tell_for_ever():
 def _tell():
     with _telling:
         now = dict(_now)
-        for path in _file if now != _told else ():
+        for path in _file:
+            if now == _told and os.path.exists(path):  # else somebody has deleted it
+                continue
             try:
                 with open(path + ".part", "w") as stream:
                     json.dump(now, stream)

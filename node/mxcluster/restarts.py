@@ -57,7 +57,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
     kind, code = failure.get("kind"), failure["exit_code"]
     again = "what ended it would most likely come again; mend it, then go on with -e resume=<job>"
     if kind:
-        return None if kind == "stopped" else again
+        return None if kind in ("stopped", "network") else again
     if failure["host"] in lost or failure["reason"] in (exitcodes.AGENT_KILLED, exitcodes.AGENT_HELD):
         return None
     if code is None:  # the agent's own reasons: stopped on request, nobody waited, could not be started

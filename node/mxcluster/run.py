@@ -2,7 +2,7 @@
 
     run serve                       the scheduler or a server, as DMLC_ROLE says
     run program NAME -- ARGUMENTS   a worker with one of mxcluster's training programs
-    run script PATH -- ARGUMENTS    a worker with a user's script, unmodified
+    run script PATH -- ARGUMENTS    a worker with a user's script, unmodified, in the folder that it lies in
 
 A worker gets mxcluster's kv-stores in ``mx.kv.create``.  When its script is done it meets the others, still under watch,
 before it frees its store: a process that frees it earlier would wait in ps-lite for peers that may be dead, and
@@ -99,6 +99,8 @@ def _program(name, arguments):
 
 
 def _script(path, arguments):
+    # Not before MXNet is imported: a file of the script's folder could stand for a module of Python's own.
+    os.chdir(os.path.dirname(os.path.abspath(path)))
     sys.argv = [path] + arguments
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     runpy.run_path(path, run_name="__main__")

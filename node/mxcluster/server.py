@@ -15,10 +15,14 @@ import traceback
 from mxcluster import checkpoints, compat, events, exitcodes, network, pulse
 from mxcluster.errors import MxclusterError
 from mxcluster.kvstore import seal
+from mxcluster.package import SCRIPT_FOLDER
 from mxcluster.watch import Watch, timeout_from_env
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_OURS = 0  # the only command that reaches Python
+# The only command that reaches Python. Of all others MXNet's C++ knows some; 1.2.1 ends at one that it does not know, and
+# newer ones drop it.
+_OURS = 0
+_NOWHERE = "/proc"  # a folder that can be entered, and in which nobody, not even root, can make a file
 _MOST_TOLD = 20  # refusals; a log that a stranger can fill is one more thing that he can break
 
 
@@ -37,6 +41,9 @@ def serve():
             return 1
     watch.start()
     pulse.enter(pulse.MEETING)  # MXNet's loop does not say when it is over
+    # MXNet's C++ carries out some commands of workers itself, and asks nobody: its profiler writes to rank<n>_<name>, for any
+    # <name> that it is told, from the working directory on.
+    os.chdir(_NOWHERE)
 
     def controller(command, body, _):
         if command == _OURS and commands:
@@ -124,7 +131,7 @@ def _plain(name):
 def declared_classes():
     """What the knob `server_classes` says; the folder of the job's script is where they are looked for first."""
     declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
-    folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), "script")
+    folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), SCRIPT_FOLDER)
     if declared and os.path.isdir(folder) and folder not in sys.path:
         sys.path.insert(0, folder)
     return declared

@@ -2,15 +2,16 @@
 import os
 import re
 import time
-from typing import Any, Dict, Iterable, List, Optional, Set
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
-from mxcluster import exitcodes, stalls
+from mxcluster import exitcodes, learning, stalls
+from mxcluster.options import EVERY_PUSH
+from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-_ENDINGS = {"lease": "ended: the lease ran out, nobody was waiting for the job any more "
-                     "(was train.yml interrupted, or its connection to the node lost?)",
-            "stopped": "ended: the job was stopped on request"}
+_ENDINGS = {"lease": "ended: the lease ran out", "stopped": "ended: the job was stopped on request"}
+_PEER = "ended, since another node's part of the job had failed"
 
 NOT_DONE = "exited with status 0 but never told that it was done: its training is not complete"
 _NO_GPU = ("a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA version, or train "
@@ -26,7 +27,8 @@ _HINTS = (
      "this MXNet was built without the distributed kv-store. Install the official wheel: run provision.yml on this "
      "host again."),
     ("No module named",
-     "a Python module is missing on the node: install it into the node's environment."),
+     "a Python module is missing on the nodes: put it beside the script, or name its package in mxnet_packages and run "
+     "provision.yml."),
     ("GPU support is disabled", _NO_GPU),
     ("GPU is not enabled", _NO_GPU),
     ("libcudart",
@@ -41,20 +43,28 @@ _HINTS = (
      "the memory was used up: take a smaller batch_size, or fewer workers on this host."),
 )
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What a terminal takes for a command: CSI (colours, cursor), strings (titles, links, the clipboard), and other escapes.
+_COMMANDS = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+                       r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+                       r"|\x1b[ -/]*[0-~]")
+_NAMED = 3  # pairs of nodes, and processes of a pair, that a verdict names
 
 
 def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
             problems: Optional[Dict[str, str]] = None, lost: Optional[Dict[str, Json]] = None,
-            left: Optional[Dict[str, List[str]]] = None) -> Json:
+            left: Optional[Dict[str, List[str]]] = None, warnings: Iterable[str] = (), files: int = 0,
+            untrue: Optional[Dict[str, str]] = None) -> Json:
     """The verdict on the job that `plan` describes, as it is written to verdict.json.
 
     `statuses` is {host: content of its status.json, None when it could not be had}, `problems` {host: why not};
     `events` are those of all nodes. `lost` is {host: {"since": unix seconds, "why": text}} of nodes that no longer answer,
-    `left` {host: [what was found to be left of the job, ...]} of those on which somebody has looked.
+    `left` {host: [what was found to be left of the job, ...]} of those on which somebody has looked. `warnings` are what
+    else the user has to know, and `files` is how many files of a script were brought. `untrue` is {host: why its
+    answer that the job had ended was not true}.
 
     A job is ok when every process of the plan exited with 0, every worker also wrote its `done` event, as
-    `mxcluster.run` does at the end of a program or script (an exit status alone can lie), and nothing is left.
+    `mxcluster.run` does at the end of a program or script (an exit status alone can lie), nothing is left, and the loss of
+    a program that started afresh has fallen.
     """
     found = {process["name"]: process for status in statuses.values() if status for process in status["processes"]}
     exit_codes = {process["name"]: found.get(process["name"], {}).get("exit_code") for process in plan["processes"]}
@@ -63,39 +73,51 @@ def compute(plan: Json, statuses: Dict[str, Optional[Json]], events: List[Json],
     failure = first_failure(status for status in statuses.values() if status)
     if failure and failure.get("kind") == "stall":
         failure = stalls.explain(failure, plan, statuses)
-    if lost and (failure is None or failure.get("echo") or failure["reason"] in _ENDINGS.values()):
+    failure = _network(failure, plan, statuses)
+    if untrue and _gives_way(failure):
+        failure = _agent_failure(*min(untrue.items()))  # what others have come to followed from it
+    if lost and _gives_way(failure):
         failure = _gone(plan, statuses, lost)  # what others have come to followed from it
     if failure is None or failure.get("echo"):  # then the lost node is more likely the cause than what followed from it
         failure = (_not_collected(plan, statuses, problems or {}) or _silent(plan, found, done) or _alone(failure)
                    or _not_finished(plan, statuses, exit_codes, done))
     failure = failure or _left_over(left or {})
+    accuracy = ends.get(0, {}).get("accuracy")
+    warnings = list(warnings) + ["%s: nothing of it is here: %s" % (host, " ".join(problem.split()))
+                                 for host, problem in sorted((problems or {}).items())
+                                 if host != failure["host"] and host not in (lost or {})]
+    if failure is None:
+        failure, more = _learned(plan, events, accuracy)
+        warnings += more
     seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
     samples = sum(end.get("samples") or 0 for end in ends.values())
     return {"ok": failure is None, "job": plan["job"], "kv": plan["kv"],
-            "accuracy": ends.get(0, {}).get("accuracy"),
+            "accuracy": accuracy,
             "samples_per_s": round(samples / seconds, 1) if seconds and samples else None,
             "seconds": round(seconds if seconds and failure is None else _elapsed(statuses.values()), 3),
-            "exit_codes": exit_codes, "first_failure": failure, "left": left or {},
+            "exit_codes": exit_codes, "first_failure": failure, "left": left or {}, "warnings": warnings, "files": files,
             "nodes": {host: _state(statuses.get(host)) for host in plan["nodes"]}}
 
 
 def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
     """The first cause among what the nodes saw, or None.
 
-    The earliest process that failed by itself; then a node whose agent ended the job; and only then the earliest
-    "echo", a process that ended because another one had (it may be all there is, when a node is lost altogether).
+    The earliest process that failed by itself; then a network; then a node whose agent ended the job; and only then the
+    earliest "echo", a process that ended because another one had (it may be all there is, when a node is lost altogether).
     """
     statuses = list(statuses)
     failures = sorted((status["first_failure"] for status in statuses if status.get("first_failure")),
-                      key=lambda failure: (bool(failure.get("echo")), failure["time"]))
+                      key=lambda failure: (bool(failure.get("echo")), failure.get("kind") == "network", failure["time"]))
     if failures and not failures[0].get("echo"):
         return failures[0]
     for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
         if status.get("reason") in _ENDINGS:
             # Whoever waits for the job stops the others when one node is lost: that is no cause.
-            return dict(_agent_failure(status["host"], _ENDINGS[status["reason"]], status.get("ended")),
+            told = _ENDINGS[status["reason"]] + (_of_lease(status.get("lease")) if status["reason"] == "lease" else "")
+            return dict(_agent_failure(status["host"], told, status.get("ended")),
                         echo=status["reason"] == "stopped")
-    return failures[0] if failures else None
+    told = [_agent_failure(status["host"], _PEER, status.get("ended")) for status in statuses if status.get("reason") == "peer"]
+    return failures[0] if failures else dict(told[0], echo=True) if told else None
 
 
 def hints(failure: Optional[Json]) -> List[str]:
@@ -106,7 +128,11 @@ def hints(failure: Optional[Json]) -> List[str]:
 
 def text(verdict: Json, run_dir: str) -> List[str]:
     """The last lines on the terminal. `run_dir` is the job's folder on the controller, where the report lies."""
-    report = "report    %s" % os.path.join(run_dir, "report.html")
+    last = ["warning   %s" % printable(warning) for warning in verdict["warnings"]]
+    if verdict["files"]:
+        where = os.path.join(run_dir, "nodes", "*", OWN_FOLDERS)
+        last.append("files     %d that the script wrote, in %s" % (verdict["files"], where))
+    last.append("report    %s" % os.path.join(run_dir, "report.html"))
     if verdict["ok"]:
         lines = ["OK        job %s (%s): all %d processes exited with 0"
                  % (verdict["job"], verdict["kv"], len(verdict["exit_codes"]))]
@@ -115,14 +141,15 @@ def text(verdict: Json, run_dir: str) -> List[str]:
         lines.append("time      %s" % clock(verdict["seconds"]))
         if verdict["samples_per_s"] is not None:
             lines.append("speed     %s samples/s" % figure(verdict["samples_per_s"]))
-        return lines + [report]
+        return [printable(line) for line in lines + last]
     failure = verdict["first_failure"]
     lines = ["FAILED    job %s (%s) after %s" % (verdict["job"], verdict["kv"], clock(verdict["seconds"])),
              "first     %s" % sentence(failure)]
-    lines += ["  %s/%s | %s" % (failure["host"], failure["name"], printable(entry)) for entry in failure["log"]]
+    lines += ["  %s/%s | %s" % (failure["host"], failure["name"], entry) for entry in failure["log"]]
     lines += ["hint      %s" % hint for hint in hints(failure)]
     lines += told_of_left(verdict["nodes"], verdict["left"])
-    return lines + ["logs      %s" % os.path.join(run_dir, "nodes"), report]
+    lines += ["logs      %s" % os.path.join(run_dir, "nodes")] + last
+    return [printable(line) for line in lines]
 
 
 def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
@@ -140,7 +167,7 @@ def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
 def sentence(failure: Json) -> str:
     """Who failed, where and how: "worker 1 on node2: killed by signal 9 (SIGKILL)"."""
     index = "" if failure["index"] is None else " %s" % failure["index"]
-    return "%s%s on %s: %s" % (failure["role"], index, failure["host"], failure["reason"])
+    return printable("%s%s on %s: %s" % (failure["role"], index, failure["host"], failure["reason"]))
 
 
 def clock(seconds: float) -> str:
@@ -156,14 +183,37 @@ def figure(number: float) -> str:
     return "%.0f" % number if number >= 10 else "%.2g" % number
 
 
-def printable(entry: str) -> str:
-    """A line of a log without colours and other control characters, which must not reach a terminal or a page."""
-    return _CONTROL.sub("", entry.replace("\t", "    "))
+def printable(text: str) -> str:
+    """Return `text`, which a node wrote, as one line that a terminal or a page shows and never obeys.
+
+    Escape sequences, control characters, signs without width and signs that reverse the direction are dropped. A tab
+    becomes four spaces; a newline becomes one space, so that a text cannot add a line of its own to ours.
+    """
+    if text.isprintable():
+        return text
+    text = _COMMANDS.sub("", text.replace("\t", "    "))
+    return "".join(sign if sign.isprintable() else " " if sign.isspace() and sign != "\r" else "" for sign in text)
+
+
+def _gives_way(failure: Optional[Json]) -> bool:
+    """Whether what the nodes have seen may follow from what only the controller knows."""
+    return (failure is None or bool(failure.get("echo")) or failure.get("kind") == "network"
+            or failure["reason"].startswith(tuple(_ENDINGS.values())))
 
 
 def _agent_failure(host: str, reason: str, when: Optional[float] = None) -> Json:
     return {"host": host, "role": "agent", "index": None, "name": "agent", "reason": reason, "exit_code": None,
             "time": when, "log": []}
+
+
+def _of_lease(seen: Any) -> str:
+    """The words for what `agent.lease.Lease.expired` measured. The training user may have forged the numbers."""
+    found = seen if isinstance(seen, dict) else {}
+    age, limit, gap = ("%.0f s" % found[name] if isinstance(found.get(name), (int, float)) and 0 <= found[name] < 1e7
+                       else None for name in ("age", "limit", "gap"))
+    renewed = "the last renewal was %s ago, and %s are allowed" % (age, limit) if age and limit else "no renewal came"
+    return (", %s%s: was train.yml interrupted, or its connection to the node lost?"
+            % (renewed, "; earlier renewals were up to %s apart" % gap if gap else ""))
 
 
 def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]) -> Json:
@@ -180,12 +230,55 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
     return _agent_failure(host, reason, since)
 
 
+def _network(failure: Optional[Json], plan: Json, statuses: Dict[str, Optional[Json]]) -> Optional[Json]:
+    """The failure; that of the network between the nodes, if all processes that failed have only missed others.
+
+    The nodes tell which processes of other nodes have acknowledged nothing (status["unanswered"]).
+    """
+    if failure is None or not failure.get("echo") and failure.get("kind") not in ("network", "stall"):
+        return failure
+    parts = {part["name"]: part for part in plan["processes"]}
+    pairs = {}  # type: Dict[tuple, List[str]]
+    for host, status in sorted(statuses.items()):
+        for name in (status or {}).get("unanswered") or []:
+            part = parts.get(str(name))
+            if part and part["host"] != host:
+                pairs.setdefault((host, part["host"]), []).append("%s at %s:%s" % (name, part.get("address"), part.get("port")))
+    if not pairs:
+        return failure
+    told = ["%s gets no answer from %s (%s)" % (pair + (_some(names),)) for pair, names in pairs.items()]
+    host = next(iter(pairs))[0]
+    reason = "no process failed first, the network between the nodes did: " + _some(told)
+    return dict(_agent_failure(host, reason, failure.get("time")), kind="network", echo=False)
+
+
+def _some(texts: List[str]) -> str:
+    """The first texts, and how many more there are."""
+    return ", ".join(texts[:_NAMED]) + (" and %d more" % (len(texts) - _NAMED) if len(texts) > _NAMED else "")
+
+
 def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
     """What is left of a job that is done, as a failure."""
     for host, found in sorted(left.items()):
         if found:
             return _agent_failure(host, "the job is done, but something of it is left: %s" % found[0])
     return None
+
+
+def _learned(plan: Json, events: List[Json], accuracy: Optional[float]) -> Tuple[Optional[Json], List[str]]:
+    """(the failure of a job that has learned nothing, or warnings of one of which that may be meant or cannot be told)."""
+    options, found = plan["options"], learning.problem(plan, events, accuracy)
+    if found is None:
+        warning = learning.cannot_tell(plan, events, accuracy)
+        return None, [warning] if warning else []
+    if options.get("script") or options.get("model_load_epoch"):
+        return None, [found]
+    who = next({key: process[key] for key in ("host", "role", "index", "name")} for process in plan["processes"]
+               if process["role"] == "worker")
+    cure = "take a smaller lr than %g" % options["lr"]
+    if options.get("lr_scale") == "none" and plan["kv"] in EVERY_PUSH:
+        cure += ", or leave lr_scale=none out"
+    return dict(who, reason="%s: %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"), []
 
 
 def _not_collected(plan: Json, statuses: Dict[str, Optional[Json]], problems: Dict[str, str]) -> Optional[Json]:

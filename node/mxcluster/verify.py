@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import verify_gpus
+from .plan.table import some
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]  # {host: answer of `checks.check`, None if it could not be asked}
@@ -45,6 +46,7 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
                   line("clocks within %g s" % wanted["max_clock_offset"], apart) if apart or not lost
                   else skipped("clocks", "not all nodes have met"),
                   line("open files", open_files(meetings, wanted["min_open_files"]))]
+    lines.append(closed_ports(known))
     failed = [one for one in lines if one["result"] == "failed"]
     return {"ok": not failed, "status": 2 if silent else 1 if failed else 0, "nodes": sorted(answers), "checks": lines}
 
@@ -117,6 +119,17 @@ def distributed(known: Dict[str, Json]) -> List[str]:
     return ["%s: %s: install the official wheel: run provision.yml" % (host, answer["mxnet"]["says"])
             for host, answer in sorted(known.items())
             if "error" not in answer["mxnet"] and not answer["mxnet"]["compiled_in"]]
+
+
+def closed_ports(known: Dict[str, Json]) -> Json:
+    """Whether the nodes have something that keeps strangers from the ports of jobs. Not to have it is no fault: it is said."""
+    check, by_reason = "ports of jobs are closed to strangers", OrderedDict()  # type: Tuple[str, Dict[str, List[str]]]
+    for host, answer in sorted(known.items()):
+        if answer.get("ports_open"):
+            by_reason.setdefault(answer["ports_open"], []).append(host)
+    if not by_reason:
+        return line(check, [])
+    return skipped(check, "; ".join("%s: %s" % (some(hosts), why) for why, hosts in by_reason.items()))
 
 
 def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:

@@ -189,6 +189,28 @@ def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
     return None
 
 
+# What a node needs of its system, and the package that brings it, by Ansible's os_family. The program ip tells Ansible the
+# addresses of a node.
+INSTALL = {"Debian": "apt-get install -y", "RedHat": "yum install -y"}
+PACKAGES = {"Debian": {"ip": "iproute2", "python3": "python3", "libgomp.so.1": "libgomp1", "libquadmath.so.0": "libquadmath0"},
+            "RedHat": {"ip": "iproute", "python3": "python3", "libgomp.so.1": "libgomp", "libquadmath.so.0": "libquadmath"}}
+
+
+def check_system(node: Json) -> None:
+    """BadInput if the system lacks what is needed and mxcluster does not install, with the command that brings all of it."""
+    missing = [name for name in node["missing"] if name == "ip" or not node["own_system"]]
+    if not node["own_system"] and not node["python"]:
+        missing.append("python3")
+    if not missing:
+        return
+    brings = PACKAGES.get(node["family"], {})
+    cure = "install what brings them"
+    if all(name in brings for name in missing):
+        cure = "as root, '%s %s'" % (INSTALL[node["family"]], " ".join(sorted(brings[name] for name in missing)))
+    raise BadInput("its system lacks %s. There, %s; then run this again. Nothing was fetched or changed"
+                   % (", ".join(missing), cure))
+
+
 def decide(choice: Json, node: Json) -> Json:
     """What goes on one node.
 
@@ -196,7 +218,8 @@ def decide(choice: Json, node: Json) -> Json:
     "gpu_required", "cuda_source" ("" for the first that the system has), "cudnn_version" ("" for the newest, "none"), "mirror"
     (of NVIDIA's files, or ""), "sha256" (the person's own, by file name), "keys" ([] for NVIDIA's own).
     `node`: "system", "system_version", "architecture", "python" ("3.6", None if there is none yet), "gpus" (PCI device numbers),
-    "driver" (of the loaded module, None), "own_system" (whether mxcluster may install anything there).
+    "driver" (of the loaded module, None), "own_system" (whether mxcluster may install anything there), "family" (Ansible's
+    os_family), "missing" (libraries and programs that it needs and has not).
 
     {"target", "system", "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", ...},
     "driver": None or {"branch", "least", "installable"}, "installed": None or what verify.yml should find}; each file of
@@ -209,6 +232,7 @@ def decide(choice: Json, node: Json) -> Json:
     if node["own_system"] and known is None:
         raise BadInput("%s %s is not a system that mxcluster can install on; it knows %s. Without touching the system: "
                        "mxcluster_user: ''" % (node["system"], node["system_version"], ", ".join(table()["systems"])))
+    check_system(node)
     row = known[1] if known else {"cuda": []}
     cuda = choice["cuda_version"]
     if cuda and choice["gpu_required"] and not node["gpus"]:

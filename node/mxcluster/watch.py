@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 
-from mxcluster import exitcodes
+from mxcluster import exitcodes, network
 
 START_SECONDS = 600.0  # until all have met, where the job does not say it
 _ITS_AGENT_FIRST = 15.0  # seconds more than start_timeout: who comes late is named by its own agent, not by those who wait
 _EVERYBODY = 7  # ps-lite's node group: scheduler 1 + servers 2 + workers 4
+_JUMP = 1.0  # seconds that the wall clock may gain between two readings
+_ROLES = ((1, "scheduler"), (2, "server"), (4, "worker"))
 _LONG_AGO = -(10 ** 6)
 
 
@@ -32,13 +34,19 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self):
-        missing, together, began, limit = 0, False, time.time(), start_seconds()
+        missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
+        clock, settled, begun = _clock(), began, False
         while self._timeout > 0 and not self._ended.wait(self._interval):
-            together = together or are_together(self._handle)
-            missing = missing + 1 if dead_nodes(self._handle, self._timeout) > 0 else 0
+            begun = begun or has_begun()
+            together = together or begun and are_together(self._handle)
+            before, clock = clock, _clock()
+            if clock - before > _JUMP:
+                settled = time.monotonic() + self._timeout
+            silent = begun and time.monotonic() >= settled and dead_nodes(self._handle, self._timeout) > 0
+            missing = missing + 1 if silent else 0
             if missing >= 2:
-                _end("another process of this job has not been heard of for %d s" % self._timeout)
-            if limit and not together and time.time() - began > limit:
+                _end("%s of this job has not been heard of for %d s" % (_who(self._handle, self._timeout), self._timeout))
+            if limit and not together and time.monotonic() - began > limit:
                 _end("the processes of this job have not found each other within %d s" % limit)
 
     def stop(self):
@@ -46,6 +54,14 @@ class Watch(threading.Thread):
         self._ended.set()
         if self.is_alive():
             self.join()
+
+
+def _clock():
+    """By how much the wall clock is ahead of the monotonic one, in seconds.
+
+    ps-lite dates heartbeats by the wall clock. When that is set forward, all peers look silent until they send the next one.
+    """
+    return time.time() - time.monotonic()
 
 
 def start_seconds():
@@ -75,12 +91,24 @@ def watching_handle():
     return handle
 
 
-def dead_nodes(handle, timeout):
+def _who(handle, timeout):
+    """Who has been silent for `timeout` seconds: "1 server and 2 workers"."""
+    counts = [(dead_nodes(handle, timeout, group), role) for group, role in _ROLES]
+    told = ["%d %s%s" % (number, role, "" if number == 1 else "s") for number, role in counts if number]
+    return " and ".join(told) or "another process"
+
+
+def dead_nodes(handle, timeout, group=_EVERYBODY):
     """How many processes have been silent for `timeout` seconds, as far as this one can know; 0 before the start."""
     from mxnet.base import _LIB
     number = ctypes.c_int(0)
-    failed = _LIB.MXKVStoreGetNumDeadNode(handle, _EVERYBODY, ctypes.byref(number), ctypes.c_int(timeout))
+    failed = _LIB.MXKVStoreGetNumDeadNode(handle, group, ctypes.byref(number), ctypes.c_int(timeout))
     return 0 if failed else number.value
+
+
+def has_begun():
+    """Whether ps-lite listens at this process's port. Asked for the dead before that, it ends the process by SIGSEGV."""
+    return int(os.environ["PORT"]) in network.listeners(os.environ["DMLC_NODE_HOST"])
 
 
 def are_together(handle):

@@ -35,14 +35,18 @@ def fits(file_name: str, name: str, version: str, python: str) -> bool:
     The name's parts are those of the binary distribution format (packaging.python.org, from PEP 427).
     """
     parts = file_name[:-len(".whl")].split("-") if file_name.endswith(".whl") else []
-    if len(parts) < 5 or _plain(parts[0]) != _plain(name) or parts[1] != version:
+    if len(parts) < 5 or plain(parts[0]) != plain(name) or parts[1] != version:
         return False
     tags, abis, platforms = (part.split(".") for part in parts[-3:])
     cpython = "cp" + python.replace(".", "")
+    minor = int(python.split(".")[1])
+    older = {"%s3%s" % (kind, number) for kind in ("cp", "py") for number in range(2, minor)}
     if cpython in tags:
         own = {"none", "abi3", cpython, cpython + "m"}  # 3.7 and older have the m
-    elif "py3" in tags:
+    elif "py3" in tags or "py" + cpython[2:] in tags:
         own = {"none"}
+    elif older & set(tags):  # the stable interface of an older CPython, or pure Python from some version on
+        own = {"abi3"} if any(tag.startswith("cp") for tag in tags) else {"none"}
     else:
         return False
     return bool(own & set(abis)) and ("any" in platforms or any(one.endswith("linux_x86_64") or "linux" in one and
@@ -72,7 +76,9 @@ def find(folder: str, requirement: str, python: str) -> Optional[str]:
 def locked(folder: str) -> Iterator[None]:
     """The store for oneself: who comes meanwhile waits. What a download that was killed has left is removed."""
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, ".lock"), "w") as lock:
+    # Nobody else can open the file, and so nobody else can hold the lock.
+    with open(os.open(os.path.join(folder, ".lock"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
+        os.fchmod(lock.fileno(), 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in os.listdir(folder):
             if name.startswith(DRAFT):
@@ -114,20 +120,27 @@ def download(folder: str, requirements: List[str], python: str) -> None:
     listed = os.path.join(folder, "requirements.txt")
     with open(listed, "w", encoding="utf-8") as stream:
         stream.write("\n".join(requirements) + "\n")
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps",
-            "--only-binary", ":all:", "--require-hashes", "--no-cache-dir", "--dest", folder, "--requirement", listed,
-            "--implementation", "cp", "--python-version", python]
+    said = pip_download(folder, python, ["--no-deps", "--require-hashes", "--requirement", listed])
+    if said is not None:
+        raise MxclusterError(said)
+
+
+def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]:
+    """Have pip bring wheels for Python `python` to `folder`; None, or its last words if it fails. `what`: its other arguments."""
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--only-binary",
+            ":all:", "--no-cache-dir", "--dest", folder, "--implementation", "cp", "--python-version", python]
     cpython = "cp" + python.replace(".", "")
     for abi in (cpython, cpython + "m", "abi3", "none"):
         argv += ["--abi", abi]
     for platform in PLATFORMS:
         argv += ["--platform", platform]
     # pip's own temporary files lie there too: /tmp may be small, and wheels for GPUs have 800 MB.
-    done = subprocess.run(argv, env=dict(os.environ, TMPDIR=folder), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT)
-    if done.returncode != 0:
-        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
-        raise MxclusterError("\n".join(line for line in lines if not line.startswith("WARNING"))[-1500:])
+    done = subprocess.run(argv + list(what), env=dict(os.environ, TMPDIR=folder), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode == 0:
+        return None
+    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    return "\n".join(line for line in lines if not line.startswith("WARNING"))[-1500:]
 
 
 def pack(paths: Sequence[str], target: str) -> None:
@@ -174,7 +187,7 @@ def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A package's name as names are compared."""
     return re.sub(r"[-_.]+", "-", name).lower()
 

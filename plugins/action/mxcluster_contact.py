@@ -7,10 +7,15 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import re
+import time
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
 
 PYTHONS = ("python3", "python3.12", "python3.11", "python3.10", "python3.9", "python3.8", "python3.7", "python3.6",
            "/usr/bin/python3", "/usr/libexec/platform-python", "python2.7", "/usr/bin/python", "python")
@@ -38,6 +43,15 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
+        asked = time.time()
+        told = self._contact(task_vars)
+        if told.get("failed") and not boolean(self._task.args.get("required", True)):
+            display.display("not asked: %s" % told["msg"], color=C.COLOR_WARN)
+            told = {"lost": {"since": asked, "why": told["msg"]}}
+        return dict(result, changed=False, **told)
+
+    def _contact(self, task_vars):
+        """What the node answers, or why it cannot be talked to."""
         users = self._task.args.get("users") or []
         host = task_vars["inventory_hostname"]
         address = str(task_vars.get("ansible_host") or host)
@@ -49,15 +63,15 @@ class ActionModule(ActionBase):
         try:
             answer = self._low_level_execute_command(HELLO % " ".join(pythons))
         except AnsibleConnectionFailure as error:
-            return dict(result, failed=True, msg=explain(str(error), host, address, port, user_of(task_vars)))
+            return dict(failed=True, msg=explain(str(error), host, address, port, user_of(task_vars)))
         told = heard(answer.get("stdout") or "")
         if answer.get("rc") != 0 or not told["user"]:
-            return dict(result, failed=True, msg=no_shell(host, address, answer))
+            return dict(failed=True, msg=no_shell(host, address, answer))
         if users and told["user"] not in users:
-            return dict(result, failed=True, msg=wrong_user(host, told["user"], users))
+            return dict(failed=True, msg=wrong_user(host, told["user"], users))
         if not told["python"]:
-            return dict(result, failed=True, msg=no_python(host, address, pythons))
-        return dict(result, changed=False, over_ssh=self._connection.transport in ("ssh", "paramiko"), **told)
+            return dict(failed=True, msg=no_python(host, address, pythons))
+        return dict(over_ssh=self._connection.transport in ("ssh", "paramiko"), **told)
 
 
 def heard(stdout):

@@ -1,11 +1,14 @@
-"""Beside the module of the same name, on the controller: brings the file that it is to copy.
+"""Beside the module of the same name, on the controller: brings the files that it is to copy.
 
-Unlike ansible.builtin.copy, the file is put in its place by the module, as the user whose folder that is. Root never opens a path
+Unlike ansible.builtin.copy, a file is put in its place by the module, as the user whose folder that is. Root never opens a path
 that somebody else can lay a link into.
 """
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
+
+import hashlib
+import os
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
@@ -19,15 +22,28 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
-        if not arguments.get("src"):
-            return dict(result, **self._ask(arguments, task_vars))
-        if self._task.check_mode:
-            return dict(result, changed=True, path=arguments.get("path"))
+        source = arguments.get("src")
         try:
-            arguments["src"] = self._bring(arguments["src"])
-        except AnsibleError as error:
-            return dict(result, failed=True, msg="%s cannot be brought: %s" % (arguments["src"], error))
-        return dict(result, **self._ask(arguments, task_vars))
+            if not source:
+                return dict(result, **self._ask(arguments, task_vars))
+            if os.path.isdir(source):
+                return dict(result, **self._folder(arguments, task_vars))
+            if self._task.check_mode:
+                return dict(result, changed=True, path=arguments.get("path"))
+            return dict(result, **self._ask(dict(arguments, src=self._bring(source)), task_vars))
+        except (AnsibleError, OSError) as error:
+            return dict(result, failed=True, msg="%s cannot be brought: %s" % (source, error))
+
+    def _folder(self, arguments, task_vars):
+        """The result of bringing those files of a folder that the node lacks, one after the other."""
+        source = arguments.pop("src")
+        asked = self._ask(dict(arguments, state="directory", files=listing(source)), task_vars)
+        for name in asked.get("lacking", []) if not self._task.check_mode else []:
+            brought = self._bring(os.path.join(source, name))
+            answer = self._ask(dict(arguments, state="file", path=os.path.join(arguments["path"], name), src=brought), task_vars)
+            if answer.get("failed"):
+                return answer
+        return dict(asked, changed=bool(asked.get("changed") or asked.get("lacking")))
 
     def _bring(self, source):
         """Where the file is on the node, until the task has ended."""
@@ -40,3 +56,36 @@ class ActionModule(ActionBase):
 
     def _ask(self, arguments, task_vars):
         return self._execute_module(module_name="mxcluster_file", module_args=arguments, task_vars=task_vars)
+
+
+def listing(folder):
+    """{name in the folder: {"bytes", "sha256"}} of all files in it, behind links too.
+
+    AnsibleError names what is no file, and what leads in a circle.
+    """
+    found, above = {}, {}
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
+        above[here] = above.get(os.path.dirname(here), ()) + (os.path.realpath(here),)
+        folders.sort()
+        if above[here][-1] in above[here][:-1]:
+            raise AnsibleError("the link %s leads to a folder that it lies in: remove it" % here)
+        for name in names:
+            path = os.path.join(here, name)
+            if not os.path.isfile(path):
+                raise AnsibleError("%s is no file, or a link to none: remove it" % path)
+            found[os.path.relpath(path, folder)] = {"bytes": os.path.getsize(path), "sha256": _sha256(path)}
+    return found
+
+
+def _sha256(path):
+    """The digest of a file, in hexadecimal."""
+    seen = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            seen.update(piece)
+    return seen.hexdigest()
+
+
+def _raise(error):
+    """A folder that cannot be read is an error, no empty folder."""
+    raise error

@@ -10,18 +10,21 @@ __metaclass__ = type
 import base64
 import os
 import re
+import signal
 import time
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible.utils.unsafe_proxy import wrap_var
 
 try:
-    from mxcluster import processes
+    from mxcluster import processes, replies, verdict
+    from mxcluster.errors import MxclusterError
     from mxcluster.report import arrivals
 except ImportError:  # the playbooks say so themselves, in their own words
-    arrivals = processes = None
+    arrivals = processes = replies = verdict = None
 
 PAUSES = (4.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
 LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
@@ -34,6 +37,11 @@ CONNECT = "-o ConnectTimeout=%d "
 BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
 
 display = Display()
+
+
+def warn(text):
+    """Show a warning that may hold words of a node."""
+    display.warning(verdict.printable(text))
 
 
 class ActionModule(ActionBase):
@@ -53,6 +61,10 @@ class ActionModule(ActionBase):
             arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
         if arguments.get("command") != "wait":
             return dict(result, **self._ask(arguments, task_vars))
+        if processes:
+            # This is a fork of ansible-playbook. If a signal ends that process alone, its forks would
+            # go on polling, and so renew the lease of a job that no controller reports on.
+            processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
         wanted = arguments.pop("checkpoints", None)
         if wanted and arrivals and not self._task.check_mode:
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
@@ -60,7 +72,7 @@ class ActionModule(ActionBase):
         if arguments.get("board"):  # of this run of ansible-playbook alone, and gone with it
             arguments["board"] = os.path.join(C.DEFAULT_LOCAL_TMP, arguments["board"])
         result.update(self._wait(arguments, task_vars))
-        if arguments.get("board") and result.get("lost") and arguments.get("keeper", True):
+        if arguments.get("board") and (result.get("lost") or result.get("failed")) and arguments.get("keeper", True):
             post(arguments["board"], task_vars["inventory_hostname"])
         elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
@@ -75,7 +87,7 @@ class ActionModule(ActionBase):
             except (OSError, AnsibleError) as error:  # the job goes on, and what is missing comes later
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
                     raise
-                display.warning("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
+                warn("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
         return result
 
     def _arrivals_of(self, wanted, arguments, task_vars):
@@ -113,8 +125,8 @@ class ActionModule(ActionBase):
                 return answer
             if time.monotonic() - began < patience():
                 if not tries:
-                    display.warning("%s: the job there could not be asked for, trying again for %g s: %s"
-                                    % (host, patience(), error or answer.get("msg")))
+                    warn("%s: the job there could not be asked for, trying again for %g s: %s"
+                         % (host, patience(), error or answer.get("msg")))
                 again = time.monotonic() + min(PAUSES[min(tries, 1)], patience() / 5)
                 tries += 1
                 while time.monotonic() < min(again, began + patience()):
@@ -133,7 +145,7 @@ class ActionModule(ActionBase):
     def _stop(self, arguments, result, task_vars):
         """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
         try:
-            stopped = self._ask(dict(arguments, command="stop"), task_vars)
+            stopped = self._ask(dict(arguments, command="stop", peer=True), task_vars)
         except AnsibleError as error:
             if not is_of_connection(error):
                 raise
@@ -142,7 +154,19 @@ class ActionModule(ActionBase):
             result.update(ended=True, status=stopped["status"])
 
     def _ask(self, arguments, task_vars):
-        return self._execute_module(module_name="mxcluster_node", module_args=arguments, task_vars=task_vars)
+        answer = self._execute_module(module_name="mxcluster_node", module_args=arguments, task_vars=task_vars)
+        return checked(arguments, answer, task_vars["inventory_hostname"])
+
+
+def checked(arguments, answer, host):
+    """The module's result; one of a node that has answered what cannot be has failed, and says which field it is."""
+    if replies is None or any(answer.get(name) for name in ("failed", "unreachable", "skipped")) or "msg" in answer:
+        return answer
+    try:
+        found = replies.check(arguments["command"], host, answer, replies.job_of(arguments))
+    except MxclusterError as refusal:
+        found = {"failed": True, "changed": False, "msg": str(refusal)}
+    return wrap_var(found)  # as Ansible has: no template in it is ever carried out
 
 
 def is_of_connection(error):

@@ -15,6 +15,7 @@ description:
   - When M(mxcluster_report) says that the job is to be tried again, the process becomes the same ansible-playbook anew, so
     that the terminal, Ctrl-C and the exit status are those of the last attempt.
   - Hosts with the same outcome share a line, and a failure shows its message as it was written.
+  - A text of a node cannot command the terminal; escape sequences and control characters are dropped from every result.
   - With C(-v) the lines of hosts and tasks are those of the default callback.
 author:
   - The mxcluster authors (@mxcluster)
@@ -26,6 +27,7 @@ requirements:
   - the Python package mxcluster beside Ansible; without it jobs have no live line
 """
 
+import functools
 import json
 import os
 import shutil
@@ -37,11 +39,12 @@ from ansible import context
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.plugins.loader import filter_loader, test_loader
+from ansible.utils.display import get_text_width
 
 try:
-    from mxcluster import progress
-except ImportError:  # the playbooks say so themselves, in their own words
-    progress = None
+    from mxcluster import progress, verdict
+except ImportError:  # the playbooks say so themselves, in their own words, before a node is asked
+    progress = verdict = None
 
 PERIOD = 5  # seconds between two lines about the job where none can be rewritten
 NAMED = 8  # hosts that a line names
@@ -61,6 +64,7 @@ class CallbackModule(Default):
         self._hosts = {}  # (outcome, colour) -> hosts, not shown yet
         self._answers = {}  # host -> its latest answer about the job
         self._line = ""  # the latest line about the job, "" when it is shown for good
+        self._drawn = 0  # the columns that the line took on the terminal when it was last drawn
         self._shown = ("", 0.0)  # the last line about the job that was printed, and when
         self._verdict = []
         self._restart = None  # what is to be tried again, and how
@@ -189,6 +193,7 @@ class CallbackModule(Default):
         if self._line:
             if rewritable(sys.stdout):
                 sys.stdout.write("\n")
+                self._drawn = 0
             elif self._line != self._shown[0]:
                 self._display.display(self._line)
             sys.stdout.flush()
@@ -207,7 +212,7 @@ class CallbackModule(Default):
         lines = failure_lines(result._result)
         if self._display.verbosity or not lines:
             lines = lines + ["=> %s" % self._dump_results(result._result)]
-        self._display.display("\n  ".join([headline] + lines), color=color, stderr=stderr)
+        self._display.display("\n  ".join([one_line(headline)] + lines), color=color, stderr=stderr)
         sys.stdout.flush()
 
     # The job.
@@ -223,8 +228,10 @@ class CallbackModule(Default):
         if self._last_task_banner != result._task._uuid:
             self._print_task_banner(result._task)
         if rewritable(sys.stdout):
-            self._line = progress.line(self._answers, shutil.get_terminal_size().columns - 1)
-            sys.stdout.write("\r%s\033[K" % self._line)
+            columns = shutil.get_terminal_size().columns
+            self._line = progress.line(self._answers, columns - 1)
+            sys.stdout.write("%s%s\033[K" % (back(self._drawn, columns), self._line))
+            self._drawn = get_text_width(self._line)
         else:
             self._line = progress.line(self._answers)
             if time.time() - self._shown[1] >= PERIOD:
@@ -237,9 +244,32 @@ class CallbackModule(Default):
         """Keep the verdict of a result for the end."""
         if result.get("mxcluster_verdict_text"):
             color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
-            lines = result["mxcluster_verdict_text"]
+            lines = [one_line(line) for line in result["mxcluster_verdict_text"]]
             self._verdict = [(lines[0], color)] + [(line, None) for line in lines[1:]]
             self._status = result.get("mxcluster_exit_status")
+
+
+def one_line(text):
+    """Return a text of a node as one line that a terminal shows and never obeys."""
+    return verdict.printable(text) if verdict else text
+
+
+def harmless(value):
+    """Return a result, or a part of one, with every text in it fit for a terminal; texts keep their lines."""
+    if isinstance(value, str):
+        return value if value.isprintable() else "\n".join(map(one_line, value.split("\n")))
+    if isinstance(value, dict):
+        return {harmless(key): harmless(entry) for key, entry in value.items()}
+    return [harmless(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def of_harmless(method):
+    """`method`, which shows a result, with the texts of the result made harmless first."""
+    @functools.wraps(method)
+    def shows(self, result, *args, **kwargs):
+        result._result = harmless(result._result)
+        return method(self, result, *args, **kwargs)
+    return shows
 
 
 def settled(name):
@@ -256,6 +286,20 @@ for _name in ("_task_start", "v2_playbook_on_play_start", "v2_playbook_on_no_hos
               "v2_playbook_on_no_hosts_remaining", "v2_runner_item_on_ok", "v2_runner_on_async_poll",
               "v2_runner_on_async_ok", "v2_runner_on_async_failed"):
     setattr(CallbackModule, _name, settled(_name))
+
+# Every result comes in through one of these.
+for _name in dir(CallbackModule):
+    if _name == "v2_on_file_diff" or _name.startswith("v2_runner_") and _name != "v2_runner_on_start":
+        setattr(CallbackModule, _name, of_harmless(getattr(CallbackModule, _name)))
+
+
+def back(drawn, columns):
+    """What brings the cursor to where a line of `drawn` columns began, on a terminal that may have become narrower.
+
+    A terminal that is made narrower wraps the line. The rows that the line then takes are erased.
+    """
+    rows = (drawn - 1) // columns if drawn > columns > 0 else 0
+    return "\r\033[%dA\033[J" % rows if rows else "\r"
 
 
 def cannot_start_again(argv, options):
@@ -281,7 +325,7 @@ def failure_lines(result):
         lines += (message if isinstance(message, str) else repr(message)).rstrip().split("\n")
     if result.get("cmd"):
         command = result["cmd"]
-        lines.append("cmd: %s" % (command if isinstance(command, str) else " ".join(command)))
+        lines += ("cmd: %s" % (command if isinstance(command, str) else " ".join(command))).split("\n")
     if result.get("rc") is not None and "msg" in result:
         lines.append("rc: %s" % result["rc"])
     for name in ("module_stdout", "module_stderr", "stdout", "stderr"):

@@ -35,7 +35,7 @@ _value:
 
 GROUPS = ("scheduler", "servers", "workers")
 VARIABLES = ("node_address", "cluster_network", "dmlc_interface", "worker_group", "worker_share", "workers_per_host",
-             "servers_per_host", "gpus")
+             "servers_per_host", "gpus", "mxcluster_user")
 
 
 def mxcluster_inventory(hostvars, groups):

@@ -10,7 +10,8 @@ description: Fails with the reason, and the nearest that works, if what was chos
 positional: choice
 options:
   _input:
-    description: What is known of the node, C(host), C(system), C(system_version), C(python), C(gpus), C(driver), C(own_system).
+    description: What is known of the node, C(host), C(system), C(system_version), C(python), C(gpus), C(driver), C(own_system),
+      C(family), C(missing).
     type: dict
     required: true
   choice:

@@ -8,6 +8,9 @@ import json
 import os
 
 NODE_COMMANDS = ("look", "record", "check")
+# What Ansible acts on in a module's result. The programs that answer are the training user's: they say nothing to Ansible.
+ANSIBLES_OWN = ("add_group", "add_host", "changed", "deprecations", "diff", "exception", "failed", "invocation", "msg", "rc",
+                "results", "skipped", "unreachable", "warnings")
 
 def argv_for(params, target=None):
     """The command line that carries out the module's parameters; `target` is a descriptor that `collect` writes to."""
@@ -23,6 +26,8 @@ def argv_for(params, target=None):
         argv += ["--plan"] + with_secrets(params)
     if command == "wait":
         argv += ["--seconds", str(params["seconds"]), "--renew"] + (["--took", params["took"]] if params["took"] else [])
+    elif command == "stop":
+        argv += ["--peer"] if params["peer"] else []
     elif command == "piece":
         argv += ["--file", params["file"], "--offset", str(params["offset"]), "--most", str(params["most"])]
     elif command == "logs":
@@ -55,6 +60,16 @@ def run_as(module, argv, stdin=None, pass_fds=None):
     return answer
 
 
+def ask_root(module, command):
+    """The answer of a command of mxcluster.node to root: no process of the training user's can write into it."""
+    argv = [module.params["python"], "-I", "-m", "mxcluster.node", command]
+    code, out, err = module.run_command(argv, cwd="/", expand_user_and_vars=False)
+    answer, error = parse_answer(argv, code, out, err)
+    if error:
+        module.fail_json(msg=error)
+    return answer
+
+
 def parse_answer(argv, code, out, err):
     """(answer, None) from what the program printed, or (None, text of the error)."""
     try:
@@ -65,6 +80,9 @@ def parse_answer(argv, code, out, err):
         cure = ": run provision.yml" if "No module named" in tail else ""
         return None, "%s ended with status %d and without an answer%s. Its last words:\n%s" % (
             " ".join(argv[:4]), code, cure, tail)
+    if not isinstance(answer, dict):
+        return None, "%s has answered with something else than an object" % " ".join(argv[:4])
     if code != 0:
-        return None, answer.get("error") or "%s ended with status %d" % (" ".join(argv[:4]), code)
-    return answer, None
+        return None, str(answer.get("error") or "%s ended with status %d" % (" ".join(argv[:4]), code))
+    return {key: value for key, value in answer.items()
+            if key not in ANSIBLES_OWN and not key.startswith(("_", "ansible_"))}, None

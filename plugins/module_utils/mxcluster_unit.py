@@ -6,17 +6,37 @@ __metaclass__ = type
 
 import json
 import os
+import pwd
 import re
 import stat
+import time
 
 from ansible.module_utils.mxcluster_agent import argv_for, run_as, told_to_start, with_secrets
 
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
+UNIT_ENDS = 10  # seconds
+PRIVATE = ("/tmp", "/var/tmp")  # a unit has its own: PrivateTmp=yes
+
+
+def has_units(params):
+    """Whether a job is to be a unit: not without root, without systemd, or without the role agent_unit."""
+    return bool(os.geteuid() == 0 and params["user"] and os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system"))
+
+
+def hidden(params):
+    """What of the request of a `look` a job that is a unit could not see, a line each."""
+    path = params["request"].get("data_dir") or ""
+    if not any((os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE) or not has_units(params):
+        return []
+    return ["data_dir=%s: a job has its own %s on this node and does not see what lies there: choose another folder, such as "
+            "/srv/data" % (path, " and ".join(PRIVATE))]
+
+
 
 def unit_of(params):
     """The systemd unit of a job, None if it is not to be one: without root, without systemd, without the role agent_unit."""
-    if os.geteuid() != 0 or not params["user"] or not (os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system")):
+    if not has_units(params):
         return None
     job = os.path.basename(os.path.abspath(params["job_dir"]))
     return "mxcluster-agent@%s.service" % job if re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", job) else None
@@ -30,20 +50,70 @@ def start_unit(module, unit):
     run_as(module, agent + ["prepare"] + there + with_secrets(params), stdin=told_to_start(params))
     # What jobs whose agent and controller were killed together have left: it says nothing to anybody any more.
     module.run_command(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
-    write_wish(params["plan"])
+    write_wish(params["plan"], pwd.getpwnam(params["user"]).pw_uid)
     code, out, err = module.run_command(["systemctl", "start", unit])
     if code != 0:
-        state = module.run_command(["systemctl", "status", "--no-pager", "--lines=15", unit])[1]
+        state = module.run_command(["systemctl", "status", "--no-pager", "--full", "--output=cat", "--lines=30", unit])[1]
         # As the user, whose file it is: root would follow it wherever it leads.
-        log = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
-        state += module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", log])[1]
+        path = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
+        log = module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", path])[1]
         # What was prepared goes, and the secrets that no agent has taken.
         module.run_command(["runuser", "-u", params["user"], "--"] + agent + ["stop"] + there, cwd="/")
         settle_unit(module, unit)
-        module.fail_json(msg="%s did not start: %s\n%s" % (unit, (err or out).strip(), state.strip()))
+        module.fail_json(msg=why_not_started(unit, (err or out).strip(), state, log))
     answer = run_as(module, agent + ["status"] + there)
     status = answer["status"]
     return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
+
+
+def why_not_started(unit, said, state, log):
+    """The agent's own error, if it has told one; else the last lines there are. `said` is systemctl's, about the command."""
+    errors = []
+    for line in state.splitlines() + log.splitlines():
+        try:  # as `mxcluster.answer` gives it: {"error": "..."}
+            errors.append(json.loads(line)["error"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    if errors:
+        return "%s\n(%s did not start; `journalctl -u %s` on this node tells more)" % (errors[-1], unit, unit)
+    last = [line for line in (log.strip() or state.strip()).splitlines() if line.strip()][-5:]
+    return "\n".join(["%s did not start: %s" % (unit, (said.splitlines() or ["no reason was given"])[0])] + last)
+
+
+def jobs_with_units(module):
+    """The jobs whose unit is there and has not ended, as root sees it; None if root does not look."""
+    if os.geteuid() != 0 or not module.params["user"] or not os.path.isdir("/run/systemd/system"):
+        return None
+    _, out, _ = module.run_command(["systemctl", "list-units", "--all", "--plain", "--no-legend", "--full", "mxcluster-agent@*"])
+    rows = [line.split() for line in out.splitlines()]
+    found = [re.match(r"mxcluster-agent@(.+)\.service$", row[0]) for row in rows
+             if len(row) > 2 and row[2] in ("active", "activating", "deactivating", "reloading")]
+    return sorted(match.group(1) for match in found if match)
+
+
+def untrue_end(module, unit):
+    """Why the job cannot have ended as the answer to `wait`, O(told), says; None if it can.
+
+    That answer is the training user's; the unit is root's. It is given some seconds: the agent ends after its last word.
+    """
+    if not module.params["told"]:
+        return None
+    deadline = time.time() + UNIT_ENDS
+    while True:
+        _, out, _ = module.run_command(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
+        shown = dict(line.partition("=")[::2] for line in out.splitlines())
+        state = shown.get("ActiveState", "")
+        if state not in ("active", "activating", "deactivating", "reloading"):
+            break
+        if time.time() > deadline:
+            return ("it was told that its part had ended (%s), but the unit %s was still %s %d s later: a process of %s has "
+                    "forged the answer; root has ended the unit" % (module.params["told"], unit, state, UNIT_ENDS,
+                                                                    module.params["user"]))
+        time.sleep(0.1)
+    if module.params["told"] == "done" and state == "failed":
+        return ("it was told that its part was done, but its agent has failed (%s: %s): the answer is forged"
+                % (unit, shown.get("Result")))
+    return None
 
 
 def settle_unit(module, unit):
@@ -61,13 +131,23 @@ def settle_unit(module, unit):
     return lines + [line for line in (out if code == 0 else err or out).splitlines() if line.strip()]
 
 
-def write_wish(plan):
-    """What the firewall is to let in: root's file, which the training user cannot change."""
+def why_open(module):
+    """Why nothing keeps strangers from the ports of jobs on this node, "" if something does."""
+    if os.geteuid() != 0 or not module.params["user"]:
+        return "jobs run without root here (mxcluster_user is empty), so nothing keeps strangers from their ports"
+    if not (os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system")):
+        return "jobs run without systemd's units here, so nothing keeps strangers from their ports"
+    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "can"], cwd="/")
+    return out.strip() if code == 0 else "whether anything keeps strangers from the ports of jobs is not known: %s" % err.strip()
+
+
+def write_wish(plan, uid):
+    """What the firewall is to let in: root's file, which the training user cannot change. `uid` is that user's."""
     if not os.path.isdir(WISHES):
         os.mkdir(WISHES, 0o755)
     path = os.path.join(WISHES, plan["job"] + ".json")
     with open(path + ".part", "w") as target:
-        json.dump(plan["firewall"], target)
+        json.dump(dict(plan["firewall"], uid=uid), target)
     os.rename(path + ".part", path)
 
 

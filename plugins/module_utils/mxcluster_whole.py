@@ -5,21 +5,47 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import errno
+import hashlib
 import os
 import shutil
 import stat
 import tempfile
 
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # the last one is a socket's
+
+
+def open_file(path):
+    """The regular file at `path`, open for reading; None if there is none. A FIFO holds nobody up."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in NOT_THERE:
+            return None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")
+
 
 def read(path):
     """(content, permissions) of the file, (None, None) if there is none."""
-    try:
-        with open(path, "rb") as source:
-            return source.read(), stat.S_IMODE(os.fstat(source.fileno()).st_mode)
-    except (IOError, OSError) as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return None, None
-        raise
+    source = open_file(path)
+    if source is None:
+        return None, None
+    with source:
+        return source.read(), stat.S_IMODE(os.fstat(source.fileno()).st_mode)
+
+
+def digest(path):
+    """(bytes, SHA-256 in hexadecimal) of the file, (None, None) if there is none."""
+    source, seen = open_file(path), hashlib.sha256()
+    if source is None:
+        return None, None
+    with source:
+        for piece in iter(lambda: source.read(1 << 20), b""):
+            seen.update(piece)
+        return source.tell(), seen.hexdigest()
 
 
 def make_folder(path):
@@ -33,8 +59,11 @@ def make_folder(path):
 
 def same(path, source, mode):
     """Whether the file is there already, with the content of the open file `source`."""
-    try:
-        with open(path, "rb") as there:
+    there = open_file(path)
+    if there is None:
+        return False
+    with there:
+        try:
             found = os.fstat(there.fileno())
             if (stat.S_IMODE(found.st_mode), found.st_size) != (mode, os.fstat(source.fileno()).st_size):
                 return False
@@ -44,12 +73,8 @@ def same(path, source, mode):
                     return False
                 if not piece:
                     return True
-    except (IOError, OSError) as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return False
-        raise
-    finally:
-        source.seek(0)
+        finally:
+            source.seek(0)
 
 
 def write(path, content, mode):

@@ -75,7 +75,7 @@ import stat
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_bytes
-from ansible.module_utils.mxcluster_user import become
+from ansible.module_utils.mxcluster_user import act_as
 from ansible.module_utils.mxcluster_whole import read, shown, write
 
 
@@ -145,9 +145,13 @@ def main():
         ),
         supports_check_mode=True,
     )
-    user = module.params["user"]
-    become(module, user)
+    act_as(module, module.params["user"], lambda: rebuild(module))
+
+
+def rebuild(module):
+    """Do what the module is there for, as the user."""
     os.umask(0o077)
+    user = module.params["user"]
     try:
         entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
         home, name = entry.pw_dir, entry.pw_name

@@ -22,6 +22,10 @@ options:
     type: list
     elements: str
     default: []
+  required:
+    description: Whether a node that cannot be asked is a failure. If not, a line names it, and RV(lost) holds the reason.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -31,6 +35,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+lost:
+  description: Of a node that could not be asked; C(since), the time of the attempt (unix seconds), and C(why).
+  returned: O(required) is false and the node could not be asked
+  type: dict
 user:
   description: Who one is on the node.
   returned: success

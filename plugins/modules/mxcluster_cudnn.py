@@ -87,7 +87,8 @@ def unpack(module, archive, folder, version):
     try:
         with tarfile.open(archive) as packed:
             members = [member for member in packed.getmembers()
-                       if re.match(r"(\./)?cuda/(include|lib64)/[^/]+$", member.name) and (member.isfile() or member.issym())]
+                       if re.match(r"(\./)?cuda/(include|lib64)/[^/]+$", member.name)
+                       and (member.isfile() or member.issym() and "/" not in member.linkname)]
             for member in members:
                 member.uid, member.gid, member.uname, member.gname, member.mode = 0, 0, "", "", 0o644
             packed.extractall(draft, members)

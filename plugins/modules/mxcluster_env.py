@@ -278,7 +278,9 @@ class Environment(object):
     def bring_about(self):
         """Do what is missing. True if anything was."""
         make_folder(os.path.dirname(self.path))
-        with open(self.path + ".lock", "w") as lock:
+        # Nobody else can open the file, and so nobody else can hold the lock.
+        with os.fdopen(os.open(self.path + ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
+            os.fchmod(lock.fileno(), 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
             # The programs that this module starts inherit the lock: should it be killed, they still hold it.
             self.inherited = (lock.fileno(),)

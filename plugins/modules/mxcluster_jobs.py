@@ -18,10 +18,11 @@ options:
   command:
     description:
       - V(status) tells of all jobs, V(choose) finds the one that is meant, V(adopt) takes its plan from a node.
+      - V(choose_to_stop) finds the jobs to end, which O(job) or O(all) names.
       - V(logs), V(stopped) and V(detached) say for people what has been found, ended or started.
     type: str
     required: true
-    choices: [status, choose, adopt, logs, stopped, detached]
+    choices: [status, choose, choose_to_stop, adopt, logs, stopped, detached]
   answers:
     description: For each node the result of M(mxcluster_node) with V(command=jobs), an empty dict for one that gave none.
     type: dict
@@ -34,8 +35,17 @@ options:
     description: For V(adopt), the plan as a node tells it.
     type: dict
     default: {}
+  all:
+    description: For V(choose_to_stop), whether all running jobs are meant.
+    type: bool
+    default: false
+  stopping:
+    description: For V(stopped), the ids of the jobs that V(choose_to_stop) has found.
+    type: list
+    elements: str
+    default: []
   results:
-    description: For V(logs) and V(stopped), the result of each node.
+    description: For V(logs) and V(stopped), the result of each node. For V(stopped) that of a loop over job ids.
     type: dict
     default: {}
   inventory:
@@ -69,10 +79,24 @@ jobs:
   elements: dict
 job:
   description: The job that is meant, null if none is named and none runs.
-  returned: command is choose, stopped or logs
+  returned: command is choose or logs
   type: dict
+stopping:
+  description: The ids of the jobs to end.
+  returned: command is choose_to_stop
+  type: list
+  elements: str
+parts:
+  description: The ids of the jobs that are meant and have a part on a node, by host.
+  returned: command is choose or choose_to_stop
+  type: dict
+asked:
+  description: The nodes of the job that have answered.
+  returned: command is adopt
+  type: list
+  elements: str
 plan:
-  description: The plan, with this controller's own paths.
+  description: The plan, with this controller's own paths, which are empty for a node that has not answered.
   returned: command is adopt
   type: dict
 ok:
@@ -123,25 +147,37 @@ def carry_out(given, check):
     if given["command"] == "detached":
         return {"mxcluster_verdict_text": jobs.told_of_detached(given["job"], given["inventory"])}
     if given["command"] == "adopt":
-        asked = {host: answer["asked"] for host, answer in answers.items() if answer is not None}
-        return {"plan": jobs.adopt(given["plan"], given["job"], asked)}
+        asked = {host: answer["asked"] if answer is not None else None for host, answer in answers.items()}
+        plan = jobs.adopt(given["plan"], given["job"], asked)
+        return {"plan": plan, "asked": [host for host in plan["nodes"] if asked[host]]}
+    if given["command"] == "choose_to_stop":
+        chosen = jobs.choose_to_stop(found, given["job"], given["all"])
+        return {"stopping": [job["job"] for job in chosen], "parts": jobs.parts(chosen)}
+    if given["command"] == "stopped":
+        stopped = {}
+        for host, answer in given["results"].items():
+            for part in (answer or {}).get("results", []):
+                ended = None if part.get("failed") or part.get("unreachable") else part
+                stopped.setdefault(part["item"], {})[host] = ended
+        told = jobs.told_of_stops([job for job in found if job["job"] in given["stopping"]], stopped, check)
+        return {"ok": told["ok"], "mxcluster_verdict_text": told["text"]}
     job = jobs.choose(found, given["job"])
     if given["command"] == "choose":
-        return {"job": job}
-    if given["command"] == "logs":
-        logs = {host: answer["logs"] for host, answer in results.items() if answer}
-        return {"job": job, "mxcluster_verdict_text": jobs.told_of_logs(given["job"] or (job or {}).get("job"), logs)}
-    told = jobs.told_of_stop(job, results, check)
-    return {"job": job, "ok": told["ok"], "mxcluster_verdict_text": told["text"]}
+        return {"job": job, "parts": jobs.parts([job] if job else [])}
+    logs = {host: answer["logs"] for host, answer in results.items() if answer}
+    return {"job": job, "mxcluster_verdict_text": jobs.told_of_logs(given["job"] or (job or {}).get("job"), logs)}
 
 
 def main():
     """Run the module."""
     module = AnsibleModule(
         argument_spec=dict(
-            command=dict(type="str", required=True, choices=["status", "choose", "adopt", "logs", "stopped", "detached"]),
+            command=dict(type="str", required=True, choices=["status", "choose", "choose_to_stop", "adopt", "logs",
+                                                             "stopped", "detached"]),
             answers=dict(type="dict", default={}),
             job=dict(type="str", default=""),
+            all=dict(type="bool", default=False),
+            stopping=dict(type="list", elements="str", default=[]),
             plan=dict(type="dict", default={}),
             results=dict(type="dict", default={}),
             inventory=dict(type="str", default=""),

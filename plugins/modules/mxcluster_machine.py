@@ -23,6 +23,11 @@ options:
     type: list
     elements: str
     default: []
+  programs:
+    description: Names of programs that the system should have.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -63,7 +68,12 @@ python:
   returned: success
   type: str
 missing_libraries:
-  description: Those of O(libraries) that the dynamic linker does not know.
+  description: Those of O(libraries) that the dynamic linker does not know, and O(python) cannot load.
+  returned: success
+  type: list
+  elements: str
+missing_programs:
+  description: Those of O(programs) that are in no folder of programs.
   returned: success
   type: list
   elements: str
@@ -114,10 +124,16 @@ def said(module, argv):
     return out.strip() if code == 0 else ""
 
 
+def loads(module, python, library):
+    """Whether an interpreter finds a library, be it of its own, as conda's are."""
+    return said(module, [python, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('yes')", library]) == "yes"
+
+
 def main():
     """Run the module."""
     module = AnsibleModule(argument_spec=dict(python=dict(type="path", default="/usr/bin/python3"),
-                                              libraries=dict(type="list", elements="str", default=[])),
+                                              libraries=dict(type="list", elements="str", default=[]),
+                                              programs=dict(type="list", elements="str", default=[])),
                            supports_check_mode=True)
     known = said(module, ["ldconfig", "-p"])
     version = said(module, [module.params["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
@@ -126,7 +142,9 @@ def main():
         driver_installed=said(module, ["modinfo", "-F", "version", "nvidia"]) or None,
         nouveau=os.path.isdir("/sys/module/nouveau"), kernel=os.uname()[2], machine_id=content("/etc/machine-id"),
         python=version or None,
-        missing_libraries=[name for name in module.params["libraries"] if "\t%s " % name not in "\t%s" % known])
+        missing_libraries=[name for name in module.params["libraries"] if "\t%s " % name not in "\t%s" % known
+                           and not loads(module, module.params["python"], name)],
+        missing_programs=[name for name in module.params["programs"] if not module.get_bin_path(name)])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ options:
         V(stop) ends it, V(collect) packs what it has left into the tar file O(output), V(logs) tells the last O(lines) of all
         logs, V(plan) the plan of the whole job. V(piece) gives O(most) bytes of the checkpoint's O(file), from O(offset) on, and
         renews the lease.
-      - V(jobs) tells of the jobs in O(jobs_dir).
+      - V(jobs) tells of the jobs in O(jobs_dir), and first removes what no job owns any more, as V(start) does too. Tokens,
+        leases and reserves are what a machine that was switched off leaves, archives and Ansible's temporary folders what a
+        controller leaves that was killed.
     type: str
     required: true
     choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs, piece]
@@ -66,7 +68,6 @@ options:
     description:
       - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(jobs_dir),
         C(files) and C(python).
-      - For V(record), C(host), the node's name in the inventory.
       - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach by ssh.
     type: dict
     default: {}
@@ -102,6 +103,11 @@ options:
     description: For V(wait), the name of a checkpoint all of which is on the controller. The action plugin gives it.
     type: str
     default: ""
+  peer:
+    description:
+      - For V(stop), whether the reason is that another node's part of the job has failed. Else somebody has asked for the end.
+    type: bool
+    default: false
   file:
     description: For V(piece), the name of a file of a checkpoint.
     type: str
@@ -121,6 +127,12 @@ options:
       - For V(collect), the folder where the tar file lies instead if root packs what is another's; made if it is not there. It is
         root's alone, so that what is fetched from there is what was packed.
     type: path
+  told:
+    description:
+      - For V(collect), how the job has ended by the answer to V(wait); empty if that is not known. Where the job is a unit, root
+        compares.
+    type: str
+    default: ""
   reader:
     description:
       - For V(collect) into O(spool), the uid of who logs in, who is given the tar file. The action plugin of the same name asks
@@ -184,6 +196,11 @@ held:
   description: Which ports and GPUs others have, and who; C(ports) and C(gpus).
   returned: command is look
   type: dict
+ports_open:
+  description: Why nothing keeps strangers from the ports of jobs on this node; empty if root and a firewall do. For V(check), it
+    is in RV(check).
+  returned: command is look
+  type: str
 fits:
   description: Whether that leaves the ports and GPUs of O(request).
   returned: command is look
@@ -250,6 +267,11 @@ jobs:
   returned: command is jobs
   type: list
   elements: dict
+cleared:
+  description: The jobs that had left something that no job owns any more, and that was removed.
+  returned: command is jobs, and not in check mode
+  type: list
+  elements: str
 has:
   description: Whether O(job) is one of them.
   returned: command is jobs
@@ -268,8 +290,9 @@ plan:
   type: dict
 left:
   description:
-    - What was found of a job that should have ended, a text each; living processes, listening ports, and where the job was a
-      unit, loaded units and firewall rules. Empty if somebody has looked and found nothing.
+    - What was found of a job that should have ended, a text each; living processes, listening ports, temporary folders of
+      modules that were killed, and where the job was a unit, loaded units and firewall rules. Empty if somebody has looked
+      and found nothing.
   returned: command is stop or collect
   type: list
   elements: str
@@ -282,6 +305,20 @@ lost:
   description: Of a node that could not be asked for O(patience); C(since) when (unix seconds), C(why), what ssh has said.
   returned: command is wait and the node is unreachable
   type: dict
+behind:
+  description: What of the files that scripts wrote stays on the node, a text for each worker.
+  returned: command is collect
+  type: list
+  elements: str
+untrue:
+  description: Why the answer to V(wait) was not true, as root sees it; null if it may have been.
+  returned: command is collect
+  type: str
+units:
+  description: The jobs whose unit is there and has not ended, as root sees it; null where root does not look.
+  returned: command is jobs
+  type: list
+  elements: str
 left_out:
   description: What lies in O(job_dir) and was not packed.
   returned: command is collect
@@ -292,9 +329,20 @@ left_out:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.mxcluster_agent import argv_for, parse_answer, run_as, told_to_start
-from ansible.module_utils.mxcluster_unit import collect_into_spool, is_spooled, settle_unit, start_unit, unit_of
-from ansible.module_utils.mxcluster_user import become
+from ansible.module_utils.mxcluster_agent import argv_for, ask_root, parse_answer, run_as, told_to_start
+from ansible.module_utils.mxcluster_left import sweep
+from ansible.module_utils.mxcluster_unit import (
+    collect_into_spool,
+    hidden,
+    is_spooled,
+    jobs_with_units,
+    settle_unit,
+    start_unit,
+    unit_of,
+    untrue_end,
+    why_open,
+)
+from ansible.module_utils.mxcluster_user import act_as
 
 READING = ("look", "record", "check", "status", "logs", "plan", "jobs")
 
@@ -303,9 +351,10 @@ def result_for(command, answer):
     """What the module returns for the answer to a command."""
     if command in ("record", "check"):
         return {"changed": False, command: answer}
-    result = dict(answer, changed=command in ("start", "collect") or bool(answer.get("ran")))
+    result = dict(answer, changed=command in ("start", "collect") or bool(answer.get("ran") or answer.get("cleared")))
     if command in ("wait", "status"):
-        result["ended"] = answer["status"]["state"] == "ended"
+        status = answer.get("status")
+        result["ended"] = isinstance(status, dict) and status.get("state") == "ended"
     return result
 
 
@@ -347,11 +396,13 @@ def main():
             "patience": {"type": "float", "default": 0},
             "checkpoints": {"type": "dict"},
             "took": {"type": "str", "default": ""},
+            "peer": {"type": "bool", "default": False},
             "file": {"type": "str"},
             "offset": {"type": "int", "default": 0},
             "most": {"type": "int", "default": 1 << 20},
             "output": {"type": "path"},
             "spool": {"type": "path"},
+            "told": {"type": "str", "default": ""},
             "reader": {"type": "int"},
             "user": {"type": "str", "default": ""},
         },
@@ -364,20 +415,25 @@ def main():
         module.exit_json(**check_mode_result(command))
     if not os.access(module.params["python"], os.X_OK):
         module.fail_json(msg="%s cannot be run on this node: run provision.yml" % module.params["python"])
+    sweeps = command in ("start", "stop", "collect", "jobs") and not module.check_mode
+    swept = sweep(module.params["spool"]) if sweeps else []
     unit = unit_of(module.params) if command in ("start", "stop", "collect") else None
     if unit and command == "start":
         module.exit_json(**result_for(command, start_unit(module, unit)))
     if unit and command == "stop":
         answer = run_as(module, argv_for(module.params))
-        answer["left"] += settle_unit(module, unit)
-        module.exit_json(**result_for(command, answer))
-    left = settle_unit(module, unit) if unit else []
+        module.exit_json(**result_for(command, add_seen(answer, {"left": settle_unit(module, unit) + swept})))
+    seen = seen_by_root(module, command, unit, swept)
     if command == "collect" and is_spooled(module.params):
-        answer = collect_into_spool(module)
-        answer["left"] += left
-        module.exit_json(**result_for(command, answer))
-    become(module, module.params["user"])
-    argv = argv_for(module.params)
+        module.exit_json(**result_for(command, add_seen(collect_into_spool(module), seen)))
+    act_as(module, module.params["user"], lambda: ask(module, seen))
+
+
+def ask(module, seen):
+    """Run the package's program as the user, and end the module with its answer and what root has seen."""
+    command, argv = module.params["command"], argv_for(module.params)
+    if command == "jobs" and not module.check_mode:
+        argv.append("--clear")
     # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.
     # The request may hold dollars and tildes, which are not for expanding.
     stdin = told_to_start(module.params) if "--plan" in argv else None
@@ -387,10 +443,44 @@ def main():
         module.fail_json(msg=error)
     if command == "collect":
         answer.update(output=argv[-1], spooled=False)
+    answer = add_seen(answer, seen)
     if command == "jobs":
-        answer["has"] = module.params["job"] in [entry["job"] for entry in answer["jobs"]]
+        answer["has"] = module.params["job"] in job_ids(answer)
         answer["asked"] = {"python": module.params["python"], "jobs_dir": module.params["jobs_dir"]}
     module.exit_json(**result_for(command, answer))
+
+
+def seen_by_root(module, command, unit, swept):
+    """What root sees of a node while it is still root, and what the answer of the user's program cannot change."""
+    if command == "collect":
+        untrue = untrue_end(module, unit) if unit else None
+        return {"left": (settle_unit(module, unit) if unit else []) + swept, "untrue": untrue}
+    if command == "stop":
+        return {"left": swept} if swept else {}
+    if command == "look":
+        return {"ports_open": why_open(module), "problems": hidden(module.params)}
+    if command == "check":
+        return {"ports_open": why_open(module)}
+    if command == "jobs":
+        return {"units": jobs_with_units(module)}
+    if command == "record" and os.geteuid() == 0 and module.params["user"]:
+        return ask_root(module, "machine")
+    return {}
+
+
+def add_seen(answer, seen):
+    """An answer with what root has seen, which counts; of these lists, both parts count."""
+    both = {}
+    for name in ("left", "problems"):
+        if name in seen:
+            both[name] = (answer[name] if isinstance(answer.get(name), list) else []) + seen[name]
+    return dict(answer, **dict(seen, **both))
+
+
+def job_ids(answer):
+    """The names of the jobs in an answer, whatever else is in it."""
+    jobs = answer.get("jobs")
+    return [entry.get("job") for entry in (jobs if isinstance(jobs, list) else []) if isinstance(entry, dict)]
 
 
 if __name__ == "__main__":

@@ -36,6 +36,10 @@ options:
     description: For each node the result of C(mxcluster_node) with C(command=collect), which tells what is left of the job.
     type: dict
     default: {}
+  contacts:
+    description: For each node the result of C(mxcluster_contact), which tells of a node that could not be asked at all.
+    type: dict
+    default: {}
   plan:
     description: The plan of the job, written to C(plan.json). Without it that file has to be in O(run_dir) already.
     type: dict
@@ -43,6 +47,11 @@ options:
     description: Whether RV(restart) is wanted, which looks for checkpoints beside O(run_dir) too.
     type: bool
     default: false
+  collected:
+    description:
+      - The folder that holds a folder of archives for each job. That of this job is removed when the report is written, and
+        so are old ones, of controllers that were killed while they collected.
+    type: path
   cache_dir:
     description: Where matplotlib may keep its list of fonts. Without it a temporary folder is used and removed.
     type: path
@@ -111,8 +120,19 @@ verdict:
       description: For each node on which somebody has looked, what was found to be left of the job, a text each.
       type: dict
       returned: when not in check mode
+    warnings:
+      description: What the person has to know besides, a text each.
+      type: list
+      elements: str
+      returned: when not in check mode
+    files:
+      description: How many files that a script wrote were brought.
+      type: int
+      returned: when not in check mode
     nodes:
-      description: How the job ended on every node; C(done), C(failed), C(lease), C(stopped), C(running) or C(missing).
+      description:
+        - How the job ended on every node; C(done), C(failed), C(peer) (since another node's part had failed), C(lease),
+          C(stopped), C(running) or C(missing).
       type: dict
       returned: when not in check mode
 text:
@@ -137,6 +157,8 @@ report:
 """
 
 import os
+import shutil
+import time
 import traceback
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -149,6 +171,21 @@ except ImportError:
     IMPORT_ERROR = traceback.format_exc()
 
 
+OLD = 3600.0  # seconds after which no controller still brings the archives of a job
+
+
+def forget(collected, job):
+    """Remove the archives of the job, and those that controllers have left that were killed while they collected."""
+    for name in os.listdir(collected) if os.path.isdir(collected) else []:
+        folder = os.path.join(collected, name)
+        try:
+            newest = max(os.lstat(path).st_mtime for path in [folder] + [os.path.join(folder, one) for one in os.listdir(folder)])
+        except OSError:  # another controller has removed it
+            continue
+        if name == job or time.time() - newest > OLD:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def main():
     """Run the module."""
     module = AnsibleModule(
@@ -157,9 +194,11 @@ def main():
             "archives": {"type": "dict", "default": {}},
             "waits": {"type": "dict", "default": {}},
             "packed": {"type": "dict", "default": {}},
+            "contacts": {"type": "dict", "default": {}},
             "plan": {"type": "dict"},
             "restart": {"type": "bool", "default": False},
             "cache_dir": {"type": "path"},
+            "collected": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -173,8 +212,8 @@ def main():
                              % missing_required_lib("mxcluster"),
                          exception=IMPORT_ERROR)
     try:
-        waits, packed = module.params["waits"], module.params["packed"]
-        answers = {host: report.heard(waits.get(host), packed.get(host)) for host in set(waits) | set(packed)}
+        results = [module.params[name] for name in ("waits", "packed", "contacts")]
+        answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in set().union(*results)}
         found = report.assemble(run_dir, module.params["archives"], module.params["plan"], module.params["cache_dir"], answers)
     except ImportError as error:
         module.fail_json(msg="the report needs jinja2 and matplotlib (%s). On the controller: pip install -r "
@@ -184,6 +223,8 @@ def main():
     except (IOError, OSError) as error:
         module.fail_json(msg="the report of %s could not be written: %s" % (run_dir, error),
                          exception=traceback.format_exc())
+    if module.params["collected"]:
+        forget(module.params["collected"], os.path.basename(run_dir))
     lines = verdict.text(found, module.params["run_dir"])
     plan = module.params["plan"]
     restart = restarts.after(plan, found, run_dir) if module.params["restart"] and plan else None

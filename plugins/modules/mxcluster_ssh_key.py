@@ -57,7 +57,7 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_bytes
-from ansible.module_utils.mxcluster_user import become
+from ansible.module_utils.mxcluster_user import act_as
 from ansible.module_utils.mxcluster_whole import read, write
 
 MOVE_AWAY = "Move it away, and provision.yml makes another; or set ssh_mesh_mode: none."
@@ -105,7 +105,11 @@ def main():
         ),
         supports_check_mode=True,
     )
-    become(module, module.params["user"])
+    act_as(module, module.params["user"], lambda: provide(module))
+
+
+def provide(module):
+    """Do what the module is there for, as the user."""
     os.umask(0o077)
     given = to_bytes(module.params["private"])
     try:

@@ -79,6 +79,9 @@ except ImportError:
     IMPORT_ERROR = traceback.format_exc()
 
 
+MOST = 16 << 20  # bytes of an answer that are read
+
+
 def answer(folder, host):
     """What a node has answered, None if it has not."""
     try:
@@ -91,10 +94,10 @@ def answer(folder, host):
 def meeting(path):
     """meeting.json of a node's archive; {"error": why} if its agent ended before; None if there is nothing at all."""
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, "r:") as archive:
             names = archive.getnames()
             found = json.loads(archive.extractfile(
-                "meeting.json" if "meeting.json" in names else "status.json").read().decode("utf-8"))
+                "meeting.json" if "meeting.json" in names else "status.json").read(MOST).decode("utf-8"))
     except (OSError, KeyError, ValueError, AttributeError, tarfile.TarError):
         return None
     if "meeting.json" in names:

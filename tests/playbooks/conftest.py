@@ -11,14 +11,27 @@ import sys
 import time
 
 import pytest
+import yaml
+
+from tests.ansible_modules import let_everybody_through
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+HOSTS = {"all": {"children": {"scheduler": {"hosts": {"one": {}}}, "servers": {"hosts": {"one": {}}},
+                              "workers": {"hosts": {"one": {}, "two": {}}}},
+                 "vars": {"ansible_connection": "local",
+                          "ansible_python_interpreter": sys.executable}}}
 Result = collections.namedtuple("Result", "code output seconds")
 
 
 def hear_interrupts():
     """As programs do that a terminal starts; what runs in the background may have inherited that Ctrl-C means nothing to it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def refuse_warnings(output):
+    """Fails if a playbook run warns: each warning has a cause in the project, which can be mended there."""
+    found = [line for line in output.splitlines() if "[WARNING]" in line or "[DEPRECATION WARNING]" in line]
+    assert not found, output
 
 
 class Project:
@@ -48,14 +61,28 @@ class Project:
 
     def run(self, *arguments, timeout=300):
         """Runs ansible-playbook to its end: exit status, output, seconds."""
-        began = time.time()
+        began, before = time.time(), self.temporary()
         process = self.start(*arguments)
         try:
             output = process.communicate(timeout=timeout)[0]
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output = process.communicate()[0] + b"\n(killed after %d s)" % timeout
+        refuse_warnings(output.decode(errors="replace"))
+        self.refuse_leftovers(before, output.decode(errors="replace"))
         return Result(process.returncode, output.decode(errors="replace"), time.time() - began)
+
+    def refuse_leftovers(self, before, output):
+        """Fails if there are more temporary files than before. Those of a playbook that still runs are gone soon."""
+        left, deadline = self.temporary() - before, time.time() + 5
+        while left and time.time() < deadline:
+            time.sleep(0.1)
+            left &= self.temporary()
+        assert not left, "temporary files are left: %s\n%s" % (sorted(left), output)
+
+    def temporary(self):
+        """What lies in the folder for temporary files. Modules and Ansible's wrapper around them have theirs there."""
+        return set(map(str, self.tmp.iterdir()))
 
     def train(self, *arguments, **options):
         """Runs train.yml with the options as extra variables, and gives (Result, folder of the run)."""
@@ -114,3 +141,34 @@ def project(bare_project):
         result = bare_project.run("provision.yml")
         assert result.code == 0, result.output
     return bare_project
+
+
+@pytest.fixture
+def play(tmp_path):
+    """Runs tasks on the host one: {name of the task: its result}, and the error's text as "refused"."""
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / ".state").mkdir()
+    (tmp_path / "tmp").mkdir()
+    let_everybody_through(tmp_path / "tmp")
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(HOSTS))
+
+    def run(tasks, *arguments, **variables):
+        book = tmp_path / "playbooks" / "play.yml"
+        book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+        done = subprocess.run(
+            [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", str(tmp_path / "hosts.yml"),
+             "-e", json.dumps(variables), str(book), *arguments], cwd=str(SOURCE), stdout=subprocess.PIPE, timeout=60,
+            env=dict(os.environ, LC_ALL="C.UTF-8", TMPDIR=str(tmp_path / "tmp"),
+                     ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json"))
+        assert os.listdir(str(tmp_path / "tmp")) == [], "temporary files are left"
+        told = json.loads(done.stdout.decode()[done.stdout.decode().index("{"):])
+        results = {task["task"]["name"]: task["hosts"]["one"] for ran in told["plays"] for task in ran["tasks"]
+                   if "one" in task["hosts"]}
+        refused = [result for result in results.values() if result.get("failed")]
+        assert (done.returncode != 0) == bool(refused), done.stdout
+        return dict(results, refused=refused[0]["msg"] if refused else "")
+    return run
+
+
+def role(name, file="main.yml"):
+    return [{"ansible.builtin.import_role": {"name": name, "tasks_from": file}}]

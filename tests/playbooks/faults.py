@@ -17,6 +17,7 @@ from mxcluster import checkpoints, network
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync")
 QUICK = 15.0  # seconds until nothing runs any more after a death; timeouts come on top
+CUT = 10.0  # seconds until a server that answers nothing is noticed: twice the heartbeat_timeout
 PORTS = ("127.0.0.11", "127.0.0.12")
 
 
@@ -68,6 +69,33 @@ FAULTS = {
     "disk full": Fault(fill_the_disk, ("node2", None, None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None, None), ["bind failed"]),
 }
+
+
+def cut(source, target, name=None):
+    """Drops what one node sends to another node's process; without a name, to all of them."""
+    def strike(job):
+        parts = [part for part in job.plan(target)["processes"] if name in (None, part["name"])]
+        job.wires.cut(source, target, "{ %s }" % ", ".join(str(part["port"]) for part in parts))
+    return strike
+
+
+# On two nodes with a network between them, as root. Nothing is wrong with ssh.
+NETWORK = {
+    "network cut": Fault(cut("node2", "node1"), ("node2", "agent", None),
+                         ["no process failed first", "node2 gets no answer from node1 (scheduler-0 at 10.203.0.1:9191, "]),
+    "network cut from worker to server": Fault(
+        cut("node2", "node1", "server-0"), ("node2", "agent", None), ["node2 gets no answer from node1 (server-0 at"],
+        seconds=CUT + QUICK),
+    "network cut from server to worker": Fault(
+        cut("node2", "node1", "worker-0"), ("node2", "agent", None), ["node2 gets no answer from node1 (worker-0 at"],
+        seconds=CUT + QUICK),
+    "network cut from worker to scheduler": Fault(
+        cut("node2", "node1", "scheduler-0"), ("node2", "agent", None), ["node2 gets no answer from node1 (scheduler-0 at"]),
+    "network cut from scheduler to worker": Fault(
+        cut("node1", "node2", "worker-1"), ("node1", "agent", None), ["node1 gets no answer from node2 (worker-1 at"]),
+    "network cut from scheduler to server": Fault(
+        cut("node1", "node2", "server-1"), ("node1", "agent", None), ["node1 gets no answer from node2 (server-1 at"]),
+}
 # What happens to mxcluster's own program, which saves its checkpoints, once it has saved one.
 TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, savemodel=True))
              for name, fault in FAULTS.items() if callable(fault.strike)}
@@ -76,20 +104,22 @@ TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, save
 class Struck:
     """A job on the local inventory, to which a fault of that name in `faults` happens."""
 
-    def __init__(self, project, name, kv, job, faults=FAULTS):
+    def __init__(self, project, name, kv, job, faults=FAULTS, wires=None):
         self.project, self.name, self.fault, self.kv, self.job = project, name, faults[name], kv, job
         self.folders = project.path / ".state" / "local" / "jobs"
         options = dict(self.fault.options, kv=kv, job_id=job, num_workers=2, num_servers=2, root_port=9191)
         if options.pop("program", False):
-            options.update(num_epochs=2000)
+            options.setdefault("num_epochs", 2000)
         else:
             options.update(script=str(SCRIPTS / "faulty.py"), script_args=[kv, options.pop("fault", "nothing")])
         self.disk = self.folders / "node2" if options.pop("small_disk", False) else None
         if self.disk:  # as root; more than a job is refused without
             self.disk.mkdir(parents=True, exist_ok=True)
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(self.disk)], check=True)
+        self.wires = wires
         self.hog = Hog(self.folders, job) if self.fault.strike == "hog" else None
-        self.process = project.start("train.yml", "-e", json.dumps(options))
+        inventory = ["-i", wires.inventory] if wires else []
+        self.process = project.start("train.yml", *inventory, "-e", json.dumps(options))
         self.output = b""
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -147,6 +177,9 @@ class Struck:
             found[path.parent.parent.name] = json.loads(path.read_text())
         return found
 
+    def plan(self, host):
+        return json.loads((self.folders / host / self.job / "plan.json").read_text())
+
     def started(self):
         return min([status["started"] for status in self.statuses().values()] or [None])
 
@@ -194,9 +227,9 @@ def last_checkpoint(project, job):
     return checkpoints.last_complete(str(project.path / "runs" / job / "checkpoints"), "mlp")[0]
 
 
-def suffer(project, name, kv, job, faults=FAULTS):
+def suffer(project, name, kv, job, faults=FAULTS, wires=None):
     """One job with one fault, and all that must be true of it: (seconds until nothing ran, until ansible-playbook was back)."""
-    struck = Struck(project, name, kv, job, faults)
+    struck = Struck(project, name, kv, job, faults, wires)
     gone, ended = struck.run()
     fault, verdict = struck.fault, struck.verdict()
     failure, output = verdict["first_failure"], struck.output.decode(errors="replace")
@@ -207,16 +240,21 @@ def suffer(project, name, kv, job, faults=FAULTS):
         assert word in output, "%r is not said\n%s" % (word, struck.evidence())
     logs = {path.name for path in (project.path / "runs" / job / "nodes").glob("*/*.log")}
     assert logs >= {"scheduler-0.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"}, logs
-    left = {address: [port for port in network.listeners(address) if 9191 <= port < 9200] for address in PORTS}
-    assert not any(left.values()) and not project.processes(), left
-    for pattern in ("lease", "token", "*.pulse", "reserve"):
-        assert not list(struck.folders.glob("*/%s/%s" % (job, pattern))), pattern
+    nothing_left(struck)
     if failure["role"] == "worker" and failure["log"]:
         assert failure["log"][-1] in output, struck.evidence()
     struck.close()
     assert gone <= fault.seconds, "%.1f s until nothing ran any more\n%s" % (gone, struck.evidence())
     print("fault: %s, %s: gone after %.1f s, ansible-playbook back after %.1f s" % (name, kv, gone, ended), flush=True)
     return gone, ended
+
+
+def nothing_left(struck):
+    """Neither processes nor ports of a job that has ended, nor the files that only a running job needs."""
+    left = {address: [port for port in network.listeners(address) if 9191 <= port < 9200] for address in PORTS}
+    assert not any(left.values()) and not struck.project.processes(), left
+    for pattern in ("lease", "token", "*.pulse", "reserve"):
+        assert not list(struck.folders.glob("*/%s/%s" % (struck.job, pattern))), pattern
 
 
 class Hog(threading.Thread):

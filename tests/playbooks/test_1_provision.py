@@ -1,5 +1,6 @@
 """provision.yml on the local inventory: truthful, idempotent, and nowhere but in the state folder."""
 
+import json
 import re
 
 
@@ -47,3 +48,30 @@ def test_limit_to_one_node_leaves_the_records_of_the_others(project):
     assert result.code == 0, result.output
     assert before == sorted(path.name for path in project.path.glob(".state/local/nodes/*.json")) == [
         "node%d.json" % number for number in range(1, 5)]
+
+
+HOSTILE = {"hostname": "node1\n    ProxyCommand touch /tmp/evil", "host_keys": ["@cert-authority * ssh-ed25519 AAAA"],
+           "host": "node2", "python": "/tmp/evil", "interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None,
+           "gpus": 0, "python_version": "3.11.7", "mxnet": "1.9.1", "numpy": "1.23.5", "model_zoo": []}
+STAND_IN = """#!/bin/sh
+case "$*" in *"mxcluster.node record"*) cat %s; exit 0 ;; esac
+exec %s/python3 "$@"
+"""
+
+
+def test_a_node_that_tells_what_cannot_be_is_refused_by_name(project, tmp_path):
+    """Its words would have come into the ssh files of the others, and its path would have been run by root."""
+    records = {path: path.read_text() for path in project.path.glob(".state/local/nodes/*.json")}
+    assert len(records) == 4 and all('/bin/python"' in text and '"schema": 2' in text for text in records.values())
+    programs = project.path / ".state" / "local" / "env" / "bin"
+    (tmp_path / "hostile.json").write_text(json.dumps(HOSTILE))
+    python, real = programs / "python", programs / "python.real"
+    python.rename(real)
+    try:
+        python.write_text(STAND_IN % (tmp_path / "hostile.json", programs))
+        python.chmod(0o755)
+        result = project.run("provision.yml")
+    finally:
+        real.replace(python)
+    assert result.code != 0 and "the answer of node1 to record is refused: record.hostname=" in result.output, result.output
+    assert "Traceback" not in result.output and {path: path.read_text() for path in records} == records

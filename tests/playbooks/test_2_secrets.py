@@ -9,7 +9,8 @@ import threading
 import pytest
 
 SECRET = "a-t0ken-th4t-nobody-may-see"
-SCRIPT = ("import hashlib, os, shutil, sys, time\ntime.sleep(3)\nshutil.copy('token', sys.argv[1])\n"
+SCRIPT = ("import hashlib, os, shutil, sys, time\ntime.sleep(3)\n"
+          "shutil.copy(os.environ['MXCLUSTER_JOB_DIR'] + '/token', sys.argv[1])\n"
           "print('DIGEST ' + hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\nimport mxnet\n")
 
 

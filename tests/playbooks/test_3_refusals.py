@@ -7,6 +7,8 @@ import socket
 
 import pytest
 
+from tests.playbooks.conftest import Project
+
 
 def sharding(*lines):
     return {"data_sharding_file": "\n".join(lines) + "\n", "data_allocator": "1"}
@@ -103,9 +105,53 @@ def test_a_plan_alone_starts_nothing(project):
     result, _ = project.train(plan_only="true", kv="dist_gsync")
     assert result.code == 0 and "scheduler" in result.output and "127.0.0.14:9091" in result.output, result.output
     assert project.jobs() == jobs and not project.processes()
+    assert "WARNING" not in result.output, result.output
+
+
+@pytest.mark.parametrize("playbook", ["train.yml", "verify.yml"])
+def test_a_list_of_the_tasks_warns_of_nothing(bare_project, playbook):
+    result = bare_project.run(playbook, "--list-tasks", "--list-hosts")
+    assert result.code == 0 and "play #5" in result.output, result.output
+    assert "WARNING" not in result.output, result.output
+
+
+@pytest.mark.parametrize("folder, inventory", [("my folder", "local"), ("plain", "my local")])
+def test_a_path_with_a_space_is_refused(tmp_path, folder, inventory):
+    """Of the project, which may have been moved, and of what is called by the name of the inventory."""
+    (tmp_path / folder).mkdir()
+    project = Project(tmp_path / folder)
+    (project.path / "inventory" / "local").rename(project.path / "inventory" / inventory)
+    result = project.run("provision.yml", "-i", "inventory/" + inventory)
+    refused(project, result, ["a space or another sign that programs stop at", "Move the project", "my "], [])
+    assert not (project.path / ".state" / inventory).exists(), result.output
 
 
 def test_a_new_key_for_some_of_the_nodes_is_refused(project):
     jobs = project.jobs()
     result = project.run("provision.yml", "--limit", "node1", "-e", "ssh_mesh_mode=shared_key", "-e", "ssh_mesh_new_key=true")
     refused(project, result, ["--limit leaves out node2, node3, node4", "Run this without --limit"], jobs)
+
+
+@pytest.mark.parametrize("playbook,arguments,words", [
+    ("train.yml", ["-e", "bath_size=64", "-e", "json=true"], ["-e bath_size", "did you mean 'batch_size'", "knob of status.yml"]),
+    ("stop.yml", ["--check", "-e", "job_id=nope"], ["-e job_id is a knob of train.yml", "did you mean 'job'"]),
+])
+def test_a_variable_that_nothing_reads_is_refused(project, playbook, arguments, words):
+    jobs = project.jobs()
+    refused(project, project.run(playbook, *arguments), words, jobs)
+
+
+def test_variables_that_something_reads_are_taken(project, tmp_path):
+    """Those of Ansible, of roles and of the inventory; a bare variable of the inventory is no knob, and the plan says so."""
+    folder = project.inventory("with_variables")
+    with (folder / "group_vars" / "all.yml").open("a") as stream:
+        stream.write('env: production\nsite_name: x\nsite_text: "{{ site_secret }}"\n')
+    (tmp_path / "more.yml").write_text("site_name: y\nsite_secret: z\nvault_token: t\nsecret_env: {TOKEN: '{{ vault_token }}'}\n")
+    result, _ = project.train("-i", folder, "-e", "@%s" % (tmp_path / "more.yml"), "-e", "ansible_mine=1", "-e",
+                              "train_job_lr=0.2", plan_only="true")
+    assert result.code == 0 and "env is a variable of the inventory" in result.output, result.output
+    playbook = project.path / "site.yml"
+    playbook.write_text("- import_playbook: train.yml\n- hosts: localhost\n  tasks:\n"
+                        "    - ansible.builtin.debug:\n        msg: \"told {{ site_says }}\"\n")
+    result = project.run("site.yml", "-e", "plan_only=true", "-e", "site_says=hello")
+    assert result.code == 0 and "told hello" in result.output, result.output

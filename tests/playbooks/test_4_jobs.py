@@ -3,11 +3,14 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 import zlib
 
 import pytest
+
+from mxcluster import checkpoints
 
 # They train nothing: there are several, and machines with few cores.
 LONG = "import time\nimport mxnet as mx\nkv = mx.kv.create('dist_sync')\nprint('here', flush=True)\ntime.sleep(3600)\n"
@@ -114,7 +117,7 @@ def test_jobs_beside_each_other(nodes):
     detach(nodes, "second", kv="dist_sync", script=nodes.script(LONG))
     both = status(nodes)
     assert not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
-    result = nodes.run("stop.yml")
+    result = nodes.run("logs.yml")
     assert result.code != 0 and "2 jobs run: say which with -e job=" in result.output, result.output
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
     assert result.code == 0 and "would be ended on node1 node2 node3 node4" in result.output, result.output
@@ -123,8 +126,11 @@ def test_jobs_beside_each_other(nodes):
         assert result.code == 0 and words in result.output, result.output
     told = status(nodes)
     assert (told["long"]["state"], told["second"]["state"]) == ("stopped", "running")
+    result = nodes.run("stop.yml")  # not the only one that runs: it may be somebody else's
+    assert result.code != 0 and "give -e job=<id>, or -e all=true" in result.output and "second" in result.output, result.output
+    assert status(nodes)["second"]["state"] == "running"
     assert not [line for line in nodes.processes().values() if "/jobs/" in line and line.rstrip().endswith("/long")]
-    result = nodes.run("stop.yml")
+    result = nodes.run("stop.yml", "-e", "all=true")
     assert result.code == 0 and "the job second has been ended" in result.output, result.output
     nodes.wait_for_nothing_left(5)
 
@@ -163,7 +169,54 @@ def test_one_who_attaches_may_go_without_ending_the_job(nodes):
     watcher.communicate()
     time.sleep(12)  # the lease of the local inventory is 10 s
     assert status(nodes)["left-alone"]["state"] == "running"
-    assert nodes.run("stop.yml").code == 0
+    assert nodes.run("stop.yml", "-e", "job=left-alone").code == 0
+    nodes.wait_for_nothing_left(5)
+
+
+def test_a_lost_node_costs_its_own_results_alone(nodes):
+    """Whoever attaches gets the results of the nodes that answer; the lost one is named, and fails a job that it is a part of."""
+    detach(nodes, "outlives", kv="dist_sync", num_epochs=2, savemodel=True, start_timeout=0)
+    nodes.wait_for_nothing_left(60)
+    run, hosts = nodes.path / "runs" / "outlives", nodes.path / "inventory" / "elsewhere" / "hosts.yml"
+    whole = hosts.read_text()
+    dead = "\n          ansible_connection: ssh\n          ansible_host: 127.0.0.99\n          ansible_port: 1\n"
+    try:
+        hosts.write_text(whole.rstrip() + "\n        stranger:" + dead)
+        result = nodes.run("train.yml", "-e", "attach=outlives")
+        assert result.code == 0 and "OK        job outlives" in result.output, result.output
+        assert "not asked: stranger (127.0.0.99, port 1): it cannot be reached" in result.output, result.output
+
+        shutil.rmtree(str(run))
+        hosts.write_text(whole.rstrip() + dead)  # node4, the last host
+        result = nodes.run("train.yml", "-e", json.dumps({"attach": "outlives", "without": ["node4"]}))
+        verdict = json.loads((run / "verdict.json").read_text())
+        failure = verdict["first_failure"]
+        assert result.code != 0 and failure["host"] == "node4", result.output
+        assert "node4 is gone: it has not answered over ssh since" in failure["reason"] and failure["reason"] in result.output
+        assert verdict["nodes"] == {"node1": "done", "node2": "done", "node3": "done", "node4": "missing"}
+        assert "not looked at: node4" in result.output, result.output
+        assert {path.parent.name for path in run.glob("nodes/*/worker-*.log")} == {"node1", "node2", "node3"}
+        assert checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == 2
+    finally:
+        hosts.write_text(whole)
+
+
+def test_of_two_controllers_with_one_job_id_the_loser_leaves_the_winner_alone(nodes):
+    """It is told to choose another id, or to attach; on each node the first one keeps its processes and its files."""
+    options = json.dumps({"kv": "dist_sync", "script": nodes.script(LONG), "detach": True, "job_id": "same",
+                          "start_timeout": 0})
+    racers = [nodes.start("train.yml", "-e", options) for _ in range(2)]
+    outputs = [racer.communicate(timeout=280)[0].decode() for racer in racers]
+    lost = [output for output, racer in zip(outputs, racers) if racer.returncode]
+    assert lost, outputs
+    for output in lost:
+        assert "job_id" in output and "-e attach=same" in output or "which was faster" in output, output
+        assert "remove" not in output and "stop.yml" not in output, output
+    if len(lost) == 1:
+        assert set(status(nodes)["same"]["nodes"].values()) == {"running"}
+        assert nodes.run("stop.yml", "-e", "job=same").code == 0
+    else:  # each was first on some nodes
+        assert folders(nodes, "same") == []
     nodes.wait_for_nothing_left(5)
 
 

@@ -29,7 +29,7 @@ def test_its_records_say_so(project, old_nodes):
 
 @pytest.mark.parametrize("kv", ["dist_gsync", "dist_async"])
 def test_it_trains(project, old_nodes, kv):
-    result, run = project.train("-i", old_nodes, kv=kv, num_epochs=15, lr=0.05 if kv == "dist_gsync" else 0.01)
+    result, run = project.train("-i", old_nodes, kv=kv, num_epochs=15)
     assert result.code == 0, result.output
     assert json.loads((run / "verdict.json").read_text())["accuracy"] >= 0.95, result.output
 

@@ -1,46 +1,11 @@
 """Tasks of roles for themselves, run by Ansible on this machine in a folder of the test's own, as its only node."""
 import json
-import os
-import pathlib
 import pwd
-import subprocess
-import sys
 
 import pytest
-import yaml
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
-HOSTS = {"all": {"children": {"scheduler": {"hosts": {"one": {}}}, "servers": {"hosts": {"one": {}}},
-                              "workers": {"hosts": {"one": {}, "two": {}}}},
-                 "vars": {"ansible_connection": "local",
-                          "ansible_python_interpreter": sys.executable}}}
-
-
-@pytest.fixture
-def play(tmp_path):
-    """Runs tasks on the host one: {name of the task: its result}, and the error's text as "refused"."""
-    (tmp_path / "playbooks").mkdir()
-    (tmp_path / ".state").mkdir()
-    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(HOSTS))
-
-    def run(tasks, *arguments, **variables):
-        book = tmp_path / "playbooks" / "play.yml"
-        book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
-        done = subprocess.run(
-            [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", str(tmp_path / "hosts.yml"),
-             "-e", json.dumps(variables), str(book), *arguments], cwd=str(PROJECT), stdout=subprocess.PIPE, timeout=60,
-            env=dict(os.environ, LC_ALL="C.UTF-8", ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json"))
-        told = json.loads(done.stdout.decode()[done.stdout.decode().index("{"):])
-        results = {task["task"]["name"]: task["hosts"]["one"] for ran in told["plays"] for task in ran["tasks"]
-                   if "one" in task["hosts"]}
-        refused = [result for result in results.values() if result.get("failed")]
-        assert (done.returncode != 0) == bool(refused), done.stdout
-        return dict(results, refused=refused[0]["msg"] if refused else "")
-    return run
-
-
-def role(name, file="main.yml"):
-    return [{"ansible.builtin.import_role": {"name": name, "tasks_from": file}}]
+from tests.playbooks.conftest import SOURCE as PROJECT
+from tests.playbooks.conftest import role
 
 
 def test_a_host_key_that_is_taken_back_is_not_believed_any_more(play, tmp_path):
@@ -62,8 +27,8 @@ def test_a_user_that_is_there_stays_as_he_is(play):
     assert told["training_user : Make the user"]["changed"], told
 
 
-@pytest.mark.parametrize("variables, port", [({}, "22"), ({"ansible_port": 2201}, "2201"),
-                                             ({"ansible_port": 2201, "ssh_mesh_port": 22}, "22")])
+@pytest.mark.parametrize("variables, port", [({}, 22), ({"ansible_port": 2201}, 2201),
+                                             ({"ansible_port": 2201, "ssh_mesh_port": 22}, 22)])
 def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables, port):
     tasks = [{"ansible.builtin.import_role": {"name": "ssh_mesh", "tasks_from": "key.yml"}},
              {"name": "show", "ansible.builtin.import_role": {"name": "node_record", "tasks_from": "main.yml"}}]

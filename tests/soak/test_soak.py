@@ -1,4 +1,7 @@
-"""All faults with all schemes, what was cut off goes on, and jobs in a row with a random fault each: `make soak`."""
+"""`make soak`: healthy jobs in a row, all faults with all schemes, jobs that go on, and jobs in a row with a random fault each.
+
+MXCLUSTER_SOAK_JOBS is the number of jobs in a row, 50 if it is not set.
+"""
 
 import itertools
 import json
@@ -7,10 +10,35 @@ import random
 import statistics
 import time
 
-from tests.playbooks.faults import FAULTS, KVS, TO_SAVING, Struck, last_checkpoint, suffer
+from tests.playbooks.faults import FAULTS, KVS, NETWORK, TO_SAVING, Fault, Struck, last_checkpoint, nothing_left, suffer
+from tests.playbooks.wires import Wires
 
 ALL = [(name, kv) for name, fault in FAULTS.items() for kv in fault.kvs]
 JOBS = int(os.environ.get("MXCLUSTER_SOAK_JOBS", "50"))
+
+
+def test_healthy_jobs_in_a_row(project):
+    """All schemes in turn. Nothing is left of a job, temporary files included, and the agents of the last are no larger."""
+    fault = {"none": Fault(None, None, [], program=True, num_epochs=2)}
+    places = project.tmp, project.path / ".state" / "local" / "tmp"
+    temporary = [sorted(place.glob("*")) for place in places]
+    sizes = []
+    for number, kv in zip(range(JOBS), itertools.cycle(KVS)):
+        began, size = time.time(), 0
+        job = Struck(project, "none", kv, "healthy-%d" % number, fault)
+        while job.process.poll() is None:
+            assert time.time() < began + 300, job.evidence()
+            size = max(size, job.agents_memory())
+            time.sleep(0.2)
+        job.reader.join()
+        verdict = job.verdict()
+        assert job.process.returncode == 0 and verdict["ok"], job.evidence()
+        assert verdict["left"] and not any(verdict["left"].values()), verdict
+        nothing_left(job)
+        assert [sorted(place.glob("*")) for place in places] == temporary, "temporary files are left"
+        sizes.append(size)
+        print("healthy: job %d, %s, %.1f s, agents up to %.1f MiB" % (number, kv, time.time() - began, size), flush=True)
+    assert 0 < max(sizes) < min(sizes[:len(KVS)]) + 2, sizes
 
 
 def test_all_faults_with_all_schemes(project):
@@ -22,6 +50,16 @@ def test_all_faults_with_all_schemes(project):
         gone, ended = zip(*found)
         print("| %s | %d | %.1f s, %.1f s | %.1f s, %.1f s |" % (name, len(found), statistics.median(gone), max(gone),
                                                                statistics.median(ended), max(ended)), flush=True)
+
+
+def test_all_faults_of_the_network(project):
+    wires = Wires(project)
+    try:
+        for number, (name, kv) in enumerate(zip(NETWORK, itertools.cycle(KVS))):
+            suffer(project, name, kv, "network-%d" % number, NETWORK, wires)
+            wires.mend()
+    finally:
+        wires.close()
 
 
 def test_what_a_fault_cut_off_goes_on(project):

@@ -26,7 +26,13 @@ for name, cls in sorted(mx.optimizer.Optimizer.opt_registry.items()):
             assert type(got) is type(sent) and type(getattr(got, "base", got)) is cls
             assert getattr(got, "base", got).rescale_grad == 0.25
             checked += 1
-for evil in (b"cmxnet.optimizer\\nOptimizer.create_optimizer\\n.", b"cmxnet.optimizer.optimizer\\npickle.loads\\n.",
+scalar = b"cnumpy\\ndtype\\n(Vf4\\nI0\\nI1\\ntR"
+array = (b"cnumpy.core.multiarray\\n_reconstruct\\n(cnumpy\\nndarray\\n(I0\\ntc_codecs\\nencode\\n(Vb\\nVlatin1\\ntRtR"
+         b"(I1\\n(L%dL\\nL4L\\nt" + scalar + b"I00\\nc_codecs\\nencode\\n(V\\nVlatin1\\ntRtb.")
+made = b"ccopy_reg\\n_reconstructor\\n(cmxnet.optimizer\\nSGD\\nc__builtin__\\nobject\\nNtR"
+for evil in (array.replace(b"%d", b"4611686018427387904"), made + b"(dV__array_interface__\\n(dsb.", made + b"I1\\na.",
+             made + b"(dVlearning_rate\\nI1\\nsb." if mx.__version__ != "1.2.1" else b"N", made + b"(dVupdate\\nI1\\nsb.",
+             b"cmxnet.optimizer\\nOptimizer.create_optimizer\\n.", b"cmxnet.optimizer.optimizer\\npickle.loads\\n.",
              b"cmxnet.optimizer\\npickle\\n.", b"cmxnet.optimizer\\nget_updater\\n.", b"cmxnet.optimizer\\nUpdater\\n.",
              b"cmxnet.ndarray\\nNDArray\\n.", b"cmxnet.lr_scheduler\\nlogging.os\\n."):
     try:
@@ -59,6 +65,7 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv
     job = Job(every_mxnet.python, tmp_path / "job", scripts / "stranger.py", kv, (0, 0), servers=2,
               arguments=[kv, evil]).succeed()
     assert not evil.exists()
+    assert [path for path in tmp_path.glob("**/*") if "profile" in path.name] == []
     for server in ("server-0", "server-1"):
         log = (tmp_path / "job" / (server + ".log")).read_text()
         for words in ("from one of 127.0.0.1", "carries no token", "its token is wrong (it calls itself worker-0)",

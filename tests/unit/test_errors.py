@@ -9,6 +9,13 @@ def test_refuse_raises_all_problems_and_only_if_there_are_any():
         refuse(line for line in ("one", "two"))
 
 
+def test_a_message_is_fit_for_a_terminal():
+    assert str(BadInput("a \x1b[31mred\rline\nnext\u2028")) == "a \\x1b[31mred\\rline\nnext\\u2028"
+    assert len(str(BadInput("x" * 10 ** 6))) < 3000
+    many = str(BadInput("\n".join("problem %d" % number for number in range(1000)))).split("\n")
+    assert len(many) == 101 and many[-1] == "... and 900 more"
+
+
 def test_for_each_collects_refusals_and_says_the_same_thing_once():
     def even(number):
         if number % 2:

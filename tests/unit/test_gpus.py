@@ -55,6 +55,26 @@ def test_they_are_counted_under_proc_when_nvidia_smi_fails(smi):
     assert gpus.count() == 3
 
 
+def test_a_job_that_takes_all_gets_what_is_there_or_is_refused(smi):
+    """A driver that was restarted by hand since provision.yml asked, and one that does not work."""
+    smi(TWO % ":")
+    assert gpus.unlike(None) is gpus.unlike({"record": 2, "bus": 2}) is gpus.unlike({"record": 2, "bus": 0}) is None
+    assert gpus.unlike({"record": 0, "bus": 2}).startswith("the node has 2 GPUs now, and had 0 when provision.yml asked it: ")
+    smi("exit 9")
+    assert gpus.unlike({"record": 0, "bus": 0}) is None
+    for wanted in ({"record": 0, "bus": 2}, {"record": 2, "bus": 2}):
+        told = gpus.unlike(wanted)
+        assert told.startswith("the PCI bus has 2 GPUs and the driver shows 0: see `nvidia-smi`") and told.endswith("-e gpus=''")
+        assert "run provision.yml" in told
+
+
+def test_what_computes_counts_gpus_as_the_drivers_tools_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    monkeypatch.setattr(gpus, "ONES", "import os, json; print('GPU', json.dumps([0, os.environ['CUDA_DEVICE_ORDER']]))")
+    assert gpus.computes(1, {}) == {"0": "PCI_BUS_ID"}
+    assert gpus.said_by(["sh", "-c", "echo $CUDA_DEVICE_ORDER"]).strip() == "PCI_BUS_ID"
+
+
 CUDA = {"version": "9.2", "cudnn": "7.6.5.32"}
 
 

@@ -42,6 +42,7 @@ def test_the_state_of_a_job_is_made_of_those_of_its_nodes():
     assert states(*done, b=[])["one"] == ("incomplete", {"a": "done", "b": "missing"})
     assert states(*done, b=None)["one"] == ("done", {"a": "done", "b": "not asked"})
     assert states(entry("one", "ended", reason="lease"), b=None)["one"][0] == "lease"
+    assert states(entry("one", "ended", reason="peer"), b=None)["one"] == ("failed", {"a": "peer", "b": "not asked"})
 
 
 def test_the_job_tells_what_it_holds_and_how_far_it_is():
@@ -54,6 +55,14 @@ def test_the_job_tells_what_it_holds_and_how_far_it_is():
     assert "missing: b" in text[-1]
     assert jobs.table([]) == ["no job has run on these nodes"]
     assert json.loads(jobs.as_json([found], ["c"]))["not_asked"] == ["c"]
+
+
+def test_a_lease_that_ran_out_is_told_in_words():
+    found = jobs.merge(answers(entry("one", "ended", reason="lease"), b=None), now=1060.0)
+    assert found[0]["state"] == "lease", "for programs"
+    text = jobs.table(found, now=1060.0)
+    assert text[1].split()[:5] == ["one", "lease", "ran", "out", "1:00"], text
+    assert "the lease ran out, no renewal came" in text[2], text
 
 
 def test_a_failure_is_told_and_its_control_characters_are_not():
@@ -79,16 +88,44 @@ def test_the_one_that_runs_is_meant_and_several_are_asked_about():
         jobs.choose(jobs.merge(answers(one)), "onne")
 
 
+def test_a_job_is_ended_only_if_it_is_named():
+    one, two, old = entry("one"), entry("two"), entry("old", "ended", reason="done")
+    found = jobs.merge(answers(one, two, old))
+    assert [job["job"] for job in jobs.choose_to_stop(found, "one", False)] == ["one"]
+    assert {job["job"] for job in jobs.choose_to_stop(found, "", True)} == {"one", "two"}
+    assert jobs.choose_to_stop(jobs.merge(answers(old)), "", True) == []
+    with pytest.raises(BadInput, match="give -e job=<id>, or -e all=true.*there are(.|\n)*\none") as refusal:
+        jobs.choose_to_stop(jobs.merge(answers(one, old)), "", False)
+    assert "old" not in str(refusal.value)
+    with pytest.raises(BadInput, match="no job runs"):
+        jobs.choose_to_stop(jobs.merge(answers(old)), "", False)
+    with pytest.raises(BadInput, match="job='one' and all=true: leave one of them out"):
+        jobs.choose_to_stop(found, "one", True)
+    with pytest.raises(BadInput, match="job='nope' is on none of these nodes"):
+        jobs.choose_to_stop(found, "nope", False)
+
+
+def test_a_node_ends_only_the_jobs_that_it_has():
+    found = jobs.merge(answers(entry("one"), b=[entry("two", host="b")]))
+    assert jobs.parts(found) == {"a": ["one"], "b": ["two"]}
+
+
 def test_the_plan_of_another_controller_runs_nothing_but_what_this_inventory_says():
     adopted = jobs.adopt(plan(), "one", ASKED)
     assert adopted["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/a/one"}}
+
+
+def test_a_node_that_does_not_answer_keeps_nobody_from_the_job():
+    told = plan(nodes={"a": {}, "b": {"python": "/tmp/forged", "job_dir": "/etc"}})
+    adopted = jobs.adopt(told, "one", dict(ASKED, b=None))
+    assert adopted["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/a/one"}, "b": {"python": "", "job_dir": ""}}
 
 
 @pytest.mark.parametrize("changes,words", [
     ({"job": "../two"}, "makes no sense"), ({"schema": 2}, "makes no sense"), ({"nodes": []}, "makes no sense"),
     ({"processes": [dict(PROCESS, host="b")]}, "makes no sense"), ({"processes": [dict(PROCESS, name="../x")]}, "makes no sense"),
     ({"processes": None}, "makes no sense"), ({"options": {}}, "makes no sense"), ({"processes": [{}]}, "makes no sense"),
-    ({"nodes": {"a": {}, "z": {}}}, "has a part on z, which could not be asked, or is in another inventory")])
+    ({"nodes": {"a": {}, "z": {}}}, "has a part on z, not in this inventory")])
 def test_a_plan_that_does_not_fit_is_refused(changes, words):
     with pytest.raises(BadInput, match=words):
         jobs.adopt(plan(**changes), "one", ASKED)
@@ -106,7 +143,10 @@ def test_what_has_come_of_a_stop():
     clean = dict(ended, left=[])
     assert jobs.told_of_stop(job, {"a": clean, "b": clean}, False)["text"][1:] == [
         "left      nothing: no process, port, unit or firewall rule on 2 nodes"]
-    assert jobs.told_of_stop(None, {}, False)["ok"]
+    assert jobs.told_of_stops([], {}, False) == {"text": ["OK        no job runs on these nodes"], "ok": True}
+    both = jobs.told_of_stops([job, dict(job, job="two")], {"one": {"a": ended, "b": ended}, "two": {"a": ended}}, False)
+    assert not both["ok"] and both["text"][0] == "OK        the job one has been ended on a b"
+    assert "FAILED    the job two has been ended on a" in both["text"]
     assert "would be ended on a b" in jobs.told_of_stop(job, {}, True)["text"][0]
 
 

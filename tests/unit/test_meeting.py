@@ -7,6 +7,7 @@ import threading
 import time
 
 from mxcluster import meeting
+from mxcluster.kvstore import seal
 
 PEERS = [{"name": "%s-%d" % (role, index), "role": role, "host": host, "address": address, "port": port}
          for role, index, host, address, port in (
@@ -18,9 +19,18 @@ def own(host):
     return [peer for peer in PEERS if peer["host"] == host]
 
 
-def meet(*hosts, timeout=5.0, jobs=None):
+TOKEN = b"t" * 43
+
+
+def give_token(folder):
+    (folder / "token").write_bytes(TOKEN)
+    (folder / "token").chmod(0o600)
+
+
+def meet(*hosts, timeout=5.0, jobs=None, tokens=None):
     """{host: result} of a meeting of these hosts."""
-    parts = {host: meeting.Meeting((jobs or {}).get(host, "job-1"), host, own(host), PEERS, timeout) for host in hosts}
+    parts = {host: meeting.Meeting((jobs or {}).get(host, "job-1"), host, own(host), PEERS, timeout,
+                                   (tokens or {}).get(host, TOKEN)) for host in hosts}
     threads = [threading.Thread(target=part.run) for part in parts.values()]
     for thread in threads:
         thread.start()
@@ -80,12 +90,83 @@ def test_another_job():
     assert results["a"]["missing"] == ["c"]
 
 
+def test_another_token():
+    """The same job, as far as names go: told apart from what does not speak the meeting's language."""
+    results = meet("a", "b", "c", timeout=1.0, tokens={"c": b"u" * 43})
+    assert ("something answers there in the name of c, but without the job's token. Choose another root_port"
+            in meeting.complaints(results["a"])[0])
+    assert results["a"]["missing"] == ["c"] and results["b"]["missing"] == ["c"]
+    assert [met["host"] for met in results["a"]["met"]] == ["b"]
+
+
+def test_what_was_recorded_proves_nothing(monkeypatch):
+    """A stranger with all that went over the network plays both parts of it again: to each port that was called, each message
+    that came there, and on the port of c each answer of c."""
+    said = {"calls": [], "answers": []}
+    real = meeting.read_line
+
+    def recorded(connection):
+        text = real(connection)
+        port, local = connection.getsockname()[1], connection.getsockname()[0]
+        called = any(local == peer["address"] and port == peer["port"] for peer in PEERS)
+        peer = connection.getpeername()
+        said["calls" if called else "answers"].append(((local, port) if called else peer, text))
+        return text
+    monkeypatch.setattr(meeting, "read_line", recorded)
+    meet("a", "b", "c")
+    monkeypatch.setattr(meeting, "read_line", real)
+    calls = [(place, text) for place, text in said["calls"] if "nonce" in text]
+    proofs = [text for _, text in said["calls"] if "nonce" not in text]
+    answer = next(text for place, text in said["answers"] if place == ("127.0.9.3", 19091))
+    assert calls and proofs and "proof" in answer
+    part = meeting.Meeting("job-1", "b", own("b"), PEERS, 2.0, TOKEN)
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.9.3", 19091))
+        stranger.listen(16)
+
+        def play():
+            while True:
+                try:
+                    connection = stranger.accept()[0]
+                except OSError:
+                    return
+                real(connection)
+                connection.sendall(answer.encode())
+                connection.close()
+        threading.Thread(target=play, daemon=True).start()
+        thread = threading.Thread(target=part.run)
+        thread.start()
+        time.sleep(0.1)
+        for place, text in calls:
+            for proof in proofs if place == ("127.0.9.2", 19091) else ():
+                with socket.create_connection(place) as connection:
+                    connection.sendall(text.encode())
+                    assert "proof" in real(connection)
+                    connection.sendall(proof.encode())
+        thread.join()
+        stranger.shutdown(socket.SHUT_RDWR)
+    result = part.result()
+    assert result["missing"] == ["a", "c"] and result["met"] == []
+    reasons = {one["host"]: one["reason"] for one in result["unreachable"]}
+    assert reasons["c"] == "something answers there in the name of c, but without the job's token"
+
+
+def test_a_meeting_without_a_token_fails(tmp_path, monkeypatch, capsys):
+    (tmp_path / "plan.json").write_text(json.dumps({"job": "j", "host": "b", "peers": PEERS, "processes": [{}],
+                                                    "meeting": {"own": own("b"), "timeout": 1, "clock": 1.0}}))
+    monkeypatch.chdir(tmp_path)
+    assert meeting.main() == 95 and "b: the job's token cannot be read from" in capsys.readouterr().err
+
+
 def test_garbage_is_no_caller():
-    part = meeting.Meeting("job-1", "b", own("b"), PEERS, 1.0)
+    part = meeting.Meeting("job-1", "b", own("b"), PEERS, 1.0, TOKEN)
     thread = threading.Thread(target=part.run)
     thread.start()
     time.sleep(0.1)
-    for said in (b"GET / HTTP/1.0\r\n\r\n", b"\xff\xfe\n", b"[]\n", json.dumps({"job": "x", "host": "a"}).encode() + b"\n"):
+    hello = json.dumps({"job": "job-1", "host": "a", "nonce": "n"}).encode() + b"\n"
+    for said in (hello, hello + b"{}\n", hello + b'{"proof": 7}\n', hello + b'{"proof": "\xc3\xa9"}\n', hello + b"[]\n",
+                 b"GET / HTTP/1.0\r\n\r\n", b"\xff\xfe\n", b"[]\n", json.dumps({"job": "x", "host": "a"}).encode() + b"\n"):
         with socket.create_connection(("127.0.9.2", 19091)) as connection:
             connection.sendall(said)
     thread.join()
@@ -96,6 +177,7 @@ def test_a_port_that_is_taken(tmp_path, monkeypatch, capsys):
     (tmp_path / "plan.json").write_text(json.dumps({"job": "j", "host": "b", "peers": PEERS,
                                                     "processes": [{}], "meeting": {"own": own("b"), "timeout": 1,
                                                                                           "clock": 1.0}}))
+    give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,10 +192,11 @@ def test_a_clock_that_is_wrong_ends_a_job_but_not_a_verification(tmp_path, monke
     """The other end is played here: it comes, and tells a time of its own."""
     peers = [peer for peer in PEERS if peer["host"] != "c"]
     plan = {"job": "j", "host": "b", "peers": peers, "processes": [{}], "meeting": {"own": own("b"), "timeout": 5, "clock": 1.0}}
+    give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
     for processes, code in ((plan["processes"], 95), ([], 0)):
         (tmp_path / "plan.json").write_text(json.dumps(dict(plan, processes=processes)))
-        other = meeting.Meeting("j", "a", own("a"), peers, 5.0)
+        other = meeting.Meeting("j", "a", own("a"), peers, 5.0, TOKEN)
         other.answer = functools.partial(late_answer, other)
         thread = threading.Thread(target=other.run)
         thread.start()
@@ -126,7 +209,10 @@ def late_answer(other, connection, port):
     """What `Meeting.answer` does, three seconds late."""
     with connection:
         said = json.loads(meeting.read_line(connection))
-        connection.sendall(meeting.line({"job": other.job, "host": other.host, "time": time.time() - 3}))
+        known = meeting.facts(other.job, said["host"], other.host, port, said["nonce"], "n")
+        then = time.time() - 3
+        connection.sendall(meeting.line({"job": other.job, "host": other.host, "time": then, "nonce": "n",
+                                         "proof": seal.proof(TOKEN, "answer", then, *known)}))
         other.missing[port].discard(said["host"])
 
 

@@ -110,6 +110,18 @@ def test_listeners_in_the_kernels_table():
     assert network.parse_listeners(text, "127.0.0.11", 9091 + 1) == set()
 
 
+def test_connections_that_get_no_answer():
+    """As the kernel had it when a rule dropped what 10.203.0.2 sent."""
+    text = ("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n"
+            "   0: 0200CB0A:23E9 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
+            "   1: 0200CB0A:D01C 0100CB0A:23E7 01 00000113:00000000 01:000000AD 00000004  0 0 2\n"
+            "   2: 0200CB0A:D440 0100CB0A:23E9 09 0000005B:00000000 01:0000000E 00000005  0 0 0\n"
+            "   3: 0200CB0A:9D92 0100CB0A:23E8 01 00000025:00000000 01:00000003 00000002  0 0 3\n"
+            "   4: 0200CB0A:9D93 0100CB0A:23EA 02 00000001:00000000 01:00000003 00000006  0 0 4\n"
+            "   5: 0200CB0A:9D94 0100CB0A:23EB 01 00000000:00000000 00:00000000 00000000  0 0 5\n")
+    assert network.parse_unanswered(text) == {("10.203.0.1", 0x23E7), ("10.203.0.1", 0x23E9)}
+
+
 def test_peers_of_a_port():
     text = ("  sl  local_address rem_address   st tx_queue\n"
             "   0: 1500007F:4A93 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"

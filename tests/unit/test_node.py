@@ -9,7 +9,7 @@ import time
 import pytest
 
 import mxcluster
-from mxcluster import answer, gpus, network, node
+from mxcluster import answer, gpus, network, node, records, software
 
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
 
@@ -44,8 +44,9 @@ def test_every_problem_is_told_at_once_with_value_and_cure():
     assert code == 0
     address, interface, gpu, python, path = told["problems"]
     assert address.startswith("address 203.0.113.9 is not on this node (") and "127.0.0.1 (lo)" in address
-    assert address.endswith("set node_address")
-    assert interface.startswith("interface nic9 is not on this node; it has ") and "dmlc_interface" in interface
+    assert address.endswith("run provision.yml, which asks the node anew")
+    assert interface.startswith("interface nic9 is not on this node any more; it has ")
+    assert interface.endswith("run provision.yml, which asks the node anew")
     assert gpu.startswith("GPU 77 is not on this node")
     assert python == "python /no/such/python cannot be run on this node: run provision.yml"
     assert path.startswith("/no/such/file does not exist on this node: ")
@@ -57,9 +58,12 @@ def test_a_host_name_is_refused_as_an_address():
 
 
 @pytest.mark.parametrize("interface, address, words", [
-    ("ib0", "10.0.0.5", "interface ib0 has no IPv4 address: give it one, or set dmlc_interface to one of eth0, lo"),
-    ("eth0", "127.0.0.11", "interface eth0 does not hold the address 127.0.0.11, it holds 10.0.0.5/24: "
-                           "set node_address or dmlc_interface"),
+    ("eno1", "10.0.0.5", "interface eno1 is not on this node any more; it has eth0, ib0, lo: "
+                         "run provision.yml, which asks the node anew"),
+    ("ib0", "10.0.0.5", "interface ib0 has no IPv4 address any more; the node has 10.0.0.5 (eth0), 127.0.0.1 (lo): "
+                        "give it one, or run provision.yml, which asks the node anew"),
+    ("eth0", "127.0.0.11", "interface eth0 does not hold the address 127.0.0.11 any more, it holds 10.0.0.5/24: "
+                           "run provision.yml, which asks the node anew"),
     ("lo", "127.0.0.11", None), ("eth0", "10.0.0.5", None), ("eth0", None, None), ("", "10.0.0.5", None)])
 def test_interfaces(interface, address, words):
     assert node.interface_problems(interface, address, KNOWN) == ([words] if words else [])
@@ -78,7 +82,9 @@ def test_a_port_in_use_names_its_holder():
 
 def test_the_record(tmp_path):
     """With stand-ins: what the real MXNet versions answer is tested where they are installed (tests/training)."""
-    (tmp_path / "numpy.py").write_text("__version__ = '1.23.5'")
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("__version__ = '1.23.5'")
+    (tmp_path / "numpy" / "version.py").write_text("1.23.5")
     zoo = tmp_path / "mxnet" / "gluon" / "model_zoo"
     zoo.mkdir(parents=True)
     (tmp_path / "mxnet" / "__init__.py").write_text("__version__ = '1.9.1'")
@@ -87,13 +93,17 @@ def test_the_record(tmp_path):
     (zoo / "vision.py").write_text("def get_model(name):\n"
                                    "    raise ValueError('Model %s is not supported. Available options are\\n\\t%s'\n"
                                    "                     % (name, '\\n\\t'.join(['resnet18_v1', 'alexnet'])))\n")
-    code, record = call("record", "--request", '{"host": "node1"}', PYTHONPATH=str(tmp_path))
+    code, record = call("record", PYTHONPATH=str(tmp_path))
     assert code == 0
-    assert record == {"schema": 1, "host": "node1", "address_of_default_route": network.default_route_address(),
-                      "interfaces": network.interfaces(), "gpus": gpus.count(), "python": sys.executable,
+    assert record == {"address_of_default_route": network.default_route_address(),
+                      "interfaces": network.interfaces(), "gpus": gpus.count(),
                       "python_version": ".".join(map(str, sys.version_info[:3])), "mxnet": "1.9.1", "numpy": "1.23.5",
                       "hostname": socket.gethostname(), "host_keys": node.host_keys(),
-                      "model_zoo": ["alexnet", "resnet18_v1"]}
+                      "model_zoo": ["alexnet", "resnet18_v1"],
+                      "fingerprints": {"numpy": software.fingerprint(str(tmp_path / "numpy" / "version.py"))}}
+    code, told = call("machine")
+    assert code == 0 and told == {name: record[name] for name in records.MACHINE}
+    assert records.of_node(record) == record
 
 
 def test_host_keys(tmp_path):

@@ -167,3 +167,16 @@ def test_good_combinations():
     options.cast({"data": "synthetic", "num_examples": "10000000"})
     options.cast({"model_load_epoch": "3", "model_load_job": "job-1"})
     options.cast({"env": {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "DMLC_PS_VAN_TYPE": "zmq"}})
+    options.cast({"env": {"HOME": "/x", "LD_LIBRARY_PATH": "/x", "PYTHONUNBUFFERED": "1", "TMPDIR": "/x"}})
+    options.cast({"stall_timeout": "0", "start_timeout": 5, "restart_delay": "0"})
+
+
+@pytest.mark.parametrize("old, given, scale", [
+    ({"lr_scale": "none"}, {}, "none"), ({"lr_scale": "auto"}, {}, "auto"), ({"lr_scale": "auto"}, {"lr_scale": "none"}, "none"),
+    ({}, {}, "none"),  # it was planned before there was this knob, and trained with lr as it was
+])
+def test_a_job_that_goes_on_has_the_step_of_the_one_before(old, given, scale):
+    merged = options.inherit(given, dict({"kv": "dist_async", "lr": 0.02}, **old))
+    found = options.cast(merged)
+    assert (found["lr"], found["lr_scale"]) == (0.02, scale)
+    assert options.step_size(found, 4) == (0.005 if scale == "auto" else 0.02)

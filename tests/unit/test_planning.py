@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from mxcluster import package, planning
+from mxcluster import package, planning, userscript
 from mxcluster.errors import BadInput
 
 INVENTORY = {"groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]}, "forks": 5,
@@ -19,7 +19,7 @@ def plan(tmp_path):
     """Plans with the options given, in a project of two nodes."""
     (tmp_path / "nodes").mkdir()
     for host in "ab":
-        record = {"schema": 1, "host": host, "interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None,
+        record = {"schema": 2, "host": host, "interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None,
                   "gpus": 0, "python": "/env/bin/python", "mxnet": "1.9.1", "model_zoo": [], "job_dir": "/jobs/" + host,
                   "data_dir": "/data"}
         (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
@@ -30,13 +30,32 @@ def plan(tmp_path):
 
 
 def test_a_node_is_asked_for_what_its_processes_need(plan):
-    looks = plan(kv="dist_sync", root_port="9300")["looks"]
+    looks = plan(kv="dist_sync", root_port="9300", job_id="one")["looks"]
     assert looks["a"] == {"address": "127.0.0.11", "interface": "lo", "ports": [9300, 9301, 9302], "gpus": [],
-                          "jobs_dir": "/jobs/a",
-                          "files": ["/data/digits.npz"], "python": "/env/bin/python",
+                          "jobs_dir": "/jobs/a", "job": "one", "all_gpus": {"record": 0, "bus": 0},
+                          "versions": {"python_version": None, "fingerprints": None},
+                          "files": ["/data/digits.npz"], "data_dir": "", "python": "/env/bin/python",
                           "package": package.archive()[0], "open_files": planning.LEAST_OPEN_FILES,
                           "free": {"/jobs/a": planning.LEAST_DISK, "/dev/shm": planning.LEAST_SHM}}
     assert plan(kv="local")["looks"]["a"]["ports"] == []
+
+
+@pytest.mark.parametrize("asked, all_gpus", [
+    ("auto", {"record": 0, "bus": 2}), ("", None), ("default of the host", None)])
+def test_a_node_is_asked_whether_it_has_the_gpus_that_it_should(plan, tmp_path, monkeypatch, asked, all_gpus):
+    path = tmp_path / "nodes" / "b.json"
+    cuda = {"version": "9.2", "folder": "/usr/local/cuda-9.2", "gpus": 2}
+    path.write_text(json.dumps(dict(json.loads(path.read_text()), cuda=cuda)))
+    if asked == "default of the host":
+        monkeypatch.setitem(INVENTORY["hosts"]["b"], "gpus", "")
+    assert plan(gpus="" if asked == "" else "auto")["looks"]["b"]["all_gpus"] == all_gpus
+
+
+def test_a_node_that_was_provisioned_long_ago_is_named(plan, tmp_path):
+    path = tmp_path / "nodes" / "b.json"
+    path.write_text(json.dumps(dict(json.loads(path.read_text()), schema=1, python="/tmp/evil")))
+    with pytest.raises(BadInput, match="b: an earlier version of mxcluster has provisioned the node: run provision.yml"):
+        plan()
 
 
 def test_the_job_is_named_by_time_and_scheme(plan):
@@ -53,16 +72,29 @@ def test_a_script_takes_along_what_lies_beside_it(plan, tmp_path):
     folder = tmp_path / "code"
     (folder / ".git").mkdir(parents=True)
     for name in ("train.py", "model.py", ".git/config"):
-        (folder / name).write_text(name)
+        (folder / name).write_text("# " + name)
     planned = plan(script="code/train.py")
     packed = zipfile.ZipFile(io.BytesIO(base64.b64decode(planned["script"])))
     assert packed.namelist() == ["model.py", "train.py"]
     worker = planned["plan"]["processes"][-1]
-    assert worker["command"][3:6] == ["mxcluster.run", "script", worker["env"]["MXCLUSTER_JOB_DIR"] + "/script/train.py"]
+    assert worker["command"][3:6] == ["mxcluster.run", "script", worker["env"]["MXCLUSTER_JOB_DIR"] + "/files/worker-1/train.py"]
+
+
+def test_the_plan_tells_what_of_the_scripts_folder_does_not_go(plan, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("import mxnet\n")
+    (tmp_path / "code" / "gone").symlink_to("nowhere")
+    (tmp_path / "code" / "linked").symlink_to(tmp_path)
+    table = plan(script="code/train.py")["table"]
+    assert "gone (links that lead nowhere)" in table and "linked (links to folders)" in table
+    (tmp_path / "code" / "train.py").write_text("print 'Python 2'\n")
+    with pytest.raises(BadInput, match="train.py': it is no Python 3, line 1"):
+        plan(script="code/train.py")
 
 
 def test_data_that_is_brought_need_not_be_there_yet(plan, tmp_path):
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train-images-idx3-ubyte").write_bytes(b"")
     mnist = {"data": "mnist", "data_dir": "/data/mnist"}
     assert plan(**mnist)["looks"]["b"]["files"] == ["/data/mnist"]
     planned = plan(data_src="mine", **mnist)
@@ -71,10 +103,51 @@ def test_data_that_is_brought_need_not_be_there_yet(plan, tmp_path):
         plan(data_src="other", **mnist)
 
 
+def test_data_that_is_brought_must_be_there(plan, tmp_path):
+    (tmp_path / "mine" / "empty").mkdir(parents=True)
+    with pytest.raises(BadInput, match="data_src='mine' holds no file .*mine on the controller.: put the data there"):
+        plan(data="mnist", data_dir="/data/mnist", data_src="mine")
+
+
+def test_a_data_dir_that_is_not_used_is_named(plan):
+    assert "data_dir=/data is not used: data=synthetic has no files" in plan(data="synthetic", data_dir="/data")["table"]
+    assert "is not used" not in plan(data="synthetic")["table"] and "is not used" not in plan(data_dir="/data")["table"]
+
+
+def test_digits_are_looked_for_where_the_program_reads_them(plan):
+    planned = plan(data="digits", data_dir="/data/mine")
+    assert planned["looks"]["b"]["files"] == ["/data/mine/digits.npz"]
+    assert "/data/mine" in planned["plan"]["processes"][-1]["command"]
+
+
+def test_a_device_is_no_file(plan):
+    with pytest.raises(BadInput, match="hosts_file='/dev/null' is a device, a pipe or a socket"):
+        plan(hosts_file="/dev/null")
+    with pytest.raises(BadInput, match="hosts_file='/dev' is a folder"):
+        plan(hosts_file="/dev")
+
+
+def test_a_file_of_megabytes_is_none_of_the_three(plan, tmp_path):
+    with (tmp_path / "film").open("wb") as stream:
+        stream.truncate(planning.MOST_TEXT + 1)
+    with pytest.raises(BadInput, match="film holds 4 MB, more than 4: it is none of the files hosts"):
+        plan(groups_file="film")
+
+
+def test_classes_for_the_servers_lie_beside_the_script(plan, tmp_path):
+    (tmp_path / "code" / "inner").mkdir(parents=True)
+    for name in ("train.py", "mine.py", "inner/__init__.py", "inner/deep.py"):
+        (tmp_path / "code" / name).write_text("")
+    there = ["mine:A", "inner:B", "inner.deep:C"]
+    assert plan(script="code/train.py", server_classes=there)["plan"]["options"]["server_classes"] == there
+    with pytest.raises(BadInput, match="server_classes: other:A is refused: the module other is not in .*code, the folder"):
+        plan(script="code/train.py", server_classes=there + ["other:A"])
+
+
 def test_a_folder_that_is_too_large_is_refused(plan, tmp_path):
     (tmp_path / "train.py").write_text("")
     with (tmp_path / "data.bin").open("wb") as data:
-        data.truncate(planning.MOST_CODE + 1)
+        data.truncate(userscript.MOST_CODE + 1)
     with pytest.raises(BadInput, match="a folder of their own"):
         plan(script="train.py")
 

@@ -82,6 +82,33 @@ def test_alive_means_this_very_process(shell):
     assert processes.identity(child.pid) is None
 
 
+HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("begun", flush=True)
+ctypes.CDLL(None).syscall(60, 0)  # exit(2): of the first thread alone
+"""
+
+
+def test_a_process_lives_as_long_as_one_of_its_threads():
+    """It cannot be reaped, and what it listens on is not free: nobody may take it for dead."""
+    child = subprocess.Popen([sys.executable, "-c", HEADLESS], stdout=subprocess.PIPE)
+    who = processes.identity(child.pid)
+    try:
+        assert child.stdout.readline() == b"begun\n"
+        deadline = time.monotonic() + 5
+        while ") Z " not in open("/proc/%d/stat" % child.pid).read():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert processes.alive(who) and child.poll() is None
+        assert processes.end_groups([who], grace=0.2) == []
+        assert child.wait(timeout=5) == -signal.SIGTERM
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
 def test_send_reaches_nobody_else(shell):
     child = shell("sleep 20")
     who = processes.identity(child.pid)
@@ -199,9 +226,9 @@ def test_a_parent_that_is_gone_already_is_noticed():
 def test_a_witness_sees_who_has_gone_and_nothing_of_other_machines():
     process = subprocess.Popen(["sleep", "20"])
     known = processes.witness(process.pid)
-    assert not processes.has_gone(known) and not processes.has_gone(None)
-    assert processes.has_gone(dict(known, start_time=known["start_time"] - 1)), "another one has its pid"
+    assert processes.lives(known) is True and processes.lives(None) is None
+    assert processes.lives(dict(known, start_time=known["start_time"] - 1)) is False, "another one has its pid"
     process.kill()
     process.wait()
-    assert processes.has_gone(known) and processes.witness(process.pid) is None
-    assert not processes.has_gone(dict(known, numbers="another boot pid:[4026531836]"))
+    assert processes.lives(known) is False and processes.witness(process.pid) is None
+    assert processes.lives(dict(known, numbers="another boot pid:[4026531836]")) is None

@@ -41,6 +41,7 @@ def test_the_line_of_a_running_job():
     (79, "gsync  epoch 7/20  step 312  1201 samples/s  accuracy 0.953  ETA 0:22"),
     (60, "epoch 7/20  1201 samples/s  accuracy 0.953  ETA 0:22"),
     (40, "epoch 7/20  1201 samples/s  ETA 0:22"),
+    (30, "epoch 7/20  1201 samples/s"),
     (20, "epoch 7/20"),
     (6, "epoch…"),
 ])
@@ -116,3 +117,13 @@ def test_a_failure_is_all_that_is_shown():
 def test_a_loss_that_is_null_is_left_out():
     answers = {"a": answer("a", {"worker-0": "running"}, worker_0=training(1, None, None, 0.0))}
     assert progress.line(answers) == "gsync  epoch 1/20  step 1"
+
+
+def test_texts_of_a_node_are_printable_and_its_figures_are_numbers():
+    answers = two_nodes(batch={"epoch": "\x1b[2J", "step": "7", "samples_per_s": 10 ** 400, "loss": None, "time": 3.0})
+    answers["node1"]["status"]["kv"] = "dist_\x1b]0;owned\x07gsync\nOK"
+    answers["node1"]["progress"]["worker-0"]["batch"].update(done="all", time=float("inf"), loss=float("nan"))
+    assert progress.line(answers) == "gsync OK  800 samples/s  loss nan  accuracy 0.953"
+    answers["node2"]["status"]["first_failure"] = {
+        "name": "worker-3", "host": "node2", "reason": "\u202eno\x9b2J\rwhy\u2028", "time": 1.0, "echo": False}
+    assert progress.line(answers) == "worker-3 on node2 nowhy ; ending the job"

@@ -66,7 +66,8 @@ def test_who_leaves_has_told_so_before_the_interpreter_waits_for_threads(tmp_pat
 def test_what_is_no_pulse(tmp_path):
     path = tmp_path / "worker-0.pulse"
     assert pulse.read(str(path)) is None
-    for text in ("", "[]", "{}", json.dumps({"phase": "x", "pushes": "many", "time": 1})):
+    huge = '{"phase": "x", "pushes": 1e999, "time": 1}'
+    for text in ("", "[]", "{}", "[" * 9999, huge, json.dumps({"phase": "x", "pushes": "many", "time": 1})):
         path.write_text(text)
         assert pulse.read(str(path)) is None
 

@@ -27,7 +27,7 @@ def decide(verdict, epoch=5, used=(), job="mine", **options):
 
 AGAIN = [failed(-9), failed(-15), failed(-1), failed(None, exitcodes.AGENT_KILLED, role="agent", name="agent"),
          failed(91, echo=True), failed(None, "its status could not be collected: x", host="node2", nodes={"node2": "missing"}),
-         failed(None, "stopped", kind="stopped")]
+         failed(None, "stopped", kind="stopped"), failed(None, "no answer", kind="network")]
 NEVER = [failed(1), failed(2), failed(-11), failed(-6), failed(-7), failed(93), failed(94), failed(95), failed(127), failed(0),
          failed(None, "ended: the job was stopped on request"), failed(None, "ended: the lease ran out"),
          failed(None, "could not be started: no such file"), failed(None, "had not ended when its logs were collected"),

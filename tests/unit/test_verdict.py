@@ -36,6 +36,7 @@ def test_a_job_that_went_well():
     assert verdict.compute(PLAN, statuses(), ENDS) == {
         "ok": True, "job": "j1", "kv": "dist_gsync", "accuracy": 0.96, "samples_per_s": 160.0, "seconds": 12.5,
         "exit_codes": {"scheduler-0": 0, "server-0": 0, "worker-0": 0, "worker-1": 0}, "first_failure": None, "left": {},
+        "warnings": [], "files": 0,
         "nodes": {"node1": "done", "node2": "done"}}
 
 
@@ -82,6 +83,56 @@ def test_where_nobody_was_first_that_is_said():
         "fail?")
 
 
+WIRED = dict(PLAN, processes=[dict(process, address="10.0.0.%s" % process["host"][-1], port=9091 + number)
+                              for number, process in enumerate(PLAN["processes"])])
+NO_ANSWER = "no process failed first, the network between the nodes did: "
+
+
+def test_nodes_that_a_peers_failure_ended_were_not_stopped_on_request():
+    """The controller ends the other nodes' parts: nobody has asked for that."""
+    found = statuses(worker_0=91, worker_1=-15)
+    found["node1"].update(reason="failed", first_failure=failure("worker-0", 110.0, 91, echo=True, host="node1"))
+    found["node2"].update(reason="peer", ended=105.0)
+    result = verdict.compute(PLAN, found, ENDS)
+    assert result["nodes"] == {"node1": "failed", "node2": "peer"}
+    assert result["first_failure"]["name"] == "worker-0"
+    assert "no process is known to have gone first" in result["first_failure"]["reason"]
+    found["node1"].update(reason="peer", first_failure=None)
+    assert "since another node's part" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
+    found["node1"].update(reason="stopped", first_failure=None)
+    assert "on request" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
+
+
+def network_failure(host, time):
+    return {"host": host, "role": "agent", "index": None, "name": "agent", "exit_code": None, "time": time, "log": [],
+            "reason": "gets no answer", "echo": False, "kind": "network"}
+
+
+@pytest.mark.parametrize("seen", [
+    {"first_failure": failure("worker-0", 110.0, 91, echo=True, host="node1")},
+    {"first_failure": network_failure("node1", 110.0)},
+    {"first_failure": dict(failure("worker-0", 110.0, host="node1"), kind="stall")}])
+def test_a_network_that_fails_is_named_with_the_pairs_of_nodes(seen):
+    found = statuses(worker_0=91, worker_1=91)
+    found["node1"].update(reason="failed", unanswered=["worker-1"], **seen)
+    found["node2"].update(reason="peer", unanswered=["scheduler-0", "server-0", "worker-1", "worker-9", ["x"]])
+    cause = verdict.compute(WIRED, found, ENDS)["first_failure"]
+    assert (cause["host"], cause["role"], cause["kind"], cause["echo"]) == ("node1", "agent", "network", False)
+    assert cause["reason"] == NO_ANSWER + (
+        "node1 gets no answer from node2 (worker-1 at 10.0.0.2:9094), "
+        "node2 gets no answer from node1 (scheduler-0 at 10.0.0.1:9091, server-0 at 10.0.0.1:9092)")
+    assert verdict.compute(WIRED, dict(found, node2=None), [], {}, lost={"node2": GONE})["first_failure"]["reason"].startswith(
+        "node2 is gone"), "a node that has lost all its networks"
+
+
+def test_a_process_that_failed_comes_before_a_network():
+    """Data that nobody acknowledges may be the consequence, and clocks differ."""
+    found = statuses(worker_0=3)
+    found["node1"].update(first_failure=failure("worker-0", 110.0, host="node1"))
+    found["node2"].update(first_failure=network_failure("node2", 109.5), unanswered=["server-0"])
+    assert verdict.compute(WIRED, found, ENDS)["first_failure"]["name"] == "worker-0"
+
+
 def test_a_worker_that_has_gone_with_status_0_is_the_cause_of_the_echoes():
     found = statuses(worker_0=91, worker_1=0)
     next(part for part in found["node2"]["processes"] if part["name"] == "worker-1")["ended_by"] = "self"
@@ -116,6 +167,19 @@ def test_a_job_that_its_agent_ended(reason, words):
     result = verdict.compute(PLAN, found, [])
     assert not result["ok"]
     assert words in result["first_failure"]["reason"] and result["first_failure"]["host"] == "node2", result
+
+
+@pytest.mark.parametrize("seen, words", [
+    ({"age": 30.4, "limit": 30, "gap": 12.6},
+     "the last renewal was 30 s ago, and 30 s are allowed; earlier renewals were up to 13 s apart: was train.yml"),
+    ({"age": 30.4, "limit": 30.0, "gap": None}, "the last renewal was 30 s ago, and 30 s are allowed: was train.yml interrupted"),
+    (None, "the lease ran out, no renewal came: was train.yml interrupted"),
+    ({"age": float("nan"), "limit": 10 ** 400, "gap": "\x1b[2J"}, "the lease ran out, no renewal came: "),
+    ([1], "the lease ran out, no renewal came: ")])
+def test_a_lease_that_ran_out_is_told_as_it_was_measured(seen, words):
+    found = statuses(worker_1=-15)
+    found["node2"].update(reason="lease", lease=seen)
+    assert words in verdict.compute(PLAN, found, [])["first_failure"]["reason"]
 
 
 def test_a_process_that_still_runs_is_no_success():
@@ -154,7 +218,8 @@ def test_the_last_lines_of_a_failure():
         "first     worker 1 on node2: exited with status 1",
         "  node2/worker-1 | Traceback (most recent call last):",
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
-        "hint      a Python module is missing on the node: install it into the node's environment.",
+        "hint      a Python module is missing on the nodes: put it beside the script, or name its package in mxnet_packages "
+        "and run provision.yml.",
         "logs      runs/j1/nodes",
         "report    runs/j1/report.html"]
 
@@ -218,6 +283,21 @@ def test_what_a_process_came_to_by_itself_counts_before_a_node_that_is_gone():
     assert verdict.compute(PLAN, found, [], {}, lost={"node2": GONE})["first_failure"]["name"] == "worker-0"
 
 
+@pytest.mark.parametrize("cause", [None, "stopped", "echo"])
+def test_an_answer_that_was_not_true_is_the_cause_of_what_followed_from_it(cause):
+    """Root has ended the unit, and so the agent wrote at last that it was stopped; the others miss its processes."""
+    found = statuses(worker_1=None)
+    if cause == "stopped":
+        found["node2"]["reason"] = "stopped"
+    if cause == "echo":
+        found["node1"]["first_failure"] = failure("worker-0", 120.0, 99, echo=True, host="node1")
+    told = verdict.compute(PLAN, found, ENDS, untrue={"node2": "it was told that its part had ended"})
+    assert not told["ok"]
+    assert verdict.sentence(told["first_failure"]) == "agent on node2: it was told that its part had ended"
+    found["node1"]["first_failure"] = failure("server-0", 110.0, 1, host="node1")
+    assert verdict.compute(PLAN, found, ENDS, untrue={"node2": "x"})["first_failure"]["name"] == "server-0"
+
+
 def test_what_is_left_fails_a_job_that_is_done():
     port = "port 9092 is still listened on by pid 123 (python)"
     found = verdict.compute(PLAN, statuses(), ENDS, left={"node1": [], "node2": [port]})
@@ -237,3 +317,10 @@ def test_that_nothing_is_left_is_told_of_a_job_that_failed_and_where_nobody_has_
 def test_files_that_could_not_be_packed_cost_a_job_its_success():
     found = verdict.compute(PLAN, statuses(), ENDS, {"node2": "what it has left could not be packed: No space left on device"})
     assert not found["ok"] and "No space left" in found["first_failure"]["reason"]
+
+
+def test_warnings_and_a_scripts_files_are_told_at_the_end():
+    found = verdict.compute(PLAN, statuses(), ENDS, warnings=["node1: worker-0: 1 file stays\x1b[31m"], files=6)
+    told = verdict.text(found, "runs/j1")
+    assert found["ok"] and told[-3:-1] == ["warning   node1: worker-0: 1 file stays",
+                                           "files     6 that the script wrote, in runs/j1/nodes/*/files"]

@@ -33,7 +33,7 @@ def failures(verdict):
 def test_all_is_well():
     verdict = judged()
     assert verdict["ok"] and verdict["status"] == 0 and failures(verdict) == {}
-    assert verify.text(verdict, "verify.json")[0] == "OK        3 nodes: 12 ok"
+    assert verify.text(verdict, "verify.json")[0] == "OK        3 nodes: 13 ok"
 
 
 def put(*keys):
@@ -138,6 +138,14 @@ def test_a_node_that_does_not_answer():
 def test_what_was_not_asked_says_so(change, count):
     verdict = judged(change)
     assert verdict["ok"] and sum(line["result"] == "not run" for line in verdict["checks"]) == count
+
+
+def test_ports_that_nothing_closes_are_told_and_no_fault():
+    def change(answers, meetings, wanted):
+        answers["a"]["ports_open"] = answers["b"]["ports_open"] = "no root"
+        answers["c"]["ports_open"] = ""
+    verdict = judged(change)
+    assert verdict["ok"] and [line["why"] for line in verdict["checks"] if line["result"] == "not run"] == [["a, b: no root"]]
 
 
 def test_nodes_with_gpus_have_another_library_than_those_without():

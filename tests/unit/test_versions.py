@@ -12,7 +12,7 @@ CHOICE = {"cuda_version": "9.2", "mxnet_version": "1.2.1", "mxnet_build": "openb
           "cudnn_version": "", "mirror": "https://mirror.example/nvidia/", "sha256": {}, "keys": []}
 VOLTA, KEPLER, FERMI, TURING, AMPERE = "1db4", "102d", "06d1", "1e04", "20b0"
 NODE = {"system": "CentOS", "system_version": "7.9", "architecture": "x86_64", "python": None, "gpus": [VOLTA, VOLTA],
-        "driver": None, "own_system": True}
+        "driver": None, "own_system": True, "family": "RedHat", "missing": []}
 
 
 def decide(node=None, **choice):
@@ -178,3 +178,24 @@ def test_files_come_from_the_mirror_under_their_right_names():
 def test_the_persons_own_digest_wins():
     name = decide()["cudnn"]["name"]
     assert decide(sha256={name: "a" * 64})["cudnn"]["sha256"] == "a" * 64
+
+
+BARE = {"own_system": False, "system": "Debian", "system_version": "12", "family": "Debian", "python": "3.11", "gpus": [],
+        "missing": ["ip", "libgomp.so.1", "libquadmath.so.0"]}
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({}, "lacks ip, libgomp.so.1, libquadmath.so.0. There, as root, 'apt-get install -y iproute2 libgomp1 libquadmath0'"),
+    ({"missing": ["libquadmath.so.0"]}, "lacks libquadmath.so.0. There, as root, 'apt-get install -y libquadmath0'"),
+    ({"python": None, "missing": []}, "lacks python3. There, as root, 'apt-get install -y python3'"),
+    ({"family": "RedHat"}, "'yum install -y iproute libgomp libquadmath'"),
+    ({"family": "Archlinux"}, "lacks ip, libgomp.so.1, libquadmath.so.0. There, install what brings them"),
+    ({"own_system": True}, "lacks ip. There, as root, 'apt-get install -y iproute2'"),
+])
+def test_all_that_a_bare_system_lacks_is_named_at_once(changes, words):
+    told = refusal(dict(BARE, **changes), mxnet_version="1.9.1", cuda_version="")
+    assert words in told and told.endswith("Nothing was fetched or changed"), told
+
+
+def test_what_mxcluster_installs_itself_is_not_asked_for():
+    assert decide(dict(BARE, own_system=True, missing=["libgomp.so.1"]), mxnet_version="1.9.1", cuda_version="")

@@ -82,5 +82,8 @@ def test_what_a_killed_download_left_is_removed(tmp_path):
     (tmp_path / ".fetch-old").mkdir()
     (tmp_path / ".fetch-old" / FILE).write_bytes(GOOD[:4])
     (tmp_path / FILE).write_bytes(GOOD)
+    (tmp_path / ".lock").write_text("")
+    (tmp_path / ".lock").chmod(0o644)
     with wheels.locked(str(tmp_path)):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", FILE]
+        assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600, "others can hold the lock"

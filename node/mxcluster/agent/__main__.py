@@ -21,6 +21,7 @@ def run(argv: List[str]) -> dict:
     parser.add_argument("--job-dir", help="the job's folder on this node; holds plan.json")
     parser.add_argument("--jobs-dir", help="jobs: the folder that holds the folders of all jobs")
     parser.add_argument("--job", help="jobs: tell of this one too, however old it is")
+    parser.add_argument("--clear", action="store_true", help="jobs: first remove what no job owns any more")
     parser.add_argument("--lines", type=int, default=LOG_LINES, help="logs: how many of each (default: %(default)s)")
     parser.add_argument("--plan", action="store_true", help="prepare, start: read this node's part of the plan from stdin")
     parser.add_argument("--secret-env", action="store_true",
@@ -29,6 +30,7 @@ def run(argv: List[str]) -> dict:
     parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
     parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease meanwhile")
     parser.add_argument("--took", default="", help="wait: the checkpoint that the controller has got all of")
+    parser.add_argument("--peer", action="store_true", help="stop: since another node's part of the job has failed")
     parser.add_argument("--file", default="", help="piece: which file of which checkpoint")
     parser.add_argument("--offset", type=int, default=0, help="piece: its first byte")
     parser.add_argument("--most", type=int, default=1 << 20, help="piece: how many bytes at most (default: %(default)s)")
@@ -38,7 +40,7 @@ def run(argv: List[str]) -> dict:
     if given.command == "jobs":
         if not given.jobs_dir:
             parser.error("jobs needs --jobs-dir DIR")
-        return jobs.listing(given.jobs_dir, also=given.job)
+        return jobs.listing(given.jobs_dir, also=given.job, clear=given.clear)
     if not given.job_dir:
         parser.error("%s needs --job-dir DIR" % given.command)
     folder = JobFolder(given.job_dir)
@@ -56,7 +58,9 @@ def run(argv: List[str]) -> dict:
         return commands.collect(folder, given.output or given.output_fd)
     if given.command == "logs":
         return commands.logs(folder, given.lines)
-    return {"run": commands.run, "status": commands.status, "stop": commands.stop, "plan": commands.plan}[given.command](folder)
+    if given.command == "stop":
+        return commands.stop(folder, given.peer)
+    return {"run": commands.run, "status": commands.status, "plan": commands.plan}[given.command](folder)
 
 
 def _told(with_secrets: bool) -> tuple:

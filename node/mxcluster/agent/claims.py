@@ -13,12 +13,12 @@ from typing import Any, Dict, Iterator, List, Optional
 from mxcluster import processes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.kvstore.seal import TOKEN
 from mxcluster.options import is_job_id
 
 Json = Dict[str, Any]
 
 LOCK = ".starting.lock"
+PREPARED = 600.0  # seconds that a job may take from its preparation to its first status
 PATIENCE = 40.0  # seconds for another job that is just being started: longer than an agent may take
 
 
@@ -43,7 +43,7 @@ def runs(folder: JobFolder) -> bool:
     try:
         status = folder.status() or {}
         return status.get("state") == "running" and processes.alive(processes.Identity(**status["agent"]))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (MxclusterError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
 
 
@@ -58,6 +58,13 @@ def conflicts(plan: Json, taken: Json) -> List[str]:
     return [line + ": give the command again, and what is free will be taken, or wait until that job has ended" for line in lines]
 
 
+def open_lock(path: str) -> int:
+    """A descriptor of a lock file. Only its owner can open the file, and so only its owner can hold the lock."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    os.fchmod(lock, 0o600)  # an earlier version may have made it
+    return lock
+
+
 @contextlib.contextmanager
 def starting(folder: JobFolder) -> Iterator[int]:
     """Be the only one who starts a job on this node: until it is seen to hold what it needs, nobody else looks for that.
@@ -65,7 +72,7 @@ def starting(folder: JobFolder) -> Iterator[int]:
     Gives the descriptor of the lock, for who wants to let go of it before the end.
     """
     path = os.path.join(os.path.dirname(folder.path), LOCK)
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    lock = open_lock(path)
     try:
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -85,16 +92,44 @@ def starting(folder: JobFolder) -> Iterator[int]:
 def claim(folder: JobFolder, plan: Json) -> None:
     """Refuse a job that wants what another holds; asked by one who is `starting`.
 
-    What a job has left behind whose machine was switched off is forgotten now, since nobody may ever ask for it again.
+    What other jobs have left behind is forgotten now, since nobody may ever ask for them again.
     """
-    root = os.path.dirname(folder.path)
-    for other in (JobFolder(os.path.join(root, name)) for name in names(root) if name != os.path.basename(folder.path)):
-        if os.path.exists(other.file(TOKEN)) and os.path.exists(other.file("status.json")) and not runs(other):
-            with contextlib.suppress(OSError):  # another user's
-                other.forget_token()
+    clear(os.path.dirname(folder.path), but=os.path.basename(folder.path))
     lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
     if lines:
         raise Taken("\n".join(lines))
+
+
+def clear(root: str, but: Optional[str] = None) -> List[str]:
+    """Remove tokens, leases, reserves and secrets that no job of `root` owns any more: the names of the jobs.
+
+    A machine that was switched off, and an agent and a controller that were killed together, leave them. The job
+    `but`, and jobs whose agent lives or may be about to start, keep theirs.
+    """
+    cleared = []
+    for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
+        with contextlib.suppress(OSError):  # another user's, or removed meanwhile
+            if not os.path.islink(folder.path) and folder.spent() and not _owned(folder):
+                folder.tidy()
+                cleared.append(os.path.basename(folder.path))
+    return cleared
+
+
+def _owned(folder: JobFolder) -> bool:
+    """Whether the job's agent lives, or may be about to start: it holds the folder's lock for as long as it lives."""
+    if not os.path.exists(folder.file("status.json")) and time.time() - os.stat(folder.path).st_mtime < PREPARED:
+        return True
+    try:
+        lock = os.open(folder.file("agent.lock"), os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return runs(folder)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return runs(folder)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
 
 
 class Taken(BadInput):

@@ -1,22 +1,26 @@
 """The commands of the agent: each takes a job folder and returns a dict fit for JSON."""
 import contextlib
+import errno
 import os
 import signal
+import stat
 import tarfile
 import time
 from typing import Any, Dict, List, Optional, Union
 
 from mxcluster import checkpoints, exitcodes, processes
-from mxcluster.agent import daemon, left, parts
+from mxcluster.agent import daemon, left, parts, written
 from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private, remove
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.package import OWN_FOLDERS, SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.pulse import SUFFIX as PULSE
 
 Json = Dict[str, Any]
 
 POLL = 0.2  # seconds
 STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
+NO_FILE = "%s is not a regular file and cannot be collected: remove it and collect again"
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
@@ -85,13 +89,16 @@ def status(folder: JobFolder) -> Json:
     return with_progress(folder, look(folder))
 
 
-def stop(folder: JobFolder) -> Json:
-    """End the job if it runs, or was about to: {"ran": whether it did, "status": its last one, None if it never ran, "left"}."""
-    answer = _stop(folder)
+def stop(folder: JobFolder, peer: bool = False) -> Json:
+    """End the job if it runs, or was about to: {"ran": whether it did, "status": its last one, None if it never ran, "left"}.
+
+    `peer`: the reason is that another node's part has failed; else somebody has asked for the end.
+    """
+    answer = _stop(folder, "peer" if peer else "stopped")
     return dict(answer, left=left.look(folder))
 
 
-def _stop(folder: JobFolder) -> Json:
+def _stop(folder: JobFolder, reason: str) -> Json:
     if folder.status() is None and daemon.forget(folder):
         return {"ran": True, "status": None}
     known = folder.status()
@@ -99,11 +106,11 @@ def _stop(folder: JobFolder) -> Json:
         return {"ran": False, "status": known}
     agent = processes.Identity(**known["agent"])
     try:
-        processes.send(agent, signal.SIGTERM)
+        processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGTERM)
         if not _until_ended(folder, STOP_TIMEOUT):
             processes.send(agent, signal.SIGKILL)  # it hangs or is held by SIGSTOP; its processes die with it
             _until_gone(agent, STOP_TIMEOUT)
-            return {"ran": True, "status": look(folder, tidy=True, reason="stopped")}
+            return {"ran": True, "status": look(folder, tidy=True, reason=reason)}
     except PermissionError as error:
         raise MxclusterError("the agent in %s (pid %d) is another user's: stop it as that user"
                              % (folder.path, agent.pid)) from error
@@ -122,19 +129,23 @@ def plan(folder: JobFolder) -> Json:
 
 
 def collect(folder: JobFolder, output: Union[str, int]) -> Json:
-    """Pack what a job has left on this node into the tar file `output`: {"files", "bytes", "left_out", "left", "problem"}.
+    """Pack what a job has left on this node into the tar file `output`.
+
+    Returns {"files", "bytes", "left_out", "left", "problem", "behind"}.
 
     `output` is a path, of a file that nobody else can read, or the descriptor of a file that is somebody's already.
 
-    Packed are plan.json, status.json, events.jsonl, *.env, *.log and checkpoints/, names relative to the folder and in
-    alphabetical order. `left_out` names everything else that lies in the folder. `left` tells what still lives, see `left`.
+    Packed are plan.json, status.json, events.jsonl, *.env, *.log, checkpoints/ and the files that scripts wrote, names
+    relative to the folder and in alphabetical order. `behind` tells what of these files stays here, see `written`.
+    `left_out` names everything else that lies in the folder. `left` tells what still lives, see `left`.
     `problem` is None, or why nothing could be packed: a disk that is full must not keep the rest from being told.
     """
-    names = _to_pack(folder)
+    found = written.find(folder, output)
+    names = sorted(_to_pack(folder) + found.names)
     own = {name.split(os.sep)[0] for name in names} | {LEASE, RESERVE, "agent.lock", WHOLE_PLAN, checkpoints.HELD,
-                                                               checkpoints.TAKEN}
+                                                               checkpoints.TAKEN, SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS}
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
-    answer = {"files": len(names), "bytes": 0, "left": left.look(folder), "problem": None}  # type: Json
+    answer = {"files": len(names), "bytes": 0, "left": left.look(folder), "problem": None, "behind": found.behind}  # type: Json
     try:
         if isinstance(output, int):
             answer["bytes"] = _write(folder, names, output)
@@ -239,11 +250,20 @@ def _write(folder: JobFolder, names: List[str], descriptor: int) -> int:
 
 
 def _pack(archive: tarfile.TarFile, path: str, name: str) -> None:
-    """Add one file as it is now: a log that grows meanwhile is cut where it ended when it was opened."""
-    if os.path.islink(path) or not os.path.isfile(path):
-        raise MxclusterError("%s is not a regular file and cannot be collected: remove it and collect again" % path)
-    with open(path, "rb") as stream:
-        info = archive.gettarinfo(arcname=name, fileobj=stream)
-        info.uid = info.gid = 0  # users of this node mean nothing elsewhere
-        info.uname = info.gname = ""
+    """Add one file as it is now: a log that grows meanwhile is cut where it ended when it was opened.
+
+    Its owner, and permissions such as setuid, mean nothing elsewhere. Files that share an inode are all packed whole.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise
+        raise MxclusterError(NO_FILE % path) from error
+    with open(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise MxclusterError(NO_FILE % path)
+        info = tarfile.TarInfo(name)
+        info.size, info.mtime, info.mode = found.st_size, int(found.st_mtime), 0o644 if found.st_mode & 0o044 else 0o600
         archive.addfile(info, stream)

@@ -14,11 +14,12 @@ from typing import Callable, Dict, Optional
 from mxcluster import processes
 from mxcluster.agent import claims
 from mxcluster.agent.folder import JobFolder, Json
-from mxcluster.agent.supervisor import Supervisor
+from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError
 
 TIMEOUT = 30.0  # seconds until an agent must have started its processes
 READY = b"ready\n"
+STARTING = 120.0  # seconds from a plan to its agent: TIMEOUT, the wait for another start on the node, and a slow systemd
 
 
 def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
@@ -31,8 +32,7 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
     """
     if plan is None:
         folder.plan()  # refuses a folder that is none
-    else:
-        os.makedirs(folder.path, exist_ok=True)
+    folder.make()
     with claims.starting(folder):
         if plan is None or not (folder.has(plan, token) and claims.runs(folder)):
             _start(folder, plan, secret_env, token)
@@ -76,7 +76,7 @@ def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
 
 def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
     """Write what a job needs before it starts. BadInput if the folder holds another job already."""
-    os.makedirs(folder.path, exist_ok=True)
+    folder.make()
     with claims.starting(folder):
         if folder.has(plan, token):
             return
@@ -110,10 +110,23 @@ def _forget(folder: JobFolder) -> bool:
 
 def _write(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]], token: Optional[str]) -> None:
     if os.path.exists(folder.file("plan.json")):
-        raise BadInput("%s holds a job that has been prepared and not started: choose another job_id, or remove it with stop.yml "
-                       "-e job=%s" % (folder.path, os.path.basename(folder.path)))
+        raise BadInput(_prepared(folder, time.time() - os.stat(folder.file("plan.json")).st_mtime))
     _claim(folder, plan)
     folder.prepare(plan, secret_env, token)
+
+
+def _prepared(folder: JobFolder, age: float) -> str:
+    """The refusal of a folder whose plan was written `age` seconds ago, and whose agent has not started."""
+    job = os.path.basename(folder.path)
+    if age < STARTING:
+        return "another controller has just started the job %s (%s): %s" % (job, folder.path, _instead(job))
+    return ("%s holds a job that was prepared %d minutes ago and has not started: choose another job_id, or remove it with "
+            "stop.yml -e job=%s" % (folder.path, age // 60, job))
+
+
+def _instead(job: str) -> str:
+    """What a controller can do whose job id is another job's. Nothing that ends the other job."""
+    return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
 
 def _claim(folder: JobFolder, plan: Json) -> None:
@@ -157,14 +170,15 @@ def check_unused(folder: JobFolder) -> None:
 
 def _lock(folder: JobFolder) -> int:
     """A descriptor that holds the folder's lock. The kernel lets go of it when the last process that has it ends."""
-    lock = os.open(folder.file("agent.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    lock = claims.open_lock(folder.file("agent.lock"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         status = folder.status()
         os.close(lock)
-        raise BadInput("%s: an agent is already running, pid %s: stop it first, or choose another job_id"
-                       % (folder.path, status["agent"]["pid"] if status else "not known yet")) from error
+        job, agent = os.path.basename(folder.path), status["agent"]["pid"] if status else "not known yet"
+        raise BadInput("another controller has started the job %s (%s, agent pid %s), and it runs: %s"
+                       % (job, folder.path, agent, _instead(job))) from error
     return lock
 
 
@@ -178,7 +192,7 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
         if os.fork() == 0:
             os.chdir(folder.path)
             _detach_files(folder, keep=(tell, lock))
-            for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for signum in SIGNALS:
                 signal.signal(signum, signal.SIG_DFL)  # whoever started us may have ignored them: that is inherited
             Supervisor(folder, plan).run(ready=_teller(tell))
     except BaseException:

@@ -1,14 +1,18 @@
 """A job's folder on a node: what lies in it and how it is read and written."""
+import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import time
 import zipfile
 from typing import Any, Dict, Iterable, List, Optional
 
+from mxcluster.agent.keep import Mark, mark
 from mxcluster.errors import BadInput
 from mxcluster.kvstore.seal import TOKEN
+from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.pulse import SUFFIX as PULSE
 
 Json = Dict[str, Any]
@@ -19,6 +23,7 @@ SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
 RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
+DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: of the process 1234
 KINDS = ("start", "batch", "epoch", "end")
 
 
@@ -32,19 +37,27 @@ class JobFolder:
         """The path of a file of the folder."""
         return os.path.join(self.path, name)
 
+    def make(self) -> None:
+        """Make the folder. Only its owner reads there: plans, logs, scripts and what they write."""
+        os.makedirs(self.path, exist_ok=True)
+        if os.stat(self.path).st_mode & 0o077:
+            os.chmod(self.path, 0o700)
+
     def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
-        """Write what a job needs before it starts: plan.json, the three cluster files, the user's script unpacked.
+        """Write what a job needs before it starts: plan.json, the three cluster files, copies of the script's folder.
 
         `secret_env` goes into a file of its own, which lies there until the agent takes it; `token` into one that the
         job's processes read, and that is removed when it has ended. A plan that holds the one of the `whole` job leaves that
         in a file of its own, too: whoever comes to this node later finds there what the job is.
         """
-        os.makedirs(self.path, exist_ok=True)
+        self.make()
         plan = dict(plan)
         whole = plan.pop("whole", None)
-        if os.path.exists(self.file("script.zip")):
-            with zipfile.ZipFile(self.file("script.zip")) as packed:
-                packed.extractall(self.file("script"))
+        if os.path.exists(self.file(SCRIPT_ZIP)):
+            own = [process["folder"] for process in plan["processes"] if process.get("folder")]
+            with zipfile.ZipFile(self.file(SCRIPT_ZIP)) as packed:
+                for name in [SCRIPT_FOLDER] + own:
+                    packed.extractall(self.file(name))
         for name, text in sorted(plan["files"].items()):
             with open(self.file(name), "w", encoding="utf-8") as stream:
                 stream.write(text)
@@ -80,7 +93,8 @@ class JobFolder:
         except FileNotFoundError as error:
             raise BadInput("%s is not there: no job that train.yml has started is in this folder" % path) from error
         except ValueError as error:
-            raise BadInput("%s is not JSON (%s): the job cannot be attached to; end it with stop.yml" % (path, error)) from error
+            raise BadInput("%s is not JSON (%s): the job cannot be attached to; end it with stop.yml -e job=%s"
+                           % (path, error, os.path.basename(self.path))) from error
 
     def remove(self) -> None:
         """Remove what was brought for a job that has never started. Of one that has, nothing is touched."""
@@ -105,15 +119,37 @@ class JobFolder:
         """Remove the token of a job that has not started."""
         remove(self.file(TOKEN))
 
+    def kept(self) -> List[str]:
+        """The paths of the files that somebody may read at any time while the job runs."""
+        names = ["plan.json", WHOLE_PLAN, TOKEN] + sorted(self.plan().get("files") or {})
+        return [self.file(name) for name in names]
+
+    def spent(self) -> List[str]:
+        """The names of the files that only a job that runs needs, and of those that nobody has finished writing."""
+        return [name for name in os.listdir(self.path) if name in (TOKEN, LEASE, RESERVE, SECRET_ENV) or name.endswith(PULSE)
+                or DRAFT.match(name)]
+
     def tidy(self) -> None:
         """Remove what only a job that runs needs."""
-        for name in [TOKEN, LEASE, RESERVE] + [name for name in os.listdir(self.path) if name.endswith(PULSE)]:
+        for name in self.spent():
             remove(self.file(name))
 
     def free(self) -> int:
         """Bytes that may still be written here by this user."""
         found = os.statvfs(self.path)
         return (found.f_bavail if os.geteuid() else found.f_bfree) * found.f_frsize
+
+    def has_inodes(self) -> bool:
+        """Whether this user can make another file here. It is tried: not every file system counts its inodes well."""
+        found = os.statvfs(self.path)
+        if not found.f_files or (found.f_favail if os.geteuid() else found.f_ffree):
+            return True
+        try:
+            os.close(private(self.file(".probe")))
+            remove(self.file(".probe"))
+        except OSError as error:
+            return error.errno != errno.ENOSPC
+        return True
 
     def take_reserve(self) -> None:
         """Set room aside for the last status, for when others have filled the disk."""
@@ -140,31 +176,40 @@ class JobFolder:
         return plan
 
     def status(self) -> Optional[Json]:
-        """The content of status.json, None if no agent has written one."""
+        """The content of status.json, None if no agent has written one. BadInput if it is not JSON."""
         try:
             with open(self.file("status.json"), encoding="utf-8") as stream:
                 return json.load(stream)
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            raise BadInput("%s is not JSON (%s): somebody has altered it. The agent of a running job writes it again within a "
+                           "second; of another job only the logs in that folder are left" % (self.file("status.json"), error)
+                           ) from error
 
-    def write_status(self, status: Json) -> None:
-        """Replace status.json: a reader sees the old one or the new one, never a part. No fsync: only a crash of the
-        machine could lose it, and then the job is lost as well."""
+    def write_status(self, status: Json) -> Mark:
+        """Replace status.json, and give the mark of the new file. A reader sees the old one or the new one, never a part.
+
+        No fsync: only a crash of the machine could lose it, and then the job is lost as well.
+        """
         draft = self.file(".status.json.%d" % os.getpid())
         with open(draft, "w", encoding="utf-8") as stream:
             json.dump(status, stream, indent=1)
             stream.write("\n")
+        written = mark(draft)  # before anybody can alter it
         os.replace(draft, self.file("status.json"))
+        return written
 
-    def begin_lease(self) -> None:
-        """Make the lease's file, as old as now."""
+    def begin_lease(self, renewed: Optional[float] = None) -> None:
+        """Make the lease's file. `renewed`: its last renewal (unix seconds), None for now."""
         with open(self.file(LEASE), "a"):
             pass
-        self.renew_lease()
+        self.renew_lease(renewed)
 
-    def renew_lease(self) -> None:
-        """Set the lease's mtime to this machine's now. A job that has ended has none any more."""
-        now = time.time()  # given, since a network file system would take its server's clock
+    def renew_lease(self, renewed: Optional[float] = None) -> None:
+        """Set the lease's mtime to `renewed`, else to this machine's now. A job that has ended has none any more."""
+        # Given, since a network file system would take its server's clock.
+        now = time.time() if renewed is None else renewed
         try:
             os.utime(self.file(LEASE), (now, now))
         except FileNotFoundError:

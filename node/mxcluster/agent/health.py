@@ -44,13 +44,13 @@ def limits_of(plan: Json) -> Limits:
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
-    """The first thing that is wrong, None if all is well."""
+    """The first thing that is wrong, None if all is well. The rendezvous has its own timeout: it has no kv-store."""
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
             return held(sight.name, sight.held)
     for sight in sights:
         phase = sight.pulse["phase"] if sight.pulse else pulse.STARTING
-        if distributed and limits.start and phase == pulse.STARTING and sight.age >= limits.start:
+        if distributed and sight.role != "rendezvous" and limits.start and phase == pulse.STARTING and sight.age >= limits.start:
             return Finding(sight.name, "start", "has not come to its kv-store within %g s (start_timeout), and all others wait "
                            "for it; a script that prepares for longer needs a longer -e start_timeout" % limits.start)
     stalled = [sight for sight in sights if limits.stall and idle(sight) >= limits.stall]
@@ -72,6 +72,24 @@ def disk(path: str, free: int) -> Finding:
     """A disk that has no room left."""
     return Finding(None, "disk", "the disk of %s is full (No space left on device: %d KB are free); make room there"
                    % (path, free >> 10))
+
+
+def inodes(path: str) -> Finding:
+    """A file system that holds no more files."""
+    return Finding(None, "disk", "the file system of %s has no room for more files (No space left on device: no inode is free, "
+                   "see df -i); remove files there" % path)
+
+
+def folder(path: str) -> Finding:
+    """A job's folder that somebody has deleted."""
+    return Finding(None, "folder", "somebody has deleted %s, the folder of the job that ran: logs and checkpoints in it are lost"
+                   % path)
+
+
+def network(host: str, names: List[str]) -> Finding:
+    """Processes of other nodes that acknowledge no data of this node."""
+    return Finding(None, "network", "%s gets no answer from %s: the network between the nodes failed"
+                   % (host, " and ".join(names)))
 
 
 def somebody_waits(sights: List[Sight], seconds: float) -> bool:

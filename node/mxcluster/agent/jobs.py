@@ -1,4 +1,4 @@
-"""The jobs of a node, as the folder tells that holds their folders. Nothing is changed."""
+"""The jobs of a node, as the folder tells that holds their folders."""
 import os
 from typing import Any, Dict, Optional
 
@@ -13,16 +13,18 @@ LAST = 10  # jobs that have ended and are told of
 KINDS = {"job": str, "host": str, "state": str, "started": (int, float), "agent": dict, "processes": list}
 
 
-def listing(root: str, last: int = LAST, also: Optional[str] = None) -> Json:
+def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool = False) -> Json:
     """{"jobs": [a summary of each, see `summary`, the newest first]}: those that have not ended, and the `last` that have.
 
-    `also`: tell of the job with this id too, however old it is.
+    `also`: tell of the job with this id too, however old it is. `clear`: remove what no job owns any more, see
+    `claims.clear`; "cleared" names the jobs that left something.
     """
+    cleared = {"cleared": claims.clear(root)} if clear else {}
     found = [entry for entry in (summary(JobFolder(os.path.join(root, name))) for name in claims.names(root)) if entry]
     found.sort(key=lambda entry: (entry["started"] or 0, entry["job"]), reverse=True)
     ended = [entry for entry in found if entry["state"] in ("ended", "broken")]
     left_out = {entry["job"] for entry in ended[last:]} - {also}
-    return {"jobs": [entry for entry in found if entry["job"] not in left_out]}
+    return dict(cleared, jobs=[entry for entry in found if entry["job"] not in left_out])
 
 
 def summary(folder: JobFolder) -> Optional[Json]:

@@ -42,7 +42,7 @@ class AsyncStore(KVStore):
         self._collected = []  # pulls (key, out, priority) that the step's last pull will serve
         self._gradients = []  # what was pushed in this step
         self._backoff = Backoff()
-        self._began = self._reported = time.time()
+        self._began = self._reported = time.monotonic()
         self._counts = {"steps": 1, "waited_s": 0.0, "polling_s": 0.0, "polls": 0}
 
     # -- to be said by a subclass, as both do: this class is no store
@@ -204,7 +204,7 @@ class AsyncStore(KVStore):
                 array.wait_to_read()
         self._gradients = []
         self._serve(pulls)
-        if time.time() - self._reported > _REPORT_SECONDS:
+        if time.monotonic() - self._reported > _REPORT_SECONDS:
             self._report()
 
     def _pull_now(self, pulls):
@@ -213,21 +213,21 @@ class AsyncStore(KVStore):
 
     def _wait_until(self, passed):
         """Polls until `passed()`; sleeps grow as `Backoff` says."""
-        began = time.time()
+        began = time.monotonic()
         for pause in self._backoff.pauses():
             time.sleep(pause)
-            asked = time.time()
+            asked = time.monotonic()
             done = passed()
-            self._counts["polling_s"] += time.time() - asked
+            self._counts["polling_s"] += time.monotonic() - asked
             self._counts["polls"] += 1
             if done:
                 break
-        waited = time.time() - began
+        waited = time.monotonic() - began
         self._backoff.waited(waited)
         self._counts["waited_s"] += waited
 
     def _report(self):
-        self._reported = time.time()
+        self._reported = time.monotonic()
         counts = {name: round(value, 4) for name, value in self._counts.items()}
         events.from_env().write("kv", seconds=round(self._reported - self._began, 4), **counts)
 

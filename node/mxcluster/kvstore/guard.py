@@ -1,32 +1,41 @@
 """Reads the optimizer that a worker has pickled, and nothing else.
 
-MXNet's servers unpickle whatever they are sent, and a pickle may call whatever it can name.  Here it can name what is on
-a list of exact (module, name) pairs, is never given an attribute of anything, makes objects of listed classes without
-calling these, and calls a handful of functions that only build data.
+MXNet's servers unpickle whatever they are sent, and a pickle may call whatever it can name.  Here
+no part of pickle runs: a small interpreter of protocol 0, which is what MXNet writes, builds values
+of exact types.  docs/security.md says against whom.
 
-Only opcodes of protocol 0 are taken, which is what MXNet writes; those that know dotted names, extensions or persistent
-ids do not exist in it or are left out.
+- A pickle names what is on a list of exact (module, name) pairs, and never gets an attribute of
+  anything.
+- Containers are exact list, dict, OrderedDict and defaultdict; keys are plain.  No method of an
+  object is called.
+- Objects are of listed classes, made without calling these, and get a dict of attributes once.  A
+  name that is a method's or a property's of the class, or of a protocol such as
+  __array_interface__, is refused.  A class with a __setstate__ of its own (MXNet's Optimizer; a
+  declared class) gets the dict through it.
+- Arrays are numbers, copied from bytes of exactly the length that their shape asks for, as Python
+  computes it.
 """
 
 import _compat_pickle
 import collections
 import importlib
-import io
-import pickle
-import pickletools
 import re
 
 import numpy
 
 from mxcluster.errors import BadInput, MxclusterError
 
-# Protocol 0 (pickletools), without INST, which calls what it names, and PERSID.
-_OPCODES = frozenset(("MARK", "STOP", "POP", "DUP", "FLOAT", "INT", "LONG", "NONE", "UNICODE", "APPEND", "BUILD",
-                      "GLOBAL", "DICT", "GET", "LIST", "PUT", "REDUCE", "SETITEM", "TUPLE"))
+# By their bytes, those of protocol 0 that are not read: for messages.
+_OTHERS = {b"S": "STRING", b"i": "INST", b"P": "PERSID", b"\x80": "PROTO", b"\x8c": "SHORT_BINUNICODE", b"\x82": "EXT1"}
 _OURS = {"mxcluster.kvstore.merge": ("GroupMerge", "StaleUpdate", "RoundScheduler"), "mxcluster.kvstore.keys": ("KeyLayout",),
          "mxcluster.kvstore.step": ("Staleness",)}
 _NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_PLAIN_DTYPE = re.compile(r"[biuf][1248]")
+_PLAIN_DTYPE = re.compile(r"[biuf][1248]$")
+_PROTOCOL = re.compile(r"__|_.*_$")  # attributes that Python, numpy or ctypes look for themselves
+_DIGITS = 400  # of a number: to read a long one takes time that grows with the square of its length
+_DIMENSIONS = 32
+_NUMBER_TYPES = (bool, int, float, complex) + tuple(getattr(numpy, name) for name in _NUMBERS) + (numpy.bool_,)
+_PLAIN = _NUMBER_TYPES + (str, bytes, type(None))
 
 
 class Forbidden(MxclusterError):
@@ -36,16 +45,17 @@ class Forbidden(MxclusterError):
 class Names(object):
     """What a pickle may name.
 
-    ``values`` {(module, name): what it gets}; ``made`` the classes that it may make objects of and fill; ``called`` the
-    functions that it may call.
+    ``values`` {(module, name): what it gets}; ``made`` the classes that it may make objects of and
+    fill.
     """
 
-    def __init__(self, values, made, called):
-        self.values, self.made, self.called = values, frozenset(made), called
+    def __init__(self, values, made):
+        self.values, self.made = values, frozenset(made)
 
 
 def names(declared=()):
-    """The Names for the MXNet that is imported, and for the classes that the job declares ("module:Class").
+    """The Names for the MXNet that is imported, and for the classes that the job declares
+    ("module:Class").
 
     Raises BadInput for a declaration that is not of that form or cannot be imported.
     """
@@ -61,9 +71,8 @@ def names(declared=()):
 def names_of(classes):
     """The Names of objects of these classes, and of plain data."""
     values = {(cls.__module__, cls.__name__): cls for cls in classes}
-    data = _data()
-    values.update(data)
-    return Names(values, classes, [value for value in data.values() if value not in _NOT_CALLED])
+    values.update(_data())
+    return Names(values, classes)
 
 
 def declared_class(text):
@@ -83,11 +92,11 @@ def declared_class(text):
 
 
 def read(data, allowed):
-    """The object in the pickle `data` (bytes).  Forbidden says what it must not have; other errors are its own."""
-    for opcode, _, _ in pickletools.genops(data):
-        if opcode.name not in _OPCODES:
-            raise Forbidden("its pickle has the opcode %s, which no optimizer needs: pickle with protocol 0" % opcode.name)
-    return _Reader(data, allowed).load()
+    """The object in the pickle `data` (bytes).  Forbidden says what it must not have, or that it is no pickle."""
+    try:
+        return _Reader(data, allowed).read()
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
+        raise Forbidden("it is no whole pickle of protocol 0 (%s: %s)" % (type(error).__name__, error)) from error
 
 
 def check_optimizer(found):
@@ -105,94 +114,276 @@ def check_optimizer(found):
     return found
 
 
-class _Reader(pickle._Unpickler):
-    """The unpickler that is written in Python, whose steps can be checked one by one.  Optimizers are small."""
+class _Call(object):
+    """A function that a pickle may name: it is no data, and only REDUCE takes it."""
 
-    dispatch = dict(pickle._Unpickler.dispatch)
+    def __init__(self, function):
+        self.function = function
+
+
+class _Unfilled(object):
+    """An array that BUILD makes: only BUILD takes it."""
+
+
+class _Reader(object):
+    """Reads one pickle, opcode by opcode."""
 
     def __init__(self, data, allowed):
-        super(_Reader, self).__init__(io.BytesIO(data))
-        self._allowed = allowed
+        self._data, self._at, self._allowed = data, 0, allowed
+        self._stack, self._marks, self._memo, self._filled = [], [], {}, {}
 
-    def find_class(self, module, name):
-        pair = _compat_pickle.NAME_MAPPING.get((module, name)) or (_compat_pickle.IMPORT_MAPPING.get(module, module), name)
+    def read(self):
+        """The object."""
+        while True:
+            code = self._data[self._at:self._at + 1]
+            self._at += 1
+            if code == b".":
+                return self._taken()
+            if code not in self._STEPS:
+                raise Forbidden("its pickle has the opcode %s, which no optimizer needs: pickle with protocol 0"
+                                % _OTHERS.get(code, repr(code)))
+            self._STEPS[code](self)
+
+    def _line(self):
+        end = self._data.index(b"\n", self._at)
+        text, self._at = self._data[self._at:end], end + 1
+        return text
+
+    def _number(self):
+        text = self._line().decode("ascii")
+        if len(text) > _DIGITS:
+            raise Forbidden("it has a number of %d digits" % len(text))
+        return text
+
+    def _push(self, value):
+        self._stack.append(value)
+
+    def _pop(self):
+        """The last value since the last mark."""
+        if len(self._stack) <= (self._marks[-1] if self._marks else 0):
+            raise ValueError("nothing is there to take")
+        return self._stack.pop()
+
+    def _taken(self):
+        """The last value, as part of another, or as the result."""
+        return _whole(self._pop())
+
+    def _items(self):
+        """All since the last mark."""
+        start = self._marks.pop()
+        items = self._stack[start:]
+        del self._stack[start:]
+        return [_whole(item) for item in items]
+
+    def _mark(self):
+        self._marks.append(len(self._stack))
+
+    def _pop_or_unmark(self):
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self._pop()
+
+    def _float(self):
+        self._push(float(self._number()))
+
+    def _int(self):
+        text = self._number()
+        self._push({"00": False, "01": True}[text] if text in ("00", "01") else int(text))
+
+    def _long(self):
+        self._push(int(self._number().rstrip("L")))
+
+    def _text(self):
+        self._push(self._line().decode("raw-unicode-escape"))
+
+    def _list(self):
+        self._push(self._items())
+
+    def _tuple(self):
+        self._push(tuple(self._items()))
+
+    def _dict(self):
+        items = self._items()
+        if len(items) % 2:
+            raise ValueError("a key without a value")
+        self._push({_key(key): value for key, value in zip(items[::2], items[1::2])})
+
+    def _append(self):
+        item, target = self._taken(), self._last()
+        if type(target) is not list:
+            raise Forbidden("it appends to a %s" % _described(target))
+        target.append(item)
+
+    def _set_item(self):
+        value, key, target = self._taken(), self._taken(), self._last()
+        if type(target) not in (dict, collections.OrderedDict, collections.defaultdict):
+            raise Forbidden("it sets an item of a %s" % _described(target))
+        target[_key(key)] = value
+
+    def _last(self):
+        value = self._pop()
+        self._push(value)
+        return value
+
+    def _put(self):
+        self._memo[self._number()] = self._last()
+
+    def _get(self):
+        self._push(_one(self._memo[self._number()]))
+
+    def _copy(self):
+        self._push(_one(self._last()))
+
+    def _global(self):
+        module, name = self._line().decode("utf-8"), self._line().decode("utf-8")
+        pair = (_compat_pickle.NAME_MAPPING.get((module, name))
+                or (_compat_pickle.IMPORT_MAPPING.get(module, module), name))
         if pair == ("copyreg", "_reconstructor"):
-            return self._reconstructor
+            self._push(_Call(self._new))
+            return
         if pair not in self._allowed.values:
+            called = "my_module:" + pair[1] if pair[0] == "__main__" else ":".join(pair)
             raise Forbidden("it names %s, which is on no list of what servers take; a class of your own has to stand in a "
                             "module beside the script, and the job has to name it: -e '{\"server_classes\": [\"%s\"]}'"
-                            % (":".join(pair), "my_module:" + pair[1] if pair[0] == "__main__" else ":".join(pair)))
-        return self._allowed.values[pair]
+                            % (":".join(pair), called))
+        self._push(self._allowed.values[pair])
 
-    def _reconstructor(self, cls, base, state):
-        if cls not in self._allowed.made or base is not object or state is not None:
-            raise Forbidden("it makes an object of %r in a way that is not for it" % (cls,))
+    def _reduce(self):
+        arguments, function = self._taken(), self._pop()
+        if type(arguments) is not tuple:
+            raise Forbidden("it calls with a %s" % _described(arguments))
+        # A class that is a value and is called as well has its own function for that.
+        function = _CALLED.get(function, function) if isinstance(function, type) else function
+        if type(function) is not _Call:
+            raise Forbidden("it calls %s" % _shown(function))
+        self._push(function.function(*arguments))
+
+    def _new(self, cls, base, state):
+        if not isinstance(cls, type) or cls not in self._allowed.made or base is not object or state is not None:
+            raise Forbidden("it makes an object of %s in a way that is not for it" % _shown(cls))
         return object.__new__(cls)
 
-    def load_reduce(self):
-        function = self.stack[-2]
-        if function != self._reconstructor and not any(function is known for known in self._allowed.called):
-            raise Forbidden("it calls %r" % (function,))
-        super(_Reader, self).load_reduce()
+    def _build(self):
+        state, target = self._taken(), self._pop()
+        if type(target) is _Unfilled:
+            array = _filled(state)
+            self._memo = {number: array if value is target else value for number, value in self._memo.items()}
+            target = array
+        elif type(target) in self._allowed.made:
+            self._fill(target, state)
+        elif not (_is_plain(target) and type(state) is tuple and len(state) > 1
+                  and type(state[1]) is str and state[1] in ("<", "|")):
+            # Of a dtype it would be the byte order, which is this machine's.
+            raise Forbidden("it fills %s with a %s" % (_described(target), _described(state)))
+        self._push(target)
 
-    dispatch[pickle.REDUCE[0]] = load_reduce
+    def _fill(self, target, state):
+        cls = type(target)
+        if type(state) is not dict or id(target) in self._filled:
+            raise Forbidden("it fills %s with a %s%s" % (_described(target), _described(state),
+                                                         " again" if id(target) in self._filled else ""))
+        for name in state:
+            if type(name) is not str or _PROTOCOL.match(name):
+                raise Forbidden("it fills %s with a dict that has %s" % (_described(target), _shown(name)))
+            found = next((vars(one)[name] for one in cls.__mro__ if name in vars(one)), None)
+            if callable(found) or hasattr(type(found), "__get__"):
+                raise Forbidden("it fills %s with a dict that has %r, a method or property there"
+                                % (_described(target), name))
+        self._filled[id(target)] = target  # kept, so that no other gets its id
+        if next((True for one in cls.__mro__[:-1] if "__setstate__" in vars(one)), False):
+            target.__setstate__(dict(state))
+        else:
+            vars(target).update(state)
 
-    def load_build(self):
-        state, target = self.stack[-1], self.stack[-2]
-        if type(target) in self._allowed.made:
-            fits = type(state) is dict and "__setstate__" not in state  # the next BUILD would call it
-        elif type(target) is numpy.ndarray:
-            fits = type(state) is tuple and len(state) == 5 and type(state[4]) is bytes and _is_plain(state[2])
-        else:  # of a dtype it would be the byte order, which is this machine's
-            fits = _is_plain(target) and type(state) is tuple and state[1:2] in (("<",), ("|",))
-            if fits:
-                self.stack.pop()
-                return
-        if not fits:
-            raise Forbidden("it fills %s with a %s" % (type(target).__name__, type(state).__name__))
-        super(_Reader, self).load_build()
-
-    dispatch[pickle.BUILD[0]] = load_build
+    _STEPS = {b"(": _mark, b"0": _pop_or_unmark, b"2": _copy, b"F": _float, b"I": _int, b"L": _long,
+              b"N": lambda self: self._push(None), b"V": _text, b"a": _append, b"b": _build, b"c": _global, b"d": _dict,
+              b"g": _get, b"l": _list, b"p": _put, b"R": _reduce, b"s": _set_item, b"t": _tuple}
 
 
-_NOT_CALLED = (object, dict, list, int, float, numpy.ndarray) + tuple(getattr(numpy, name) for name in _NUMBERS)
+def _described(value):
+    return type(value).__name__
+
+
+def _shown(value):
+    """`value` for a message, without calling any method of it."""
+    return repr(value) if type(value) in _PLAIN or type(value) is type else "a " + _described(value)
+
+
+def _whole(value):
+    """`value`, if it may be a part of another."""
+    if type(value) is _Call:
+        raise Forbidden("it takes a function for data")
+    return _one(value)
+
+
+def _one(value):
+    """`value`, if there may be several of it."""
+    if type(value) is _Unfilled:
+        raise Forbidden("it takes an array that is not filled")
+    return value
+
+
+def _key(key):
+    """`key`, if a dict or set may have it: to compare it calls nothing, and takes no time worth mentioning."""
+    if type(key) not in _PLAIN and not (type(key) is tuple and all(type(part) in _PLAIN for part in key)):
+        raise Forbidden("it has a %s as a key" % _described(key))
+    return key
 
 
 def _data():
-    """What data is made of: plain containers, numbers and arrays of numpy, by functions of ours where theirs can do more."""
-    values = {("builtins", cls.__name__): cls for cls in (object, dict, list, int, float, set, frozenset, complex, bytearray)}
+    """What data is made of: plain containers, numbers and arrays of numpy, by functions of ours."""
+    values = {("builtins", cls.__name__): cls for cls in (object, dict, list, int, float)}
+    values.update({("builtins", cls.__name__): cls for cls in (set, frozenset, complex, bytearray, bytes)})
     values[("collections", "OrderedDict")] = collections.OrderedDict
-    values[("collections", "defaultdict")] = _defaultdict
-    values[("_codecs", "encode")] = _bytes
-    values[("numpy", "ndarray")], values[("numpy", "dtype")] = numpy.ndarray, _dtype
+    values[("collections", "defaultdict")] = collections.defaultdict
+    values[("_codecs", "encode")] = _Call(_bytes)
+    values[("numpy", "ndarray")], values[("numpy", "dtype")] = numpy.ndarray, numpy.dtype
     values.update({("numpy", name): getattr(numpy, name) for name in _NUMBERS})
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        values[(module, "scalar")], values[(module, "_reconstruct")] = _scalar, _array
+        values[(module, "scalar")], values[(module, "_reconstruct")] = _Call(_scalar), _Call(_array)
     return values
 
 
+def _set(*items):
+    return {_key(item) for given in items for item in _exact(list, given)}
+
+
+def _frozenset(*items):
+    return frozenset(_set(*items))
+
+
+def _complex(real, imaginary):
+    return complex(_exact(float, real), _exact(float, imaginary))
+
+
+def _bytearray(text="", encoding="latin-1"):
+    return bytearray(text if type(text) is bytes else _bytes(text, encoding))
+
+
+def _ordered(*items):
+    pairs = [_exact(list, pair) for given in items for pair in _exact(list, given)]
+    return collections.OrderedDict((_key(key), value) for key, value in pairs)
+
+
 def _defaultdict(factory=None):
-    if factory not in (None, dict, list, int, float, set):
-        raise Forbidden("its defaultdict calls %r" % (factory,))
+    if not any(factory is known for known in (None, dict, list, int, float, set)):
+        raise Forbidden("its defaultdict calls %s" % _shown(factory))
     return collections.defaultdict(factory)
 
 
-def _bytes(text, encoding):
+def _bytes(text="", encoding="latin-1"):
     """Protocol 0 writes bytes as a text in latin-1."""
-    if encoding != "latin1" or type(text) is not str:
-        raise Forbidden("it encodes to %r" % (encoding,))
+    if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
+        raise Forbidden("it encodes to %s" % _shown(encoding))
     return text.encode("latin-1")
 
 
 def _dtype(kind, align=False, copy=True):
     """Numbers only: others hold objects, or make numpy read memory by a layout that the pickle gives."""
-    if type(kind) is not str or not _PLAIN_DTYPE.match(kind) or len(kind) != 2:
-        raise Forbidden("it has numpy's dtype %r" % (kind,))
+    if type(kind) is not str or not _PLAIN_DTYPE.match(kind):
+        raise Forbidden("it has numpy's dtype %s" % _shown(kind))
     return numpy.dtype(kind)
-
-
-def _is_plain(dtype):
-    return isinstance(dtype, numpy.dtype) and dtype.kind in "biuf"
 
 
 def _scalar(dtype, data):
@@ -203,9 +394,43 @@ def _scalar(dtype, data):
 
 def _array(cls, shape, kind):
     """An empty one, which is filled afterwards."""
-    if cls is not numpy.ndarray or shape != (0,):
+    if cls is not numpy.ndarray:
         raise Forbidden("it makes an array in a way that is not numpy's")
-    return numpy.empty((0,), dtype="i1")
+    return _Unfilled()
+
+
+def _filled(state):
+    """The array that numpy has described: (version, shape, dtype, whether Fortran's order, bytes)."""
+    if type(state) is not tuple or len(state) != 5:
+        raise Forbidden("it fills an array with a %s" % _described(state))
+    _, shape, dtype, fortran, data = state
+    if type(shape) is not tuple or type(data) is not bytes or not _is_plain(dtype) or len(shape) > _DIMENSIONS:
+        raise Forbidden("it fills an array with what is no array of numbers")
+    wanted = dtype.itemsize
+    for length in shape:
+        if type(length) is not int or not 0 <= length <= max(1, len(data)):
+            raise Forbidden("it fills an array of %d bytes with a length of %s" % (len(data), _shown(length)))
+        wanted *= length
+    if wanted != len(data):
+        raise Forbidden("it fills an array of %d bytes in the shape %r" % (len(data), shape))
+    flat = numpy.frombuffer(data, dtype=dtype) if data else numpy.empty((0,), dtype=dtype)
+    order = "F" if type(fortran) in (bool, int) and fortran else "C"
+    return numpy.array(flat.reshape(shape, order=order))
+
+
+def _exact(kind, value):
+    if type(value) is not kind:
+        raise Forbidden("it has a %s where a %s has to be" % (_described(value), kind.__name__))
+    return value
+
+
+def _is_plain(dtype):
+    return isinstance(dtype, numpy.dtype) and dtype.kind in "biuf"
+
+
+_CALLED = {set: _Call(_set), frozenset: _Call(_frozenset), complex: _Call(_complex), bytearray: _Call(_bytearray),
+           bytes: _Call(_bytes), collections.OrderedDict: _Call(_ordered), collections.defaultdict: _Call(_defaultdict),
+           numpy.dtype: _Call(_dtype)}
 
 
 def _family(base):

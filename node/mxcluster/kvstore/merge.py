@@ -98,7 +98,7 @@ class GroupMerge(ServerUpdate):
         self._clocks = {}     # group -> (NDArray, view), shape (1,)
         self._histogram = [{} for _ in sizes]
         self._updates = [0 for _ in sizes]
-        self._reported = time.time()
+        self._reported = time.monotonic()
 
     def _clock_pushed(self, group, weight, grad):
         """A zero makes the clock known to this server; a one asks for a snapshot of the newest master."""
@@ -156,12 +156,12 @@ class GroupMerge(ServerUpdate):
         if self.trace:
             events.from_env().write("merge", group=group, parameter=parameter, y=y, scale=scale,
                                     size=len(total), sum=float(total.sum(dtype=numpy.float64)))
-        if time.time() - self._reported > _REPORT_SECONDS:
+        if time.monotonic() - self._reported > _REPORT_SECONDS:
             self.close()
 
     def close(self):
         """Writes the histogram of Y, counted since the start, of every group to the events."""
-        self._reported = time.time()
+        self._reported = time.monotonic()
         for group, histogram in enumerate(self._histogram):
             events.from_env().write("gsync", group=group, updates=self._updates[group],
                                     y={str(y): n for y, n in sorted(histogram.items())})

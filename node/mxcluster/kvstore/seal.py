@@ -1,4 +1,5 @@
-"""The seal on what workers tell servers: only who has the job's token can make it (pure, but for reading the token's file).
+"""The seal on what workers tell servers: only who has the job's token can make it (pure, but for
+reading the token's file).
 
 A sealed message is a text::
 
@@ -6,8 +7,9 @@ A sealed message is a text::
     KIND
     PAYLOAD
 
-MAC is the HMAC-SHA256 of all the rest under the token, so that the token itself never goes over the network; a NONCE is
-taken once, so that a message which somebody has seen there cannot be sent again.
+MAC is the HMAC-SHA256 of all the rest under the token, so that the token itself never goes over the
+network; a NONCE is taken once, so that a message which somebody has seen there cannot be sent
+again.
 """
 
 import collections
@@ -74,6 +76,17 @@ class Opener(object):
             raise NotSealed("it was sent before, by %s: somebody has copied it" % sender.decode())
         self._seen.add(nonce)
         return Message(sender.decode(), kind.decode(), payload)
+
+
+def proof(token, *parts):
+    """What proves (str) that its maker has the token and means these parts (each a str or a number)."""
+    return _mac(token, b"proof", *[str(part).encode("utf-8") for part in parts])
+
+
+def proves(token, given, *parts):
+    """Whether `given`, whatever came from the network, is the `proof` of these parts."""
+    return type(given) is str and hmac.compare_digest(
+        given.encode("utf-8", "replace"), proof(token, *parts).encode())
 
 
 def _mac(token, *parts):

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 
 from .. import clusterfiles, firewall
 from ..errors import BadInput, for_each
-from ..options import is_job_id
+from ..options import is_job_id, step_size
 from . import addresses, gpus, groups, members, ports, processes, shares
 from .table import batches, table
 
@@ -57,6 +57,8 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
 
     found = for_each(find, hosts)
     addresses.check_distinct(found)
+    addresses.check_loopback(found, records)
+    members.check_provisioned(hosts, records)
     members.check_versions(hosts, records)
     nodes = {node.host: {"address": node.address, "interface": node.interface,
                          "job_dir": posixpath.join(job_dirs[node.host], job), "python": records[node.host]["python"]}
@@ -84,6 +86,9 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
             "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouped, lines),
                       "data_sharding": clusterfiles.render_data_sharding(parts)},
             "options": options, "nodes": nodes,
+            # Only root can close ports. What other nodes have to close them with, they tell when they are looked at.
+            "ports_open": [host for host in nodes
+                           if scheduler and (variables.get(host) or {}).get("mxcluster_user") == ""],
             "processes": processes.lay_out(scheduler, servers, workers, nodes, port)}
     _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records, held), data_dirs or {}, model_file)
     batches(plan)  # refuses shares without a sample
@@ -110,6 +115,7 @@ def cluster_files(options: Dict[str, Any], inventory: Dict[str, Any], records: D
     members.check_forks(hosts, int(inventory["forks"]))
     found = for_each(find, hosts)
     addresses.check_distinct(found)
+    addresses.check_loopback(found, records)
 
     located = {node.host: node.address for node in found}
     lines = [located[host] for host in workers]
@@ -171,13 +177,15 @@ def _shares(options, everyone: List[str], variables, files, names, grouping, fro
 
 
 def _equip(plan: Plan, gpu_lists, data_dirs: Dict[str, str], model_file: Optional[str]) -> None:
-    """Add to every process its GPUs, group, share, command and environment."""
+    """Add to every process its GPUs, group, share, folder, command and environment."""
+    options = dict(plan["options"], lr=step_size(plan["options"], plan["workers"]))
     for process in plan["processes"]:
         if process["role"] == "worker":
             index = process["index"]
             process["gpus"] = gpu_lists[index]
             process["group"] = [index in group for group in plan["groups"]].index(True)
             process["share"] = plan["shares"][index]
-        process["command"] = processes.command(process, plan["nodes"][process["host"]], plan["options"],
+        process["folder"] = processes.own_folder(process, plan["options"])
+        process["command"] = processes.command(process, plan["nodes"][process["host"]], options,
                                                data_dirs.get(process["host"], ""), model_file)
         process["env"] = processes.environment(process, plan)

@@ -8,6 +8,7 @@ from ..errors import BadInput, refuse
 
 Node = namedtuple("Node", "host address interface")
 
+Interfaces = List[Tuple[str, List[ipaddress.IPv4Interface]]]
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 
 
@@ -29,6 +30,10 @@ def locate(host: str, variables: Dict[str, Any], record: Optional[Dict[str, Any]
     if wanted and not is_ipv4(wanted):
         raise BadInput("%s: node_address='%s' is not a literal IPv4 address: write it as four numbers, such as 10.0.0.5"
                        % (host, wanted))
+    kind = _kind_of_no_node(wanted, interfaces) if wanted else None
+    if kind:
+        raise BadInput("%s: node_address=%s is %s, not the address of a node: write the node's own (it has %s)"
+                       % (host, wanted, kind, _listed(interfaces)))
     interface = dmlc_interface or str(variables.get("dmlc_interface") or "").strip()
     network = str(variables.get("cluster_network") or "").strip()
     if interface:
@@ -62,6 +67,33 @@ def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
     return loopback
 
 
+def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
+    """What an address is that no single node can have, None for one that a node may have."""
+    address = ipaddress.IPv4Address(text)
+    if address.is_multicast:
+        return "a multicast address"
+    if address.is_unspecified or str(address) == "255.255.255.255":
+        return "an address that stands for all"
+    for own in (own for _, addresses in interfaces for own in addresses):
+        if own.network.prefixlen < 31 and own.ip != address:
+            if address == own.network.network_address:
+                return "the address of the network %s" % own.network
+            if address == own.network.broadcast_address:
+                return "the broadcast address of the network %s" % own.network
+    return None
+
+
+def check_loopback(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) -> None:
+    """Refuse loopback addresses in a job of several machines: they mean another machine on each of them.
+
+    Nodes on one machine, as those of the local inventory, have one hostname.
+    """
+    machines = {records[node.host].get("hostname") for node in nodes} - {None}
+    if len(machines) > 1:
+        refuse("%s: %s is a loopback address, which the other machines cannot reach: set node_address or cluster_network"
+               % (node.host, node.address) for node in nodes if ipaddress.IPv4Address(node.address) in _LOOPBACK)
+
+
 def check_distinct(nodes: Sequence[Node]) -> None:
     """Refuse two nodes of one job with the same address."""
     holders = {}  # type: Dict[str, List[str]]
@@ -71,7 +103,7 @@ def check_distinct(nodes: Sequence[Node]) -> None:
            % (" and ".join(holders[address]), address) for address in sorted(holders) if len(holders[address]) > 1)
 
 
-def _addresses(record: Dict[str, Any]) -> List[Tuple[str, List[ipaddress.IPv4Interface]]]:
+def _addresses(record: Dict[str, Any]) -> Interfaces:
     return [(name, [ipaddress.IPv4Interface(text) for text in texts if ":" not in text])
             for name, texts in sorted((record.get("interfaces") or {}).items())]
 

@@ -20,6 +20,11 @@ def per_worker(lines: Sequence[str], asked: Union[str, List[int]], variables: Di
     return [queues[host].pop(0) for host in lines]
 
 
+def takes_all(host: str, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]]) -> bool:
+    """Whether the workers of a host take what GPUs there are."""
+    return (host_variable("gpus", host, variables) if asked == "auto" else asked) == "auto"
+
+
 def _of_host(host: str, workers: int, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]],
              record: Dict[str, Any], held: Dict[str, str]) -> List[List[int]]:
     there = record.get("gpus") or 0

@@ -2,19 +2,22 @@
 from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
-from ..casts import Option, at_least, cast_value, to_float, to_gpus, to_int, to_text
+from ..casts import Option, between, cast_value, to_float, to_gpus, to_int, to_text
 from ..clusterfiles import parse_hosts
 from ..errors import BadInput, for_each, refuse
 from .addresses import Node
 
+# Each worker and each server is a process with MXNet in its memory and a port of its own.
+MOST_PER_HOST = 256
+_PER_HOST = ("a whole number from 1 to %d, since each is a process of its own (take the host out of the group %%s if none shall "
+             "run there)" % MOST_PER_HOST)
 # The host variables that are numbers or labels; addresses.py reads those that are addresses.
 HOST_VARIABLES = {option.name: option for option in (
-    Option("workers_per_host", 1, to_int, at_least(1), "a whole number of at least 1 (take the host out of the group "
-           "workers if none shall run there)"),
-    Option("servers_per_host", 1, to_int, at_least(1), "a whole number of at least 1 (take the host out of the group "
-           "servers if none shall run there)"),
+    Option("workers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "workers"),
+    Option("servers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "servers"),
     Option("worker_share", 1.0, to_float, lambda value: value > 0, "a weight above 0, such as 1 or 2.5"),
-    Option("worker_group", "", to_text, None, "a label (put words such as yes and no in quotes)"),
+    Option("worker_group", "", to_text, lambda label: label.isprintable() and len(label) <= 100,
+           "a label of one line, at most 100 characters (put words such as yes and no in quotes)"),
     Option("gpus", "auto", to_gpus, None, "auto, '' (none) or a list of GPU numbers such as [0, 1]"),
 )}
 
@@ -76,6 +79,12 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
                        "ansible-playbook with -f %d" % (forks, len(hosts), len(hosts), len(hosts)))
 
 
+def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
+    """Refuse a node whose record does not say where its environment is: earlier versions had that from the node."""
+    refuse("%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
+           for host in hosts if not records[host].get("python"))
+
+
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
     """Refuse different versions of MXNet, numpy or Python in one job, of Python the first two numbers.
 
@@ -91,7 +100,22 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
             problems.append("the nodes have different versions of %s (%s), which do not understand each other: provision "
                             "them with one version" % (label, "; ".join("%s: %s" % (version, ", ".join(versions[version]))
                                                                         for version in versions)))
+    for kind in unique(cuda_of(records[host]) for host in hosts):  # MXNet's library for GPUs is another than that for CPUs
+        builds = OrderedDict()  # type: OrderedDict
+        for host in hosts:
+            told = (records[host].get("fingerprints") or {}).get("libmxnet.so")
+            if told and cuda_of(records[host]) == kind:
+                builds.setdefault(told, []).append(host)
+        if len(builds) > 1:
+            problems.append("the nodes have different builds of libmxnet.so (%s): remove mxcluster_env_dir on those that are "
+                            "wrong, and run provision.yml" % "; ".join("%s: %s" % (told[:12], ", ".join(builds[told]))
+                                                                      for told in builds))
     refuse(problems)
+
+
+def cuda_of(record: Dict[str, Any]) -> str:
+    """The version of CUDA that a node has MXNet for, "" if it trains on its CPU."""
+    return str((record.get("cuda") or {}).get("version") or "")
 
 
 def unique(items: Iterable[str]) -> List[str]:

@@ -3,10 +3,11 @@ import posixpath
 from collections import Counter
 from typing import Any, Dict, List, Optional, Sequence
 
-from .. import checkpoints
+from .. import checkpoints, gpus
 from ..datasets import DATASETS
 from ..errors import BadInput, did_you_mean
 from ..options import NETWORKS
+from ..package import OWN_FOLDERS
 
 HEARTBEAT_INTERVAL = 1
 
@@ -39,9 +40,14 @@ def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
                        % (network, record.get("mxnet"), host, did_you_mean(network, known), ", ".join(NETWORKS)))
 
 
-def script_path(job_dir: str, script: str) -> str:
-    """Where the user's script lies on a node: in a folder of its own in the job folder."""
-    return posixpath.join(job_dir, "script", posixpath.basename(script))
+def own_folder(process: Dict[str, Any], options: Dict[str, Any]) -> Optional[str]:
+    """A worker's own copy of the script's folder, relative to the job folder; None where no script runs.
+
+    Workers of one host that write files of the same name do not overwrite each other.
+    """
+    if process["role"] != "worker" or not options["script"]:
+        return None
+    return posixpath.join(OWN_FOLDERS, process["name"])
 
 
 def command(process: Dict[str, Any], node: Dict[str, Any], options: Dict[str, Any], data_dir: str,
@@ -51,7 +57,8 @@ def command(process: Dict[str, Any], node: Dict[str, Any], options: Dict[str, An
     if process["role"] != "worker":
         return run + ["serve"]
     if options["script"]:
-        return run + ["script", script_path(node["job_dir"], options["script"]), "--"] + options["script_args"]
+        script = posixpath.join(node["job_dir"], process["folder"], posixpath.basename(options["script"]))
+        return run + ["script", script, "--"] + options["script_args"]
     if model_file:
         model_file = posixpath.join(node["job_dir"], model_file)
     return run + ["program", options["program"], "--"] + program_arguments(process, options, data_dir, model_file)
@@ -85,7 +92,7 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
     """The environment of a process: what ps-lite reads, what mxcluster reads, and the user's own variables."""
     node, options = plan["nodes"][process["host"]], plan["options"]
     group_of = {index: number for number, members in enumerate(plan["groups"]) for index in members}
-    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])), **gpus.ORDER,
            "MXCLUSTER_JOB": plan["job"], "MXCLUSTER_ROLE": process["role"], "MXCLUSTER_INDEX": str(process["index"]),
            "MXCLUSTER_HOST": process["host"], "MXCLUSTER_JOB_DIR": node["job_dir"], "MXCLUSTER_KV": plan["kv"],
            "MXCLUSTER_GROUPS": ",".join(str(group_of[index]) for index in range(plan["workers"]))}
@@ -110,4 +117,6 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
                     "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"]),
                     "MXCLUSTER_START_TIMEOUT": "%g" % plan["timeouts"]["start"]})
     env.update(options["env"])
+    if node.get("cuda") and "LD_LIBRARY_PATH" in options["env"]:  # CUDA's libraries come first, those of the user after them
+        env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (node["cuda"]["folder"], options["env"]["LD_LIBRARY_PATH"])
     return env

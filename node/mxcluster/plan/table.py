@@ -3,6 +3,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..clusterfiles import batches_per_epoch, cut, waiting_sets
 from ..datasets import training_samples
+from ..errors import BadInput
+from ..options import EVERY_PUSH, step_size
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
@@ -20,7 +22,11 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
     options = plan["options"]
     if options["script"]:
         return None
-    ranges = cut(plan["shares"], training_samples(options["data"], options["num_examples"]))
+    samples = training_samples(options["data"], options["num_examples"])
+    ranges = cut(plan["shares"], samples)
+    if options["batch_size"] > samples:
+        raise BadInput("batch_size=%d is more than the %d training samples of %s: every batch would repeat all of them; use at "
+                       "most %d, or less with several workers" % (options["batch_size"], samples, options["data"], samples))
     return batches_per_epoch(ranges, options["batch_size"], waiting_sets(plan["kv"], plan["groups"]))
 
 
@@ -30,6 +36,12 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
     lines = ["job %s" % plan["job"],
              "kv %s%s, %s in %s, %s" % (plan["kv"], staleness, _number(plan["workers"], "worker"),
                                         _number(len(plan["groups"]), "group"), _number(plan["servers"], "server"))]
+    if plan.get("ports_open"):
+        lines.append("ports: open to anybody who can reach %s: jobs run without root there (mxcluster_user is "
+                     "empty)" % some(plan["ports_open"]))
+    if plan["kv"] == "dist_gsync" and len(plan["groups"]) == 1:
+        lines.append("dist_gsync with one group of all workers trains as dist_sync does: give the workers' hosts a worker_group "
+                     "each, or the job a groups_file, for more than one")
     counts = batches(plan)
     if counts is None:
         return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]
@@ -37,10 +49,30 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
                  % (options["program"], options["network"], options["data"],
                     training_samples(options["data"], options["num_examples"]), options["batch_size"],
                     _number(options["num_epochs"], "epoch")))
+    if options["data_dir"] and options["data"] == "synthetic":
+        lines.append("data_dir=%s is not used: data=%s has no files" % (options["data_dir"], options["data"]))
+    lines.append(_step(options, plan["workers"]))
     lines.append("batches per epoch: %s" % _per_worker(counts[0]))
     if any(counts[1]):
         lines.append("samples repeated per epoch to fill them: %d to %d a worker" % (min(counts[1]), max(counts[1])))
     return lines
+
+
+def some(names: List[str], most: int = 6) -> str:
+    """The first of the names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")
+
+
+def _step(options: Dict[str, Any], workers: int) -> str:
+    """The learning rate, and what of it a push of one worker gets."""
+    step = step_size(options, workers)
+    if options["kv"] not in EVERY_PUSH or workers == 1:
+        return "learning rate %g" % step
+    if step == options["lr"]:
+        return "learning rate %g for every push of each of the %d workers (lr_scale=none)" % (step, workers)
+    return ("learning rate %g for every push: lr=%g by %d workers, since %s does not wait to sum their pushes (-e lr_scale=none "
+            "takes lr as it is)" % (step, options["lr"], workers, options["kv"]))
 
 
 def _row(process: Dict[str, Any], plan: Dict[str, Any]) -> Tuple[str, ...]:

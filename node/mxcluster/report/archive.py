@@ -8,6 +8,8 @@ from typing import Dict, Optional, Set
 from mxcluster.errors import BadInput
 from mxcluster.report import files
 
+KINDS = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
+
 
 def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, str]:
     """Unpack {host: tar file} to nodes/<host>/ and gather the checkpoints; returns {host: what went wrong}."""
@@ -17,7 +19,7 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         try:
-            if not path:
+            if not path or not os.path.exists(path):
                 raise BadInput("nothing was collected from %s" % host)
             unpack(path, folder)
             files.read_status(run_dir, host)  # a status that is no JSON is a problem of this node, and of no other one
@@ -28,20 +30,35 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
 
 
 def unpack(path: str, folder: str) -> None:
-    """Unpack the tar file `path` into `folder`.
+    """Unpack the tar file `path` into `folder`, as files of the user who runs this.
 
-    Raises BadInput, before anything is unpacked, if a name leads out of the folder or a member is a link or a device.
+    Owners, times and other permissions than read and write are not taken from the archive, whatever
+    Python's tarfile would do. A file is private (0600) if it was private on the node.
+
+    Raises BadInput, before anything is unpacked, if a name leads out of the folder or comes twice, or a member is a link, a
+    device or a sparse file, which needs more room than was sent.
     """
-    with tarfile.open(path) as tar:
+    with tarfile.open(path, "r:") as tar:  # no compression, since a small file could then fill the disk
         members = tar.getmembers()
+        seen = set()  # type: Set[str]
         for member in members:
             if os.path.isabs(member.name) or ".." in member.name.split("/"):
                 raise BadInput("%s holds the name %r, which leads out of the folder: refused" % (path, member.name))
-            if not (member.isfile() or member.isdir()):
+            if member.type not in KINDS or member.issparse():
                 raise BadInput("%s holds %r, which is neither a file nor a folder: refused" % (path, member.name))
-        # The filter came with 3.12 and late releases of 3.10 and 3.11; the checks above hold without it.
-        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        tar.extractall(folder, members, **safe)
+            name = os.path.normpath(member.name)
+            if name in seen:
+                raise BadInput("%s holds the name %r twice: refused" % (path, member.name))
+            seen.add(name)
+        for member in members:
+            target = os.path.join(folder, os.path.normpath(member.name))
+            if member.isdir():
+                os.makedirs(target, exist_ok=True)
+                continue
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            mode = 0o644 if member.mode & 0o044 else 0o600
+            with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+                shutil.copyfileobj(tar.extractfile(member), stream, 1 << 20)
 
 
 def move_checkpoints(folder: str, target: str, host: str, moved: Set[str]) -> None:

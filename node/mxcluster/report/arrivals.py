@@ -85,8 +85,9 @@ class Arrivals:
                 began = time.monotonic()
                 if began >= until:
                     return False
-                data = self.ask(name, stream.tell(), min(self.most, expected["bytes"] - stream.tell()))
-                if not data:
+                most = min(self.most, expected["bytes"] - stream.tell())
+                data = self.ask(name, stream.tell(), most)
+                if not data or len(data) > most:
                     return False
                 stream.write(data)
                 self.most = min(MOST, 2 * self.most) if time.monotonic() - began < QUICK else max(LEAST, self.most // 2)

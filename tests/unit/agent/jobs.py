@@ -6,16 +6,17 @@ import sys
 import time
 
 import mxcluster
-from mxcluster import processes
+from mxcluster import processes, replies
 from mxcluster.agent.__main__ import run
 from mxcluster.agent.folder import JobFolder
 
 PACKAGE = os.path.dirname(os.path.dirname(mxcluster.__file__))
 
 
-def command_line(*argv, **environment):
+def command_line(*argv, stdin="", **environment):
     """Run `python -m mxcluster.agent argv` as a node does: (exit status, JSON answer)."""
     ran = subprocess.run([sys.executable, "-m", "mxcluster.agent"] + list(argv), stdout=subprocess.PIPE, timeout=30,
+                         input=stdin.encode(),
                          env=dict(os.environ, PYTHONPATH=PACKAGE, **environment))
     lines = ran.stdout.decode().splitlines()
     assert len(lines) == 1, ran
@@ -38,6 +39,8 @@ class Job:
         plan = {"schema": 1, "job": "job-1", "host": "node1", "kv": "dist_sync", "lease": lease, "processes": parts}
         if meeting:
             plan.update(meeting=meeting, peers=peers)
+            with open(os.open(self.folder.file("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
+                stream.write("t" * 43)
         with open(self.folder.file("plan.json"), "w") as stream:
             json.dump(plan, stream)
 
@@ -65,9 +68,15 @@ class Job:
         return processes.Identity(**status["agent"])
 
     def ask(self, *argv):
-        """The answer to an agent command that must succeed, given without a process of its own (which takes longer)."""
+        """The answer to an agent command that must succeed, given without a process of its own (which takes longer).
+
+        A controller must believe every answer of a real agent.
+        """
         assert argv[0] != "start", "an agent must not be forked from the tests' process"
-        return run([argv[0], "--job-dir", self.path] + list(argv[1:]))
+        answer = run([argv[0], "--job-dir", self.path] + list(argv[1:]))
+        if argv[0] in replies.REPLIES:
+            replies.check(argv[0], "node1", answer)
+        return answer
 
     def end(self, seconds=8):
         """Wait for the end of the job and return the last status."""

@@ -55,6 +55,17 @@ def test_a_folder_without_a_job(job, command):
     assert os.listdir(job.path) == [], "asking leaves nothing behind"
 
 
+@pytest.mark.parametrize("command, text", [("wait", ""), ("status", '{"state": "run'), ("stop", ""), ("prepare", "\0")])
+def test_a_status_that_somebody_has_altered(job, command, text):
+    job.plan("sleep 20")
+    with open(job.folder.file("status.json"), "w") as stream:
+        stream.write(text)
+    code, answer = command_line(command, "--job-dir", job.path, *(["--plan"] if command == "prepare" else []),
+                                stdin=json.dumps(job.folder.plan()))
+    os.remove(job.folder.file("status.json"))
+    assert code == 1 and answer["error"].startswith("%s is not JSON (" % job.folder.file("status.json")), answer
+
+
 @pytest.mark.parametrize("command", ["wait", "status"])
 def test_a_killed_agent_is_told_as_the_cause(job, command):
     status = job.start("sleep 20 & echo hello; sleep 20")
@@ -170,12 +181,26 @@ def test_collect(job, tmp_path):
     names = ["agent.log", "checkpoints/a.json", "checkpoints/deep/b.params", "events.jsonl", "plan.json", "status.json",
              "worker-0.env", "worker-0.log"]
     assert answer == {"files": len(names), "bytes": os.path.getsize(target), "left_out": ["other.txt"], "left": [],
-                      "problem": None}
+                      "problem": None, "behind": []}
     with tarfile.open(target) as archive:
         assert archive.getnames() == names
         assert archive.extractfile("worker-0.log").read() == b"said\n"
         assert archive.getmember("worker-0.env").mode == 0o600
         assert {member.uid for member in archive.getmembers()} == {0}
+
+
+def test_collect_names_no_owner_no_link_and_no_permission(job, tmp_path):
+    """Also of files that share an inode, which tarfile would pack as a link."""
+    job.start("true")
+    job.end()
+    log = job.folder.file("worker-0.log")
+    os.chmod(log, 0o6755)
+    os.link(log, job.folder.file("other.log"))
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    with tarfile.open(str(tmp_path / "out.tar")) as tar:
+        found = {member.name: (member.type, oct(member.mode), member.uid, member.uname) for member in tar.getmembers()}
+    assert answer["problem"] is None and found["worker-0.log"] == found["other.log"] == (tarfile.REGTYPE, "0o644", 0, "")
+    assert found["worker-0.env"][1] == "0o600"
 
 
 def test_collect_refuses_what_it_cannot_pack(job):

@@ -21,7 +21,8 @@ def part(job, port=None, gpus=(), command=SLEEP, lease=0, **more):
     worker = {"name": "worker-0", "role": "worker", "index": 0, "host": "node1", "address": "127.0.0.1", "port": port,
               "gpus": list(gpus), "command": command, "env": {}}
     return dict({"schema": 1, "job": job, "host": "node1", "kv": "dist_sync", "lease": lease, "processes": [worker],
-                 "files": {}, "peers": [{"host": "node1"}, {"host": "node2"}]}, **more)
+                 "files": {}, "peers": [{"host": host, "name": "worker-0", "role": "worker", "address": "127.0.0.1", "port": port}
+                                        for host in ("node1", "node2")]}, **more)
 
 
 @pytest.fixture
@@ -188,7 +189,47 @@ def test_a_start_whose_answer_was_lost_is_answered_again(node):
                                env=dict(os.environ, PYTHONPATH=PACKAGE)) for more in ({}, {}, {"token": "another's"})]
     first, again, other = [json.loads(starter.stdout.decode()) for starter in starters]
     assert first["pid"] == again["pid"] and [starter.returncode for starter in starters][:2] == [0, 0]
-    assert starters[2].returncode != 0 and "already running" in other["error"], other
+    assert starters[2].returncode != 0 and "another controller has started the job one" in other["error"], other
+    assert "-e attach=one" in other["error"] and "stop" not in other["error"] and "remove" not in other["error"], other
+
+
+@pytest.mark.parametrize("command", ["start", "prepare"])
+def test_of_two_controllers_with_one_job_id_the_second_is_refused_and_the_first_goes_on(node, command):
+    given = [json.dumps({"plan": part("one"), "token": token}).encode() for token in ("first's", "second's")]
+    starters = [subprocess.Popen([sys.executable, "-m", "mxcluster.agent", command, "--plan", "--secret-env", "--job-dir",
+                                  str(node.path / "one")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 env=dict(os.environ, PYTHONPATH=PACKAGE)) for _ in given]
+    for starter, told in zip(starters, given):
+        starter.stdin.write(told)
+        starter.stdin.close()
+    answers = [json.loads(starter.stdout.read().decode()) for starter in starters]
+    lost = [answer["error"] for answer in answers if "error" in answer]
+    assert sorted(starter.wait() for starter in starters) == [0, 1] and len(lost) == 1, answers
+    assert "another controller has" in lost[0] and "started the job one" in lost[0] and "-e attach=one" in lost[0], lost
+    assert "stop" not in lost[0] and "remove" not in lost[0], lost
+    winner = given[[index for index, answer in enumerate(answers) if "error" not in answer][0]]
+    assert (node.path / "one" / "token").read_text() == json.loads(winner.decode())["token"]
+    if command == "start":
+        assert claims.runs(JobFolder(str(node.path / "one")))
+
+
+def test_a_job_that_was_prepared_long_ago_may_be_removed(node):
+    argv = [sys.executable, "-m", "mxcluster.agent", "prepare", "--plan", "--secret-env", "--job-dir", str(node.path / "one")]
+    for token in ("first's", "second's"):
+        ran = subprocess.run(argv, input=json.dumps({"plan": part("one"), "token": token}).encode(), stdout=subprocess.PIPE,
+                             env=dict(os.environ, PYTHONPATH=PACKAGE))
+        os.utime(str(node.path / "one" / "plan.json"), (1, 1))
+    assert ran.returncode == 1 and "remove it with stop.yml -e job=one" in json.loads(ran.stdout.decode())["error"], ran
+
+
+def test_a_job_id_that_is_taken_is_refused_before_anything_is_brought(tmp_path):
+    from mxcluster import node as look
+    (tmp_path / "one").mkdir()
+    assert look.job_problems(str(tmp_path), "one") == [], "a folder without a job"
+    (tmp_path / "one" / "plan.json").write_text("{}")
+    assert look.job_problems(str(tmp_path), "two") == look.job_problems(None, "one") == []
+    problem, = look.look({"jobs_dir": str(tmp_path), "job": "one"})["problems"]
+    assert "choose another job_id" in problem and "-e attach=one" in problem and "stop" not in problem, problem
 
 
 def prepare(node, job, **more):
@@ -199,7 +240,7 @@ def prepare(node, job, **more):
 def test_a_job_that_was_prepared_is_not_overwritten_but_may_be_stopped(node):
     prepare(node, "one")
     prepare(node, "one")  # asked again
-    with pytest.raises(BadInput, match="stop.yml -e job=one"):
+    with pytest.raises(BadInput, match="another controller has just started the job one .*-e attach=one"):
         prepare(node, "one", token="another's")
     answer = commands.stop(JobFolder(str(node.path / "one")))
     assert answer == {"ran": True, "status": None, "left": []} and not (node.path / "one").exists()

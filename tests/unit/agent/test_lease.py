@@ -1,64 +1,106 @@
-"""A lease under clocks that behave and clocks that do not."""
+"""A lease under clocks that behave and clocks that do not, and under controllers that are slow."""
 import pytest
 
 from mxcluster.agent.lease import Lease
 
+GONE, ALIVE, UNSEEN = False, True, None
+
 
 def test_it_runs_out_after_its_seconds():
     lease = Lease(10)
-    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0)
-    assert not lease.expired(1000.0, wall=1010.0, ticks=60.0)
-    assert lease.expired(1000.0, wall=1010.1, ticks=60.1)
+    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0, controller=GONE)
+    assert not lease.expired(1000.0, wall=1010.0, ticks=60.0, controller=GONE)
+    assert lease.expired(1000.0, wall=1010.5, ticks=60.5, controller=GONE) == {"age": 10.5, "limit": 10, "gap": None}
 
 
 def test_a_renewal_begins_it_anew():
     lease = Lease(10)
-    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0)
-    assert not lease.expired(1009.0, wall=1009.2, ticks=59.2)
-    assert not lease.expired(1009.0, wall=1018.9, ticks=68.9)
-    assert lease.expired(1009.0, wall=1019.1, ticks=69.1)
+    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0, controller=GONE)
+    assert not lease.expired(1009.0, wall=1009.2, ticks=59.2, controller=GONE)
+    assert not lease.expired(1009.0, wall=1018.9, ticks=68.9, controller=GONE)
+    assert lease.expired(1009.0, wall=1019.1, ticks=69.1, controller=GONE)
 
 
 def test_an_old_mtime_counts_with_its_age():
-    assert Lease(10).expired(1000.0, wall=1011.0, ticks=50.0)
+    assert Lease(10).expired(1000.0, wall=1011.0, ticks=50.0, controller=GONE)
 
 
 def test_an_mtime_in_the_future_does_not_make_it_longer():
     lease = Lease(10)
-    assert not lease.expired(5000.0, wall=1000.0, ticks=50.0)
-    assert lease.expired(5000.0, wall=1011.0, ticks=61.0)
+    assert not lease.expired(5000.0, wall=1000.0, ticks=50.0, controller=GONE)
+    assert lease.expired(5000.0, wall=1011.0, ticks=61.0, controller=GONE)
 
 
 @pytest.mark.parametrize("jump", [-3600, 3600])
 def test_a_clock_that_is_set_neither_ends_it_nor_keeps_it(jump):
     lease = Lease(10)
-    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0)
-    assert not lease.expired(1000.0, wall=1005.0 + jump, ticks=55.0)
-    assert lease.expired(1000.0, wall=1011.0 + jump, ticks=61.0)
+    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0, controller=GONE)
+    assert not lease.expired(1000.0, wall=1005.0 + jump, ticks=55.0, controller=GONE)
+    assert lease.expired(1000.0, wall=1011.0 + jump, ticks=61.0, controller=GONE)
 
 
 def test_without_a_file_it_begins_when_first_asked():
     lease = Lease(10)
-    assert not lease.expired(None, wall=1000.0, ticks=50.0)
-    assert lease.expired(None, wall=1011.0, ticks=61.0)
+    assert not lease.expired(None, wall=1000.0, ticks=50.0, controller=GONE)
+    assert lease.expired(None, wall=1011.0, ticks=61.0, controller=GONE)
 
 
 @pytest.mark.parametrize("seconds", [0, None])
 def test_no_lease_never_runs_out(seconds):
-    assert not Lease(seconds).expired(1000.0, wall=99999.0, ticks=99999.0)
+    assert not Lease(seconds).expired(1000.0, wall=99999.0, ticks=99999.0, controller=GONE)
 
 
-def test_the_first_renewal_may_take_longer():
-    lease = Lease(10, first=30)
-    assert not lease.expired(1000.0, wall=1000.0, ticks=0.0)
-    assert not lease.expired(1000.0, wall=1029.0, ticks=29.0)
-    assert not lease.expired(1029.0, wall=1029.0, ticks=29.5)
-    assert lease.expired(1029.0, wall=1041.0, ticks=41.0)
+def renewed(*gaps, controller=UNSEEN, seconds=10):
+    """A lease that was renewed after each of these gaps, the last time at 1000.0 + sum(gaps)."""
+    lease, now = Lease(seconds), 1000.0
+    assert not lease.expired(now, now, now, controller)
+    for gap in gaps:
+        now += gap
+        assert not lease.expired(now, now, now, controller), "it ran out in a gap of %s s" % gap
+    return lease, now
 
 
-def test_but_not_if_who_would_renew_it_is_gone():
-    lease = Lease(10, first=30)
-    assert not lease.expired(1000.0, wall=1000.0, ticks=0.0)
-    assert not lease.expired(1000.0, wall=1010.1, ticks=10.1)
-    lease.starter_is_gone()
-    assert lease.expired(1000.0, wall=1010.2, ticks=10.2)
+def test_the_first_renewal_may_take_three_times_as_long():
+    lease, now = renewed()
+    assert not lease.expired(now, now + 29.0, now + 29.0)
+    assert lease.expired(now, now + 31.0, now + 31.0)
+
+
+@pytest.mark.parametrize("gaps, limit", [
+    ([0.5], 10), ([3], 10), ([3.3], 10), ([5], 15), ([5, 0.5, 0.5, 0.5], 15), ([6, 14], 30), ([8, 22, 29], 30)])
+def test_a_controller_that_polls_late_gets_three_times_its_longest_gap(gaps, limit):
+    lease, now = renewed(*gaps)
+    assert not lease.expired(now, now + limit - 0.1, now + limit - 0.1)
+    told = lease.expired(now, now + limit + 0.1, now + limit + 0.1)
+    assert told == pytest.approx({"age": limit + 0.1, "limit": limit, "gap": max(gaps)})
+
+
+@pytest.mark.parametrize("gaps", [[], [0.5, 0.5]])
+@pytest.mark.parametrize("seconds, limit", [(10, 180), (60, 180), (100, 300)])
+def test_a_controller_that_is_seen_to_live_may_hang_for_minutes(gaps, seconds, limit):
+    lease, now = renewed(*gaps, controller=ALIVE, seconds=seconds)
+    assert not lease.expired(now, now + limit - 1, now + limit - 1, ALIVE)
+    assert lease.expired(now, now + limit + 0.1, now + limit + 0.1, ALIVE)["limit"] == limit
+
+
+@pytest.mark.parametrize("gaps", [[], [0.5], [9, 9]])
+def test_a_controller_that_is_seen_to_be_gone_gets_the_lease_alone(gaps):
+    lease, now = renewed(*gaps, controller=ALIVE)
+    assert not lease.expired(now, now + 10.0, now + 10.0, ALIVE)
+    assert not lease.expired(now, now + 10.0, now + 10.0, GONE)
+    assert lease.expired(now, now + 10.1, now + 10.1, GONE)["limit"] == 10
+
+
+def test_a_file_that_becomes_older_takes_no_renewal_back():
+    lease = Lease(10)
+    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0, controller=GONE)
+    assert not lease.expired(1.0, wall=1001.0, ticks=51.0, controller=GONE)
+    assert lease.expired(1.0, wall=1010.1, ticks=60.1, controller=GONE)
+
+
+def test_a_clock_that_is_set_between_a_renewal_and_the_look_at_it_ends_nothing():
+    lease = Lease(10)
+    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0)
+    assert not lease.expired(1001.0, wall=4601.2, ticks=51.2)
+    assert not lease.expired(4602.0, wall=4602.1, ticks=52.1)
+    assert lease.expired(4602.0, wall=9999.0, ticks=90.0)

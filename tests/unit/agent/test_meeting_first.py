@@ -81,6 +81,29 @@ def test_it_is_ended_as_a_job_is(job, how):
     not_started(job, status)
 
 
+@pytest.mark.parametrize("signum, reason", [
+    (signal.SIGKILL, "killed by signal 9 (SIGKILL)"), (signal.SIGSTOP, "has been held by a signal (SIGSTOP) for ")])
+def test_a_signal_to_it_is_named_and_in_time(job, signum, reason):
+    """Not its agent, and long before the others give up the rendezvous. A firewall has nothing to do with it."""
+    job.plan("echo started", meeting=spec(HERE), peers=[HERE, THERE])
+    plan = dict(job.folder.plan(), root={"address": "127.0.8.1"}, heartbeat={"timeout": 2}, timeouts={"start": 1})
+    with open(job.folder.file("plan.json"), "w") as stream:
+        json.dump(plan, stream)
+    job.ask_to_start()
+    job.until(lambda: listening(HERE))
+    status = job.folder.status()
+    time.sleep(1.5)  # longer than start_timeout, which is for processes that come after it
+    assert job.folder.status()["first_failure"] is None
+    assert processes.send(processes.Identity(status["meeting"]["pid"], status["meeting"]["start_time"]), signum)
+    began = time.monotonic()
+    status = job.end()
+    failure = status["first_failure"]
+    assert (failure["role"], failure["name"], failure["log"]) == ("rendezvous", "meeting", [])
+    assert failure["reason"].startswith(reason)
+    assert time.monotonic() - began < 12
+    not_started(job, status)
+
+
 def test_it_dies_with_a_killed_agent(job):
     status = wait_for_meeting(job)
     began = time.monotonic()

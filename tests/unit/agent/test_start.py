@@ -1,12 +1,15 @@
 """Starting an agent, and what its processes find."""
 import json
 import os
+import pathlib
 import stat
 import subprocess
 import sys
 import zipfile
 
 from mxcluster import processes
+from mxcluster.agent.claims import LOCK
+from tests.ansible_modules import let_everybody_through
 from tests.unit.agent.jobs import PACKAGE, command_line
 
 
@@ -82,6 +85,24 @@ def test_the_environment_is_the_plans_and_little_else(job):
     assert "of the caller" not in open(job.folder.file("worker-0.env")).read()
 
 
+def test_nobody_else_reads_a_jobs_folder_or_holds_its_locks(job):
+    """Issue 11, A7. Also a folder and a lock as an earlier version has made them."""
+    secret, lock, starting = (job.folder.file(name) for name in ("secret.py", "agent.lock", os.path.join(os.pardir, LOCK)))
+    let_everybody_through(pathlib.Path(secret))
+    for path in (secret, lock):
+        with open(path, "w") as stream:
+            stream.write("token")
+        os.chmod(path, 0o644)
+    os.chmod(job.path, 0o755)
+    job.start("sleep 20")
+    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (job.path, lock, starting)] == [0o700, 0o600, 0o600]
+    if os.geteuid() == 0:
+        for path in (secret, lock, starting):
+            tried = subprocess.run(["runuser", "-u", "nobody", "--", "flock", "--nonblock", path, "cat", path],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            assert tried.returncode != 0 and b"Permission denied" in tried.stderr and tried.stdout == b"", tried
+
+
 def test_processes_get_signals_as_usual(job):
     """The agent blocks signals for itself; inherited by its processes, SIGTERM would not end them."""
     status = job.start(["sleep", "20"])  # no shell: shells block signals for a moment when they fork
@@ -104,8 +125,9 @@ def test_arguments_keep_their_quoting(job):
 def test_a_second_agent_is_refused(job):
     status = job.start("sleep 20")
     assert command_line("start", "--job-dir", job.path) == (1, {
-        "error": "%s: an agent is already running, pid %d: stop it first, or choose another job_id"
-                 % (job.path, status["agent"]["pid"])})
+        "error": "another controller has started the job %s (%s, agent pid %d), and it runs: choose another job_id, or wait for "
+                 "that job with train.yml -e attach=%s"
+                 % (os.path.basename(job.path), job.path, status["agent"]["pid"], os.path.basename(job.path))})
     assert job.folder.status() == status
 
 

@@ -11,7 +11,8 @@ import pytest
 from mxcluster import exitcodes, processes
 from mxcluster.agent import supervisor
 from mxcluster.agent.folder import JobFolder
-from tests.unit.agent.jobs import command_line
+from mxcluster.agent.health import Sight
+from tests.unit.agent.jobs import PACKAGE, command_line
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 
@@ -177,6 +178,58 @@ def test_sigterm_to_the_agent_stops_the_job(job):
     job.nothing_left()
 
 
+def test_a_stop_says_whether_a_peers_failure_is_the_reason(job):
+    job.start("sleep 20")
+    answer = job.ask("stop", "--peer")
+    assert (answer["status"]["reason"], answer["status"]["first_failure"]) == ("peer", None)
+    assert ends(answer["status"]) == [(-15, "agent")]
+
+
+def unanswering(monkeypatch, tmp_path, names):
+    """A Supervisor whose one process makes no progress, on a machine whose kernel names these peers as unanswering."""
+    peers = [{"name": name, "role": name.split("-")[0], "host": host, "address": "10.0.0.%s" % host[-1], "port": 9091 + number}
+             for number, (name, host) in enumerate([("scheduler-0", "node2"), ("server-0", "node2"), ("worker-0", "node1")])]
+    (tmp_path / "plan.json").write_text("{}")
+    one = supervisor.Supervisor(JobFolder(str(tmp_path)), {
+        "job": "j", "host": "node1", "processes": [], "peers": peers, "heartbeat": {"timeout": 5}})
+    monkeypatch.setattr(supervisor.network, "unanswered", lambda: {
+        (peer["address"], peer["port"]) for peer in peers if peer["name"] in names})
+    return one
+
+
+def test_a_server_that_answers_nothing_is_named_after_twice_the_heartbeat_timeout(tmp_path, monkeypatch):
+    """The heartbeats do not show it: they go to the scheduler alone."""
+    names, now = {"server-0", "scheduler-0", "worker-0"}, [100.0]
+    one = unanswering(monkeypatch, tmp_path, names)
+    monkeypatch.setattr(supervisor.time, "monotonic", lambda: now[0])
+    busy, quiet = ([Sight("worker-0", "worker", 60, 0, {"phase": "training"}, still)] for still in (4.9, 5.0))
+    assert one.examine_network(busy) is None and one.mute == {}
+    assert one.examine_network(quiet) is None
+    now[0] += 4
+    names.discard("server-0")  # it has answered
+    assert one.examine_network(quiet) is None
+    names.add("server-0")
+    for seconds, found in ((2, False), (4, False), (1, True)):
+        now[0] += seconds
+        assert bool(one.examine_network(quiet)) is found
+    assert one.status["unanswered"] == ["server-0"], "of the scheduler, the heartbeats tell; worker-0 is on this node"
+    assert one.examine_network(quiet).reason == "node1 gets no answer from server-0: the network between the nodes failed"
+
+
+@pytest.mark.parametrize("reason, first, named", [
+    ("failed", (91, True), True), ("peer", None, True), ("failed", (3, False), False), ("stopped", None, False),
+    ("lease", None, False)])
+def test_an_end_without_a_cause_of_its_own_names_the_network(tmp_path, monkeypatch, reason, first, named):
+    one = unanswering(monkeypatch, tmp_path, {"server-0", "scheduler-0"})
+    if first:
+        one.blame(supervisor.AGENT, "ended", *first[:1])
+    one.last_sights(reason)
+    failure = one.status["first_failure"] or {}
+    assert (failure.get("kind") == "network") is named, failure
+    if named:
+        assert one.status["unanswered"] == ["scheduler-0", "server-0"] and not failure["echo"]
+
+
 def test_hanging_up_ends_nothing(job):
     status = job.start("sleep 20")
     os.kill(status["agent"]["pid"], signal.SIGHUP)
@@ -205,6 +258,39 @@ def test_a_full_disk_does_not_end_the_supervision(tmp_path, monkeypatch, capsys)
     before = os.stat(one.folder.file("status.json")).st_mtime_ns
     assert one.save() is True
     assert os.stat(one.folder.file("status.json")).st_mtime_ns == before, "written again without a change"
+
+
+INODES = """
+import sys
+from mxcluster.agent import supervisor
+from mxcluster.agent.folder import JobFolder
+one = supervisor.Supervisor(JobFolder("."), {"job": "j", "host": "node1", "processes": []})
+one.folder.take_reserve()
+for number in range(99):
+    one.looked = 0.0
+    one.examine()
+    if one.status["first_failure"]:
+        break
+    try:
+        open(str(number), "w").close()
+    except OSError:
+        pass
+one.status["reason"] = "failed"
+assert not one.save()
+one.folder.tidy()
+assert one.save()
+print(number, one.status["first_failure"]["kind"], one.status["first_failure"]["reason"])
+"""
+
+
+def test_a_file_system_without_inodes_is_the_cause(tmp_path):
+    """And the last status has its place: what the job needs no more makes room for it."""
+    mounted = "mount -t tmpfs -o size=16m,nr_inodes=20 tmpfs %s && cd %s && exec %s -c '%s'" % (
+        tmp_path, tmp_path, sys.executable, INODES)
+    ran = subprocess.run(["unshare", "--mount", "sh", "-c", mounted], stdout=subprocess.PIPE, check=True,
+                         env=dict(os.environ, PYTHONPATH=PACKAGE))
+    number, kind, reason = ran.stdout.decode().split(" ", 2)
+    assert int(number) > 9 and kind == "disk" and "no room for more files (No space left on device: no inode" in reason
 
 
 def test_an_agent_that_runs_into_an_error_ends_its_processes(job):
@@ -246,4 +332,4 @@ def test_the_lease_begins_at_once_where_the_controller_is_seen_to_be_gone(job):
     controller.kill()
     controller.wait()
     status = job.until(lambda: (lambda now: now["state"] == "ended" and now)(job.folder.status()), seconds=2)
-    assert status["reason"] == "lease"
+    assert status["reason"] == "lease" and status["lease"]["limit"] == 2 and status["lease"]["age"] > 3, status

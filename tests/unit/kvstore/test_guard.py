@@ -9,8 +9,10 @@ import pickle
 import subprocess
 import sys
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies
 
 from mxcluster.errors import BadInput
 from mxcluster.kvstore import guard
@@ -115,7 +117,7 @@ def test_a_pickle_with_a_trick_is_forbidden(name, protocol, tmp_path, monkeypatc
     (b"coptimizers\nSgd.update\n.", "optimizers:Sgd.update"),
     (b"coptimizers.pickle\nloads\n.", "optimizers.pickle:loads"),
     (b"coptimizers\npickle\n.", "optimizers:pickle"),                                 # a module inside a module
-    (b"cos\nsystem\n(S'x'\ntR.", "opcode STRING"),
+    (b"S'x'\n.", "opcode STRING"), (b"cos\nsystem\n(S'x'\ntR.", "names os:system"),
     (b"ccopy_reg\n__newobj__\n.", "copyreg:__newobj__"), (b"cposix\nsystem\n(tR.", "posix:system"),
     (b"(S'x'\nios\nsystem\n.", "opcode"), (b"(V%s\nios\nsystem\n." % FILE.encode(), "opcode INST"),
     (b"Px\n.", "opcode PERSID"), (b"\x82\x01.", "opcode EXT1"),
@@ -134,6 +136,136 @@ def test_a_pickle_written_by_hand_is_forbidden(data, words):
     with pytest.raises(guard.Forbidden, match=words):
         read(data)
     assert Sgd.update(None) == "as written" and set.__doc__ != "x"
+
+
+class Spy(object):
+    """A listed class; each of its methods tells that it was called."""
+
+    called = []
+
+    def __setattr__(self, name, value):
+        self.called.append("__setattr__")
+
+    def _tell(self, *_):
+        self.called.append("a method")
+        return self
+
+    append = extend = update = __setitem__ = __call__ = __eq__ = __ne__ = __hash__ = __iter__ = __len__ = __bool__ = _tell
+    __array__ = __index__ = __int__ = __float__ = __repr__ = __str__ = __format__ = __contains__ = __getattr__ = _tell
+    rate = property(_tell, _tell)
+
+
+Spy.__module__ = "optimizers"
+MODULE.Spy = Spy
+SPY = b"ccopy_reg\n_reconstructor\n(coptimizers\nSpy\nc__builtin__\nobject\nNtR"
+ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntc_codecs\nencode\n(Vb\nVlatin1\ntRtR"
+FLOAT4 = b"cnumpy\ndtype\n(Vf4\nI0\nI1\ntR"
+
+
+def array_of(shape, text, dtype=FLOAT4):
+    """An array as protocol 0 writes it, with a shape and bytes of one's own."""
+    return (ARRAY + b"(I1\n(" + b"".join(b"L%dL\n" % length for length in shape) + b"t" + dtype
+            + b"I00\nc_codecs\nencode\n(V%s\nVlatin1\ntRtb" % text)
+
+
+@pytest.mark.parametrize("data, words", [
+    (array_of((2 ** 62, 4), b""), "0 bytes with a length of 4611686018427387904"),  # numpy 1.14.6 writes out of bounds
+    (array_of((2 ** 62, 4), b"1234"), "with a length of 4"), (array_of((2 ** 64,), b""), "with a length of 1"),
+    (array_of((-1, -1), b"1234"), "with a length of -1"), (array_of((2,), b"1234"), "4 bytes in the shape"),
+    (array_of((0, 2 ** 62), b""), "with a length of 4"), (array_of((1,) * 33, b"1234"), "no array of numbers"),
+    (array_of((1,), b"1234", b"cnumpy\ndtype\n(VO8\nI0\nI1\ntR"), "numpy's dtype 'O8'"),
+    (array_of((1,), b"1234", b"Vf4\n"), "no array of numbers"),
+    (ARRAY + b"p0\n(g0\nl", "not filled"), (ARRAY + b"2", "not filled"), (ARRAY, "not filled"), (ARRAY + b"Nb", "fills an array"),
+    (SPY + b"(dV__array_interface__\n(dV" + b"data\n(I4096\nI01\ntssb", "has '__array_interface__'"),
+    (SPY + b"(dV_as_parameter_\nI1\nsb", "has '_as_parameter_'"),
+    (SPY + b"(dV__class__\ncoptimizers\nSgd\nsb", "has '__class__'"),
+    (SPY + b"(dI1\nI1\nsb", "has 1"),
+    (SPY + b"I1\na", "appends to a Spy"), (SPY + b"I1\nI2\ns", "sets an item of a Spy"),
+    (SPY + b"(dVrate\nI1\nsb", "has 'rate', a method or property"),
+    (SPY + b"(dVupdate\nI1\nsb", "has 'update', a method or property"),
+    (SPY + b"(dVlr\nI1\nsb(dVlr\nI2\nsb", "again"), (SPY + b"((lVlr\ntb", "fills Spy with a tuple"),
+    (b"(d" + SPY + b"I1\ns", "a Spy as a key"), (b"(" + SPY + b"I1\nd", "a Spy as a key"),
+    (b"c__builtin__\nset\n((l" + SPY + b"atR", "a Spy as a key"), (b"c__builtin__\nset\n(" + SPY + b"tR", "a Spy where a list"),
+    (b"(d(((tttI1\ns", "a tuple as a key"), (b"c__builtin__\nbytearray\n(I99999999999\ntR", "encodes to 'latin-1'"),
+    (b"ccollections\nOrderedDict\n((l(" + SPY + b"I1\ntatR", "a tuple where a list"),
+    (b"c__builtin__\ncomplex\n(" + SPY + b"I1\ntR", "a Spy where a float"),
+    (b"(c_codecs\nencode\nl", "a function for data"), (b"L" + b"9" * 500 + b"L\n", "a number of 501 digits"),
+    (b"I1\nI2\na", "appends to a int"), (b"(tI2\na", "appends to a tuple"),
+    (b"a", "no whole pickle"), (b"g7\n", "no whole pickle"), (b"I1", "no whole pickle"),
+    (b"(I1\nd", "no whole pickle"), (b"Ix\n", "no whole pickle"),
+])
+def test_what_pickle_and_numpy_would_do_wrong_is_forbidden(data, words):
+    Spy.called.clear()
+    with pytest.raises(guard.Forbidden, match=words):
+        guard.read(data + b".", guard.names_of([Sgd, Spy]))
+    assert Spy.called == []
+
+
+def test_arrays_are_copies_of_their_own():
+    """Also where a pickle gives two of them the same bytes."""
+    text = b"c_codecs\nencode\n(V12345678\nVlatin1\ntRp1\n0"
+    one = ARRAY + b"(I1\n(I2\nt" + FLOAT4 + b"I00\ng1\ntb"
+    first, second = guard.read(text + b"(" + one + one + b"l.", guard.names_of([]))
+    first[0] = 0
+    assert first.flags.writeable and first.flags.owndata and second[0] != 0
+    column = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    assert read(pickle.dumps(made(array=column, none=np.empty((0,))), 0)).array.tolist() == column.tolist()
+
+
+def test_a_class_with_a_setstate_of_its_own_gets_its_attributes_through_it():
+    class Own(object):
+        def __setstate__(self, state):
+            self.got = state
+    Own.__module__ = "optimizers"
+    data = b"ccopy_reg\n_reconstructor\n(coptimizers\nOwn\nc__builtin__\nobject\nNtR(dVlr\nI1\nsb."
+    assert guard.read(data, guard.names_of([Own])).got == {"lr": 1}
+
+
+PIECES = [bytes([code]) for code in range(256)] + [
+    b"(", b"t", b"l", b"d", b"R", b"b", b"a", b"s", b"0", b"2"] * 8 + [
+    b"I1\n", b"I00\n", b"F1.5\n", b"L3L\n", b"Vlr\n", b"Vf4\n", b"Vlatin1\n", b"N", b"p0\n", b"g0\n", b"p1\n",
+    b"g1\n", SPY, SPY, SPY, ARRAY, FLOAT4, b"(tb", b"(dVlr\nI1\nsb",
+    b"(I1\n(I1\nt" + FLOAT4 + b"I00\nc_codecs\nencode\n(V1234\nVlatin1\ntRtb"] * 4 + [
+    b"c%s\n%s\n" % tuple(name.encode() for name in pair) for pair in sorted(guard._data())]
+KNOWN = (list, dict, tuple, set, frozenset, bytearray, collections.OrderedDict, collections.defaultdict, Spy, np.ndarray,
+         type(np.dtype("f4")), type) + guard._PLAIN
+
+
+CALLS = [b"c%s\n%s\n(" % tuple(name.encode() for name in pair) + filler * count + b"tR" for pair in sorted(guard._data())
+         for filler in (SPY, b"(" + SPY + b"l", b"(" + SPY + b"t", b"Vf4\n") for count in (0, 1, 2, 3)]
+
+
+@pytest.mark.parametrize("after", [b"", b"b", SPY + b"b", b"(I1\n" + SPY + SPY + SPY + SPY + b"tb"])
+def test_no_function_calls_what_it_is_given(after):
+    """Every name with objects in every place."""
+    Spy.called.clear()
+    for call in CALLS + [ARRAY, FLOAT4]:
+        try:
+            guard.read(call + after + b".", guard.names_of([Spy]))
+        except guard.Forbidden:
+            pass
+        assert Spy.called == [], call
+
+
+@hypothesis.settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@hypothesis.given(strategies.lists(strategies.sampled_from(PIECES), max_size=25))
+def test_whatever_comes_is_refused_or_plain(pieces):
+    """No method is called, no other exception than Forbidden leaves, and nothing but known types comes."""
+    Spy.called.clear()
+    try:
+        found = [guard.read(b"".join(pieces) + b".", guard.names_of([Spy]))]
+    except guard.Forbidden:
+        found = []
+    while found:
+        value = found.pop()
+        assert isinstance(value, KNOWN) and not isinstance(value, (guard._Call, guard._Unfilled))
+        if type(value) in (list, tuple):
+            found += value
+        elif isinstance(value, dict):
+            found += value.values()
+        elif type(value) is Spy:
+            found += vars(value).values()
+    assert Spy.called == []
 
 
 def test_a_class_of_the_script_is_told_how_to_be_named():

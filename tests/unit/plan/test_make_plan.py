@@ -24,7 +24,8 @@ def workers(plan):
 def test_the_keys_of_a_plan():
     plan = local(lease="10", staleness="", root_port="9300", heartbeat_timeout="5")
     assert set(plan) == {"schema", "job", "kv", "lease", "workers", "servers", "heartbeat", "timeouts", "root", "groups",
-                         "group_labels", "shares", "staleness", "files", "options", "nodes", "processes"}
+                         "group_labels", "shares", "staleness", "files", "options", "nodes", "processes",
+                         "ports_open"}
     assert plan["schema"] == 1 and plan["job"] == "job-1" and plan["kv"] == "dist_gsync" and plan["lease"] == 10.0
     assert plan["workers"] == 4 and plan["servers"] == 2 and plan["staleness"] is None
     assert plan["heartbeat"] == {"interval": 1, "timeout": 5}
@@ -37,7 +38,7 @@ def test_the_keys_of_a_plan():
 
 
 def test_the_keys_of_a_process():
-    keys = {"name", "role", "index", "host", "address", "port", "gpus", "group", "share", "command", "env"}
+    keys = {"name", "role", "index", "host", "address", "port", "gpus", "group", "share", "folder", "command", "env"}
     for process in local()["processes"]:
         assert set(process) == keys
         assert all(isinstance(text, str) for text in process["command"] + list(process["env"].values()))
@@ -147,7 +148,7 @@ def test_loopback_nodes_keep_their_addresses_on_the_interface_lo():
 
 def test_a_script_needs_no_known_network_nor_data():
     plan = local(script="x.py", network="their own", num_examples="3")
-    assert workers(plan)[0]["command"][4:] == ["script", "/state/jobs/node1/job-1/script/x.py", "--"]
+    assert workers(plan)[0]["command"][4:] == ["script", "/state/jobs/node1/job-1/files/worker-0/x.py", "--"]
 
 
 def test_data_and_model_folders_of_nodes():

@@ -63,6 +63,16 @@ def test_forks():
         members.check_forks(["a", "b"], 1)
 
 
+def test_builds_of_one_version():
+    """Nodes with GPUs have another library; of each kind there is to be one."""
+    records = {"a": {"fingerprints": {"libmxnet.so": "a" * 64}}, "b": {"fingerprints": {"libmxnet.so": "a" * 64}}, "old": {},
+               "gpu": {"fingerprints": {"libmxnet.so": "c" * 64}, "cuda": {"version": "9.2"}}}
+    members.check_versions(records, records)
+    records["b"] = {"fingerprints": {"libmxnet.so": "b" * 64}}
+    with pytest.raises(BadInput, match="different builds of libmxnet.so .aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove"):
+        members.check_versions(records, records)
+
+
 def test_versions():
     records = {"a": {"mxnet": "1.9.1"}, "b": {"mxnet": "1.9.1"}, "c": {"mxnet": "1.5.1"}}
     members.check_versions(["a", "b"], records)

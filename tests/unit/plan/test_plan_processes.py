@@ -42,8 +42,16 @@ def test_command_of_scheduler_and_servers(role):
 def test_command_of_a_script():
     arguments = ["--name", "two words", "", "$HOME"]
     given = options.cast({"script": "path/to/my train.py", "script_args": arguments})
-    assert processes.command(WORKER, NODE, given, "/data", None) == [
-        "/env/bin/python", "-u", "-m", "mxcluster.run", "script", "/jobs/j1/script/my train.py", "--"] + arguments
+    worker = dict(WORKER, name="worker-1")
+    worker["folder"] = processes.own_folder(worker, given)
+    assert worker["folder"] == "files/worker-1"
+    assert processes.command(worker, NODE, given, "/data", None) == [
+        "/env/bin/python", "-u", "-m", "mxcluster.run", "script", "/jobs/j1/files/worker-1/my train.py", "--"] + arguments
+
+
+@pytest.mark.parametrize("role,script", [("server", "x.py"), ("scheduler", "x.py"), ("worker", "")])
+def test_only_workers_with_a_script_have_a_folder_of_their_own(role, script):
+    assert processes.own_folder({"role": role, "name": role + "-0"}, options.cast({"script": script})) is None
 
 
 def arguments_of(given, data_dir="", model_file=None):
@@ -93,7 +101,7 @@ def test_environment_of_a_worker():
         "DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9091", "DMLC_NUM_SERVER": "1",
         "DMLC_NUM_WORKER": "3", "DMLC_NODE_HOST": "10.0.0.2", "DMLC_INTERFACE": "ib0", "PORT": "9094",
         "PS_VERBOSE": "1", "PS_HEARTBEAT_INTERVAL": "1", "PS_HEARTBEAT_TIMEOUT": "3", "MXCLUSTER_START_TIMEOUT": "60",
-        "CUDA_VISIBLE_DEVICES": "1,3",
+        "CUDA_VISIBLE_DEVICES": "1,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "MXCLUSTER_JOB": "j1", "MXCLUSTER_ROLE": "worker", "MXCLUSTER_INDEX": "1", "MXCLUSTER_HOST": "b",
         "MXCLUSTER_JOB_DIR": "/jobs/j1", "MXCLUSTER_KV": "dist_ssync", "MXCLUSTER_GROUPS": "0,1,0",
         "MXCLUSTER_GROUP": "1", "MXCLUSTER_SHARE": "0.1 0.3333333333333333", "MXCLUSTER_STALENESS": "4",
@@ -115,3 +123,11 @@ def test_environment_of_kv_local():
 def test_users_cannot_give_what_the_plan_sets():
     ours = set(processes.environment(PROCESS, PLAN)) - set(PLAN["options"]["env"])
     assert [name for name in ours if name not in PLANNED_VARIABLES and not name.startswith("MXCLUSTER_")] == []
+
+
+def test_libraries_of_cuda_come_before_those_of_the_user():
+    node = dict(PLAN["nodes"]["b"], cuda={"folder": "/usr/local/cuda-9.2"})
+    own = dict(PLAN, options=dict(PLAN["options"], env={"LD_LIBRARY_PATH": "/mine"}))
+    assert processes.environment(PROCESS, own)["LD_LIBRARY_PATH"] == "/mine"
+    with_cuda = dict(own, nodes=dict(PLAN["nodes"], b=node))
+    assert processes.environment(PROCESS, with_cuda)["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64:/mine"

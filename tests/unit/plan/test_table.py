@@ -14,6 +14,7 @@ def test_table_of_a_grouped_job():
 job job-1
 kv dist_gsync, 5 workers in 2 groups, 2 servers
 program image_classification: network resnet50_v1, data imagenet (1281167 samples), batch size 32 per worker, 20 epochs
+learning rate 0.05
 batches per epoch: 4449 (worker 4), 8897 (workers 0-3)
 samples repeated per epoch to fill them: 0 to 16 a worker
 
@@ -32,7 +33,19 @@ worker     4      slow1  10.1.0.4:9091  ib0        0     slow   0.888889 1
 def test_staleness_and_even_batches():
     lines = table(plan(kv="dist_ssync", staleness="2", num_examples="1280")).splitlines()
     assert lines[1] == "kv dist_ssync (staleness 2), 4 workers in 2 groups, 2 servers"
-    assert lines[3] == "batches per epoch: 10" and lines[4] == ""
+    assert lines[4] == "batches per epoch: 10" and lines[5] == ""
+
+
+def test_ports_that_nothing_closes():
+    """Only root can, and without a training user there is none."""
+    case = load("good/local")
+    assert "ports:" not in table(plan_of(case))
+    for host in ("node1", "node3"):
+        case = changed(case, {"hosts": {host: {"mxcluster_user": ""}}})
+    text = table(plan_of(case))
+    assert "\nports: open to anybody who can reach node1, node3: jobs run without root there" in text
+    alone = changed(case, {"options": {"kv": "local"}, "groups": {"workers": ["node1"]}})
+    assert "ports:" not in table(plan_of(alone))  # one process, without a port
 
 
 def test_script():
@@ -56,3 +69,30 @@ def test_batches_follow_who_waits_for_whom(kv, expected):
         "options": {"kv": kv, "num_examples": "130", "data_allocator": "1"},
         "files": {"data_sharding": "0 0.2\n0.2 0.4\n0.4 0.8\n0.8 1\n"}})
     assert expected in table(plan_of(case))
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({"kv": "dist_async"}, "learning rate 0.0125 for every push: lr=0.05 by 4 workers, since dist_async does not wait to sum"),
+    ({"kv": "dist_ssync", "lr": "0.4"}, "learning rate 0.1 for every push: lr=0.4 by 4 workers"),
+    ({"kv": "dist_async", "lr_scale": "none"}, "learning rate 0.05 for every push of each of the 4 workers (lr_scale=none)"),
+    ({"kv": "dist_async", "num_workers": "1"}, "learning rate 0.05\n"),
+    ({"kv": "dist_gsync"}, "learning rate 0.05\n"),
+    ({"kv": "dist_sync", "lr_scale": "auto"}, "learning rate 0.05\n"),
+])
+def test_the_step_is_told_and_is_what_the_workers_get(options, expected):
+    made = plan(**options)
+    assert expected in table(made)
+    step = expected.split()[2]
+    commands = [process["command"] for process in made["processes"] if process["role"] == "worker"]
+    assert {command[command.index("--lr") + 1] for command in commands} == {step}
+    assert made["options"]["lr"] == float(options.get("lr", 0.05)), "a job that goes on starts from what was asked for"
+
+
+def test_one_group_under_gsync_is_told():
+    told = "dist_gsync with one group of all workers trains as dist_sync does: give"
+    one = load("good/local")
+    for host in one["hosts"].values():
+        host.pop("worker_group", None)
+    assert told in table(plan_of(changed(one, {"options": {"kv": "dist_gsync"}})))
+    assert told not in table(plan_of(changed(one, {"options": {"kv": "dist_sync"}})))
+    assert told not in table(plan(kv="dist_gsync"))

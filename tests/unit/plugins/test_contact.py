@@ -58,3 +58,9 @@ def test_a_node_without_a_python_or_a_shell(monkeypatch):
     assert bare["failed"] and "there is no Python" in bare["msg"], bare
     mute = say_hello(monkeypatch, lambda command: {"rc": 0, "stdout": "This account is not available.\r\n", "stderr": ""})
     assert mute["failed"] and "not available" in mute["msg"] and "set ansible_user" in mute["msg"]
+
+
+def test_a_node_that_is_not_required_is_told_as_lost(monkeypatch):
+    lost = say_hello(monkeypatch, lambda command: {"rc": 0, "stdout": "This account is not available.\r\n", "stderr": ""},
+                     required=False)
+    assert not lost.get("failed") and "not available" in lost["lost"]["why"] and lost["lost"]["since"] > 1e9, lost

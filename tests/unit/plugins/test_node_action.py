@@ -5,6 +5,7 @@ import types
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.utils.unsafe_proxy import AnsibleUnsafe, wrap_var
 
 from mxcluster import processes
 from plugins.action import mxcluster_node as action
@@ -15,6 +16,11 @@ BROKEN = {"failed": True, "msg": "no job in /jobs/j: status.json is not there"}
 LOST = AnsibleConnectionFailure("Data could not be sent to remote host \"10.0.0.1\". Make sure this host can be reached over "
                                 "ssh: ssh: connect to host 10.0.0.1 port 22: No route to host\r\n")
 SUDO = AnsibleError("Timeout (12s) waiting for privilege escalation prompt: ")
+
+
+def is_unsafe(value):
+    """Whether Ansible will never carry out a template in it."""
+    return isinstance(value, AnsibleUnsafe)
 
 
 class Clock:
@@ -137,8 +143,11 @@ def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
     assert run(plugin([failed], board=str(tmp_path))[0], monkeypatch) == failed
     assert action.others(str(tmp_path), "node2") == ["node1"]
     made, commands = plugin([RUNNING, DONE], board=str(tmp_path))
+    ask, peers = made._ask, []
+    made._ask = lambda arguments, task_vars: peers.append(arguments.get("peer")) or ask(arguments, task_vars)
     (tmp_path / "node1").rename(tmp_path / "node2")
     assert run(made, monkeypatch)["ended"] and commands == ["wait", "stop"]
+    assert peers == [None, True], "nobody has asked for the end"
 
 
 def test_who_only_watches_does_not_end_a_job_that_it_cannot_see(clock, monkeypatch, tmp_path):
@@ -173,6 +182,26 @@ def test_who_logs_in_is_asked_where_ansible_becomes_somebody(monkeypatch, become
     made._ask = lambda arguments, task_vars: seen.append(arguments) or {}
     run(made, monkeypatch)
     assert seen[0].get("reader", "not asked") == reader
+
+
+def test_an_answer_that_cannot_be_is_a_failure(monkeypatch):
+    """What the node has answered comes through processes of the training user; all commands ask in this one place."""
+    made = object.__new__(action.ActionModule)
+    hostile = {"jobs": [], "has": False, "units": "{{ 1 }}"}
+    made._execute_module = lambda **given: wrap_var(hostile)  # as Ansible gives it, with a kind of str of its own
+    answer = made._ask({"command": "jobs", "jobs_dir": "/jobs"}, {"inventory_hostname": "node1"})
+    assert answer["failed"] and "the answer of node1 to jobs is refused: units='{{ 1 }}'" in answer["msg"]
+    assert is_unsafe(answer["msg"])
+    fine = {"problems": ["{{ lookup('pipe', 'touch evil') }}"], "held": {"ports": {"9091": "{{ x }}"}, "gpus": {}}, "fits": True}
+    made._execute_module = lambda **given: wrap_var(fine)
+    answer = made._ask({"command": "look"}, {"inventory_hostname": "node1"})
+    assert answer == fine and is_unsafe(answer["problems"][0]) and is_unsafe(answer["held"]["ports"]["9091"])
+    record = {"record": {"fingerprints": {"numpy": "0" * 64}, "address_of_default_route": None, "hostname": "", "gpus": 0}}
+    made._execute_module = lambda **given: wrap_var(record)
+    assert made._ask({"command": "record"}, {"inventory_hostname": "node1"}) == record
+    for result in ({"failed": True, "msg": "x"}, {"changed": False, "msg": "check mode: the command stop was not run"}):
+        made._execute_module = lambda result=result, **given: dict(result)
+        assert made._ask({"command": "stop", "job_dir": "/j"}, {"inventory_hostname": "node1"}) == result
 
 
 @pytest.mark.parametrize("answer, leaves", [(BROKEN, True), (DONE, True), (RUNNING, False)])

@@ -43,7 +43,10 @@ def test_what_cannot_be_is_refused_without_its_value(given, words):
 
 def test_names_that_are_others():
     with pytest.raises(BadInput) as refusal:
-        options.refuse_secret_env(["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH"], [], {"TOKEN": "1"})
+        options.refuse_secret_env(["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "HOME"], [], {"TOKEN": "1"})
     lines = str(refusal.value).splitlines()
-    assert [line.split(" ")[1] for line in lines] == ["DMLC_ROLE", "MXCLUSTER_JOB_DIR", "TOKEN"]
-    assert "mxcluster sets DMLC_ROLE itself; take it out" in lines[0] and "given in env too" in lines[2]
+    assert [line.split(" ")[1] for line in lines] == ["DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "TOKEN"]
+    assert "mxcluster sets DMLC_ROLE itself; take it out" in lines[0] and "given in env too" in lines[3]
+    assert "give absolute paths" in lines[2]
+    with pytest.raises(BadInput, match="secret_env: LD_LIBRARY_PATH is refused: give it in env"):
+        options.refuse_secret_env(["LD_LIBRARY_PATH"], [], {})

@@ -126,7 +126,7 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
             json.dump(status, stream)
         with open(os.path.join(job, "events.jsonl"), "w") as stream:
             stream.writelines(json.dumps(event) + "\n" for event in sorted(events, key=lambda event: event["time"]))
-        archives[host] = os.path.join(folder, host + ".tar.gz")
-        with tarfile.open(archives[host], "w:gz") as tar:
+        archives[host] = os.path.join(folder, host + ".tar")
+        with tarfile.open(archives[host], "w") as tar:
             tar.add(job, arcname=".")
     return archives

@@ -1,8 +1,12 @@
 import io
+import os
+import pathlib
+import subprocess
 import tarfile
 
 import pytest
 
+import mxcluster
 from mxcluster.errors import BadInput
 from mxcluster.report import archive
 
@@ -19,9 +23,9 @@ def make_tar(path, *members, **files):
     return str(path)
 
 
-def member(name, kind=tarfile.REGTYPE, target="", size=0):
+def member(name, kind=tarfile.REGTYPE, target="", size=0, mode=0o644, owner=0):
     info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size = kind, target, size
+    info.type, info.linkname, info.size, info.mode, info.uid, info.gid = kind, target, size, mode, owner, owner
     return info
 
 
@@ -35,7 +39,8 @@ def test_files_land_in_the_folder(tmp_path):
 @pytest.mark.parametrize("bad", [
     member("/etc/passwd", size=1), member("../up", size=1), member("a/../../up", size=1),
     member("link", tarfile.SYMTYPE, "/etc"), member("hard", tarfile.LNKTYPE, "good"), member("pipe", tarfile.FIFOTYPE),
-    member("disk", tarfile.BLKTYPE)], ids=lambda info: info.name)
+    member("disk", tarfile.BLKTYPE), member("terminal", tarfile.CHRTYPE), member("sparse", tarfile.GNUTYPE_SPARSE),
+    member("./good", size=1), member("what", b"Z")], ids=lambda info: info.name)
 @pytest.mark.parametrize("with_filter", [True, False])
 def test_what_could_leave_the_folder_is_refused_as_a_whole(tmp_path, monkeypatch, bad, with_filter):
     if not with_filter:
@@ -44,6 +49,37 @@ def test_what_could_leave_the_folder_is_refused_as_a_whole(tmp_path, monkeypatch
     with pytest.raises(BadInput, match="refused"):
         archive.unpack(path, str(tmp_path / "deep" / "to"))
     assert [found.name for found in tmp_path.rglob("*")] == ["a.tar"]
+
+
+OLD = "/usr/bin/python3"  # of Debian 12: 3.11.2, without tarfile.data_filter
+UNPACK = "import sys; sys.path.insert(0, sys.argv[1]); from mxcluster.report import archive; archive.unpack(*sys.argv[2:])"
+
+
+@pytest.mark.parametrize("under", ["with the filter", "without", "the system's"])
+def test_a_node_gives_the_controller_no_owner_and_no_permission(tmp_path, monkeypatch, under):
+    """Issue 11, A3: a node gave the controller a setuid-root file."""
+    path = make_tar(tmp_path / "a.tar", member("folder", tarfile.DIRTYPE, mode=0o7777, owner=1), member("private", mode=0o600),
+                    member("root", size=1, mode=0o6755, owner=0), member("folder/other", size=1, mode=0o7777, owner=65534))
+    if under == "the system's":
+        done = subprocess.run([OLD, "-c", UNPACK, str(pathlib.Path(mxcluster.__file__).parents[1]), path, str(tmp_path / "to")],
+                              stderr=subprocess.PIPE)
+        assert done.returncode == 0, done.stderr
+    else:
+        if under == "without":
+            monkeypatch.delattr(tarfile, "data_filter", raising=False)
+        archive.unpack(path, str(tmp_path / "to"))
+    found = {str(path.relative_to(tmp_path / "to")): path.stat() for path in (tmp_path / "to").rglob("*")}
+    assert {name: oct(seen.st_mode & 0o7777) for name, seen in found.items()} == {
+        "folder": "0o755", "private": "0o600", "root": "0o644", "folder/other": "0o644"}
+    assert {(seen.st_uid, seen.st_gid) for seen in found.values()} == {(os.getuid(), os.getgid())}
+
+
+def test_a_small_file_cannot_fill_the_disk(tmp_path):
+    with tarfile.open(str(tmp_path / "a.tar"), "w:gz") as tar:
+        tar.addfile(member("zeros", size=1 << 24), io.BytesIO(bytes(1 << 24)))
+    assert (tmp_path / "a.tar").stat().st_size < 1 << 16
+    assert "a" in archive.unpack_all({"a": str(tmp_path / "a.tar")}, str(tmp_path / "run"))
+    assert not list((tmp_path / "run").rglob("zeros"))
 
 
 def test_a_bad_archive_costs_only_its_own_node(tmp_path):

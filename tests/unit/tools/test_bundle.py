@@ -5,6 +5,9 @@ import tarfile
 
 import pytest
 
+from mxcluster import packages
+from mxcluster.errors import MxclusterError
+from tests.unit.test_packages import ENVIRONMENT, Index, wish
 from tools import bundle
 
 
@@ -65,3 +68,25 @@ def test_a_disk_that_is_full(packed, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="No space left on device"):
         bundle.unpack(str(packed("wheels/a.whl")))
     assert unpacked(tmp_path) == []
+
+
+def test_packages_for_every_python_that_has_them(tmp_path, monkeypatch, capsys):
+    """What the site without a network then asks for is there: the same wish needs no index."""
+    monkeypatch.setattr(bundle, "CACHE", tmp_path / "cache")
+    index = Index(six_1=[])
+
+    def fetch(folder, names, pinned, python, store):
+        if python == "3.11":
+            raise MxclusterError("no wheel of six for Python 3.11")
+        index(folder, names, pinned, python, store)
+    found = bundle.packages_of(ENVIRONMENT, wish("six"), fetch)
+    assert [path.split("/")[-1].split("-")[0] for path in found] == ["packages", "six"]
+    assert "Python 3.11 is left out: no wheel of six" in capsys.readouterr().out
+    site = tmp_path / "site"
+    site.mkdir()
+    for path in found:
+        (site / path.split("/")[-1]).write_bytes(open(path, "rb").read())
+    assert packages.extended(ENVIRONMENT, wish("six"), "3.6", str(site), known_only=True)["builds"][0]["wheels"][-1] == "six==1"
+    with pytest.raises(SystemExit, match="no Python of MXNet has wheels of all of these packages"):
+        bundle.packages_of(dict(ENVIRONMENT, builds=ENVIRONMENT["builds"][1:]), wish("six"), fetch)
+    assert bundle.packages_of(ENVIRONMENT, [], fetch) == []

@@ -95,7 +95,7 @@ class Training:
         if share.end - share.begin < args.batch_size:
             self._note("batch_size %d is larger than the share of worker %d, %d samples: every batch repeats some"
                        % (args.batch_size, share.index, share.end - share.begin))
-        began = time.time()
+        began = time.monotonic()
         for epoch in range(args.model_load_epoch, args.num_epochs):
             seconds = self._train(epoch)
             accuracy = self._accuracy()
@@ -103,7 +103,7 @@ class Training:
             say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
             if epoch + 1 < args.num_epochs:
                 self._save(epoch + 1)
-        seconds = time.time() - began
+        seconds = time.monotonic() - began
         self._pull_final()
         self._save(args.num_epochs)
         accuracy = self._accuracy()
@@ -120,7 +120,7 @@ class Training:
         def read(number):
             return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
 
-        began = told = time.time()
+        began = told = time.monotonic()
         told_steps = self.steps
         for number, (images, labels) in enumerate(batches.ahead(read, range(share.batches), READERS)):
             self.module.forward_backward(mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)]))
@@ -129,13 +129,13 @@ class Training:
             # Without this Python would queue up batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
             pulse.beat()
-            now = time.time()
+            now = time.monotonic()
             if number + 1 == share.batches or now - told >= TELL_SECONDS:
                 speed = (self.steps - told_steps) * self.args.batch_size / max(now - told, 1e-9)
                 self._tell(epoch, number, labels, speed)
                 told, told_steps = now, self.steps
         mx.nd.waitall()
-        return time.time() - began
+        return time.monotonic() - began
 
     def _tell(self, epoch, number, labels, speed):
         """The `batch` event; loss and accuracy are those of this batch alone, so that telling costs little time."""
@@ -151,8 +151,8 @@ class Training:
     def _refuse_nan(self, loss, epoch, number):
         """Ends a training that cannot come to anything any more, unless its user wants that."""
         if math.isnan(loss) and self.args.on_nan == "stop":
-            say("the loss became NaN in epoch %d, batch %d: the weights are of no use any more. Take a smaller lr than %g, or go "
-                "on all the same with -e on_nan=continue" % (epoch, number, self.args.lr))
+            say("the loss became NaN in epoch %d, batch %d: the weights are of no use any more. The learning rate was %g: take a "
+                "smaller lr, or go on all the same with -e on_nan=continue" % (epoch, number, self.args.lr))
             raise SystemExit(exitcodes.NOT_A_NUMBER)
 
     def _accuracy(self):

@@ -29,7 +29,8 @@ localhost_warning = False
 WAIT = """#!/usr/bin/python
 import os, time
 from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict(host=dict(), seconds=dict(type="float")))
+module = AnsibleModule(dict(host=dict(), seconds=dict(type="float"), evil=dict()))
+evil = module.params["evil"]
 host = module.params["host"]
 polls = len(open(host).read()) + 1 if os.path.exists(host) else 1
 open(host, "a").write("x")
@@ -37,17 +38,67 @@ time.sleep(module.params["seconds"])
 name = "worker-" + host[-1]
 batch = {"epoch": polls, "step": 10 * polls, "samples_per_s": 100.0, "loss": 0.5, "done": polls / 4.0,
          "time": 10.0 + polls}
-status = {"host": host, "kv": "dist_gsync", "started": 1.0, "ended": None, "reason": None, "first_failure": None,
+status = {"host": host, "kv": evil or "dist_gsync", "started": 1.0, "ended": None, "reason": None, "first_failure": None,
           "state": "running",
           "processes": [{"name": name, "role": "worker", "index": int(host[-1]), "state": "running"}]}
+if evil and polls >= 3:
+    status["first_failure"] = dict(name=evil, host=host, role="worker", index=0, reason=evil, time=1.0)
 module.exit_json(status=status, ended=polls >= 3,
                  progress={name: {"start": {"epochs": 9, "time": 10.0}, "batch": batch}})
 """
 
+# What a node can put into any text: title, clear, cursor up (C1), right to left, a line of its own, invisible.
+EVIL = "\x1b]0;owned\x07\x1b[2Jover\x9b3A\u202eKO\rhere\u2028\nFAILED    job forged\x1b[8m"
+
+EVIL_MODULE = """#!/usr/bin/python
+# -*- coding: utf-8 -*-
+from ansible.module_utils.basic import AnsibleModule
+module = AnsibleModule(dict(fail=dict(type="bool")), supports_check_mode=True)
+evil = %r
+answer = dict(changed=True, msg=evil, warnings=[evil], deprecations=[dict(msg=evil)], nested={evil: [evil]},
+              diff=dict(before=evil, after="x"))
+if module.params["fail"]:
+    module.fail_json(cmd=[evil], rc=1, stderr=evil, **answer)
+module.exit_json(**answer)
+""" % EVIL
+
+EVIL_PLAY = """
+- name: What a node says
+  hosts: node0
+  tasks:
+    - name: Succeed
+      fake_evil: {}
+      register: said
+    - name: Show
+      ansible.builtin.debug: {var: said}
+    - name: Fail for each
+      fake_evil: {fail: true}
+      loop: ["{{ said.msg }}"]
+      ignore_errors: true # there is more to show
+    - name: Retry
+      fake_evil: {fail: true}
+      register: other
+      until: other is success
+      retries: 1
+      delay: 0
+      ignore_errors: true # there is more to show
+    - name: Wait for the job
+      fake_wait: {host: node0, seconds: 0, evil: "{{ said.msg }}"}
+      register: job
+      until: job.ended
+      retries: 9
+      delay: 0
+    - name: Judge
+      fake_verdict: {evil: "{{ said.msg }}"}
+    - name: Fail
+      fake_evil: {fail: true}
+"""
+
 VERDICT = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
-AnsibleModule({}).exit_json(changed=True, verdict={"ok": False},
-                            mxcluster_verdict_text=["FAILED    job j", "report    r.html"])
+module = AnsibleModule(dict(evil=dict()))
+lines = [module.params["evil"]] if module.params["evil"] else ["FAILED    job j", "report    r.html"]
+module.exit_json(changed=True, verdict={"ok": False}, mxcluster_verdict_text=lines)
 """
 
 PLAY = """
@@ -87,7 +138,7 @@ def project(tmp_path):
     """A folder with the play above."""
     (tmp_path / "library").mkdir()
     files = {"ansible.cfg": CONFIG % PLUGINS, "play.yml": PLAY,
-             "library/fake_wait.py": WAIT, "library/fake_verdict.py": VERDICT,
+             "library/fake_wait.py": WAIT, "library/fake_verdict.py": VERDICT, "library/fake_evil.py": EVIL_MODULE,
              "hosts": "node[0:1] ansible_connection=local ansible_python_interpreter=%s\n" % sys.executable}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
@@ -108,21 +159,49 @@ def run_piped(project, *arguments):
     return process.communicate(timeout=60)[0], process.returncode
 
 
-def run_on_terminal(project, columns, *arguments):
-    """The raw output on a pseudo-terminal of that width."""
+def resize(terminal, columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def run_on_terminal(project, columns, *arguments, heard=lambda terminal, output: None):
+    """The raw output on a pseudo-terminal of that width. `heard` gets every piece of it when it comes."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    resize(slave, columns)
     process = start(project, *arguments, stdout=slave)
     os.close(slave)
     pieces = []
     try:
         while True:
-            pieces.append(os.read(master, 65536))
+            pieces.append(os.read(master, 65536).decode("utf-8", "replace").replace("\r\n", "\n"))
+            heard(master, pieces[-1])
     except OSError:  # the other end is closed
         pass
     os.close(master)
     assert process.wait(timeout=60) == 2
-    return b"".join(pieces).decode("utf-8").replace("\r\n", "\n")
+    return "".join(pieces)
+
+
+class Screen:
+    """What stands on a terminal that wraps its lines anew when its width changes, as those of today do."""
+
+    def __init__(self, columns):
+        self.columns, self.lines, self.at = columns, [""], 0  # the place in the last line, rows one after the other
+
+    def write(self, text):
+        for command, sign in re.findall(r"(\x1b\[\d*[A-Z])|([\s\S])", text):
+            line, row = self.lines[-1], self.at // self.columns * self.columns
+            if command.endswith("A"):
+                self.at = max(0, self.at - int(command[2:-1]) * self.columns)
+            elif command.endswith("J"):
+                self.lines[-1] = line[:self.at]
+            elif command.endswith("K"):
+                self.lines[-1] = line[:self.at] + line[row + self.columns:]
+            elif sign == "\r":
+                self.at = row
+            elif sign == "\n":
+                self.lines, self.at = self.lines + [""], 0
+            else:
+                self.lines[-1], self.at = line[:self.at] + sign + line[self.at + 1:], self.at + 1
 
 
 def test_into_a_pipe(project):
@@ -154,6 +233,31 @@ def test_on_a_terminal_one_line_is_rewritten(project):
     assert versions[-1] == "gsync  epoch 4/9  step 30  200 samples/s  ETA 0:01"
     assert all(len(version) < 60 for version in versions)
     assert output.rstrip().endswith("\nFAILED    job j\nreport    r.html"), output
+
+
+def test_a_terminal_that_is_made_narrower_keeps_nothing_of_the_line(project):
+    screen = Screen(100)
+
+    def heard(terminal, output):
+        screen.write(output)
+        if "step 10" in output:
+            screen.columns = 30
+            resize(terminal, 30)
+    run_on_terminal(project, 100, "-e", "seconds=0.3", heard=heard)
+    begin = screen.lines.index("TASK [Wait for the job]")
+    assert screen.lines[begin + 1:begin + 3] == ["epoch 4/9  200 samples/s", "TASK [Judge]"], screen.lines
+
+
+@pytest.mark.parametrize("options", [["--diff"], ["--diff", "-v"]], ids=["usual", "verbose"])
+def test_a_text_of_a_node_is_shown_and_not_obeyed(project, options):
+    (project / "play.yml").write_text(EVIL_PLAY)
+    output = run_on_terminal(project, 200, *options)
+    ours = re.sub(r"\r|\x1b\[K|\n", "", output)
+    assert ours.isprintable(), sorted({sign for sign in ours if not sign.isprintable()})
+    live = output.split("TASK [Wait for the job]")[1].split("\n", 1)[1].split("\nTASK [Judge]")[0]
+    assert "overKOhere  FAILED    job forged  epoch 2/9" in live and "\n" not in live.rstrip("\n"), live
+    assert "\nFAILED    job" not in output, "a line of the node's own"
+    assert "PLAY RECAP" in output and output.rstrip().endswith("\noverKOhere  FAILED    job forged"), output
 
 
 def test_verbose_output_is_that_of_the_default_callback(project):

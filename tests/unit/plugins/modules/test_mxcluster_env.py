@@ -118,6 +118,7 @@ def test_what_root_runs_is_nobody_elses(node):
     node.pack(files)
     answer = node.run()
     assert answer["changed"], answer
+    assert (node.path.parent / "env.lock").stat().st_mode & 0o777 == 0o600, "others can hold the lock"
 
 
 @pytest.mark.parametrize("marker", [None, "", '{"digest": "of something else"}', '{"dig'])

@@ -1,5 +1,6 @@
 """mxcluster_file under the Pythons of nodes: whole or not at all, and the truth in check mode."""
 import base64
+import hashlib
 import os
 import pwd
 import stat
@@ -99,3 +100,33 @@ def test_root_writes_through_no_link_of_the_users(copy, tmp_path):
     assert not (theirs / "link").is_symlink() and pwd.getpwuid((theirs / "link").stat().st_uid).pw_name == "nobody"
     assert "Permission denied" in copy(theirs / "resume" / "file", user="nobody")["msg"]
     assert (roots / "file").read_text() == "root's" and os.listdir(str(roots)) == ["file"]
+
+
+@pytest.fixture(params=sorted(PYTHONS))
+def act(request, tmp_path):
+    def run(path, **options):
+        return ansible_modules.run("mxcluster_file", tmp_path, under=PYTHONS[request.param], path=str(path), **options)
+    return run
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+def test_a_folder_is_made_looked_at_and_removed(act, tmp_path):
+    """For a user: what root makes on the way stays root's."""
+    folder, theirs = tmp_path / "above" / "data", {"bytes": 1, "sha256": hashlib.sha256(b"x").hexdigest()}
+    ansible_modules.let_everybody_through(folder.parent)
+    asked = dict(state="directory", user="nobody", files={"a": theirs, "b/c": theirs})
+    told = act(folder, check=True, **asked)
+    assert told["changed"] and told["lacking"] == ["a", "b/c"] and not folder.parent.exists()
+    assert act(folder, **asked)["changed"]
+    assert [pwd.getpwuid(path.stat().st_uid).pw_name for path in (folder, folder.parent)] == ["nobody", "root"]
+    (folder / "a").write_text("x")
+    told = act(folder, **asked)
+    assert not told["changed"] and told["lacking"] == ["b/c"]
+    assert act(folder, state="directory", user="nobody", mode="0700")["changed"] and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    refused = act(folder, state="directory", user="daemon", mode="0755")
+    assert refused["failed"] and "is not of daemon" in refused["msg"]
+    assert "cannot be removed" in act(folder, state="absent", user="nobody")["msg"], "the folder above is root's"
+    assert not (folder / "a").exists() and act(folder, state="absent")["changed"] and not act(folder, state="absent")["changed"]
+    for one, other in (("one", "other"), ("other", "one")):
+        (tmp_path / one).symlink_to(tmp_path / other)
+    assert "others than root can change" in act(tmp_path / "one" / "x", state="directory", roots=[str(tmp_path / "one")])["msg"]

@@ -14,9 +14,9 @@ PYTHONS = {"2.7": find_python("2.7"), "3.6": find_python("3.6"), "controller": s
 @pytest.mark.parametrize("under", sorted(PYTHONS))
 def test_this_machine(under, tmp_path):
     answer = ansible_modules.run("mxcluster_machine", tmp_path, under=PYTHONS[under], python=str(find_python("3.6")),
-                                 libraries=["libc.so.6", "libnone.so.1"])
+                                 libraries=["libc.so.6", "libnone.so.1"], programs=["sh", "no-such-program"])
     assert answer["python"] == "3.6" and answer["kernel"] == os.uname()[2]
-    assert answer["missing_libraries"] == ["libnone.so.1"]
+    assert answer["missing_libraries"] == ["libnone.so.1"] and answer["missing_programs"] == ["no-such-program"]
     assert ansible_modules.run("mxcluster_machine", tmp_path, under=PYTHONS[under], python="/no/python")["python"] is None
 
 
@@ -49,3 +49,14 @@ def test_gpus_are_told_by_class_and_vendor(machine, tmp_path):
 def test_the_loaded_driver(machine, tmp_path, text, version):
     (tmp_path / "version").write_text(text)
     assert machine.loaded_driver(str(tmp_path / "version")) == version
+
+
+def test_a_library_of_the_interpreters_own_is_there(tmp_path):
+    """As in conda, whose libraries ldconfig does not know."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexport LD_LIBRARY_PATH=%s\nexec %s \"$@\"\n" % (tmp_path, sys.executable))
+    python.chmod(0o755)
+    library = next(line.split()[-1] for line in open("/proc/self/maps") if "libc.so.6" in line or "/libc-" in line)
+    os.symlink(library, str(tmp_path / "libmine.so.1"))
+    answer = ansible_modules.run("mxcluster_machine", tmp_path, python=str(python), libraries=["libmine.so.1", "libnone.so.1"])
+    assert answer["missing_libraries"] == ["libnone.so.1"]

@@ -3,6 +3,8 @@ import importlib.util
 import json
 import os
 import pwd
+import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -87,9 +89,42 @@ def test_the_jobs_of_a_node_are_told_with_what_was_asked(play):
     asked = {"python": sys.executable, "jobs_dir": "/jobs"}
     result, calls = play({"jobs": [{"job": "one"}]}, check=True, command="jobs", job="one", **asked)
     assert calls[0][0] == AGENT + ["jobs", "--jobs-dir", "/jobs", "--job", "one"]
-    assert result == {"jobs": [{"job": "one"}], "has": True, "asked": asked, "changed": False}
+    assert result == {"jobs": [{"job": "one"}], "has": True, "asked": asked, "units": None, "changed": False}
     result, calls = play({"jobs": [{"job": "one"}]}, command="jobs", **asked)
-    assert calls[0][0] == AGENT + ["jobs", "--jobs-dir", "/jobs"] and not result["has"]
+    assert calls[0][0] == AGENT + ["jobs", "--jobs-dir", "/jobs", "--clear"] and not result["has"] and not result["changed"]
+    assert play({"jobs": [], "cleared": ["old"]}, command="jobs", **asked)[0]["changed"]
+
+
+def test_what_killed_modules_and_controllers_left_is_removed(play, monkeypatch, tmp_path):
+    """Issue 11, C1 and C8: old temporary folders of ours and old archives; not what is in use, or another user's."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "spool").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    old, young, others = (tmp_path / "tmp" / ("ansible_mxcluster_%s_payload_x" % name) for name in ("node", "file", "env"))
+    for path in (old, young, others, tmp_path / "tmp" / "ansible_setup_payload_x"):
+        path.mkdir()
+        (path / "zip").write_text("")
+    (tmp_path / "tmp" / "ansible_mxcluster_x_payload_link").symlink_to(tmp_path / "tmp" / "ansible_setup_payload_x")
+    archives = [tmp_path / "spool" / (name + ".tar") for name in ("killed", "fetched")]
+    for path in archives:
+        path.write_text("")
+    for path in (old, others, archives[0], tmp_path / "tmp" / "ansible_setup_payload_x"):
+        os.utime(str(path), (1, 1))
+    if os.geteuid() == 0:
+        os.chown(str(others), pwd.getpwnam("nobody").pw_uid, -1)
+    told = {"files": 1, "bytes": 1, "left": [], "problem": None}
+    asked = dict(command="collect", python=sys.executable, job_dir="/j", output="/o", spool=str(tmp_path / "spool"))
+    play(told, check=True, **asked)
+    assert old.exists() and archives[0].exists()
+    assert play(told, **asked)[0]["left"] == []
+    assert not old.exists() and young.exists() and others.exists() == (os.geteuid() == 0)
+    assert (tmp_path / "tmp" / "ansible_setup_payload_x" / "zip").exists()
+    assert [path.exists() for path in archives] == [False, True]
+    old.mkdir()
+    os.utime(str(old), (1, 1))
+    monkeypatch.setattr("shutil.rmtree", lambda path, **options: None)
+    left = play({"ran": True, "status": None, "left": ["pid 7"]}, command="stop", python=sys.executable, job_dir="/j")[0]["left"]
+    assert left == ["pid 7", "%s is left of a module that was killed, and cannot be removed" % old]
 
 
 @pytest.mark.parametrize("command", ["look", "record", "check"])
@@ -101,6 +136,9 @@ def test_command_lines_of_the_node(play, command):
                       {"data": None, "cwd": "/", "expand_user_and_vars": False})]
 
 
+OPEN = "jobs run without root here (mxcluster_user is empty), so nothing keeps strangers from their ports"
+
+
 @pytest.mark.parametrize("command, answer, result", [
     ("start", {"job": "j", "pid": 7, "status": {}}, {"changed": True, "job": "j", "pid": 7, "status": {}}),
     ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
@@ -109,9 +147,11 @@ def test_command_lines_of_the_node(play, command):
     ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
     ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
     ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
-    ("collect", {"files": 3, "bytes": 9, "skipped": []},
-     {"files": 3, "bytes": 9, "skipped": [], "changed": True, "output": "/o", "spooled": False}),
-    ("look", {"problems": ["p"], "facts": {}}, {"problems": ["p"], "facts": {}, "changed": False}),
+    ("collect", {"files": 3, "bytes": 9, "left_out": []},
+     {"files": 3, "bytes": 9, "left_out": [], "left": [], "untrue": None, "changed": True, "output": "/o", "spooled": False}),
+    ("look", {"problems": [], "ansible_facts": {"distribution": "Mine"}, "_ansible_no_log": True, "add_host": {}, "failed": True},
+     {"problems": [], "changed": False, "ports_open": OPEN}),
+    ("look", {"problems": ["p"], "facts": {}}, {"problems": ["p"], "facts": {}, "changed": False, "ports_open": OPEN}),
     ("record", {"host": "node1"}, {"record": {"host": "node1"}, "changed": False})])
 def test_results(play, command, answer, result):
     assert play(answer, python=sys.executable, command=command, job_dir="/j", output="/o")[0] == result
@@ -216,6 +256,77 @@ def pack_for(tmp_path, user, reader, under):
     assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "job" / "o.tar").exists()
     with tarfile.open(packed["output"]) as archive:
         assert "status.json" in archive.getnames()
+
+
+ATTACK = r"""
+import glob, json, os, time
+hostile = json.loads(open("hostile.json").read())
+pipe = None
+while pipe is None:
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = open(path, "rb").read().split(b"\0")
+            if b"mxcluster.node" in words and b"record" in words and os.stat(os.path.dirname(path)).st_uid == os.getuid():
+                process = os.path.dirname(path)
+                pipe = os.open(process + "/fd/1", os.O_WRONLY)
+                break
+        except (IOError, OSError):
+            continue
+while os.path.exists(process + "/cmdline") and open(process + "/cmdline", "rb").read():  # the last line counts
+    time.sleep(0.01)
+os.write(pipe, ("\n" + json.dumps(hostile) + "\n").encode())
+"""
+NODE = """#!/bin/sh
+# As the environment of a node: mxcluster is in it, also under -I.
+[ "$1" = -I ] && shift
+PYTHONPATH=%s exec %s "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root asks for another user")
+def test_who_writes_into_the_answer_gets_no_further_than_its_own_versions(tmp_path):
+    """A real process of the training user writes into the stdout of the program that root waits for.
+
+    Before, root ran the `python` of that answer, and other nodes got its host keys.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        attack(Path(place))
+
+
+def attack(place):
+    from mxcluster import network, node, records
+    from mxcluster.errors import BadInput
+    (place / "lib" / "mxnet" / "gluon" / "model_zoo").mkdir(parents=True)
+    for name in ("mxnet", "mxnet/gluon", "mxnet/gluon/model_zoo"):
+        (place / "lib" / name / "__init__.py").write_text("__version__ = '1.9.1'\nimport time; time.sleep(0.3)\n")
+    (place / "lib" / "mxnet" / "gluon" / "model_zoo" / "vision.py").write_text(
+        "def get_model(name): raise ValueError('no\\nlenet')")
+    (place / "lib" / "numpy.py").write_text("__version__ = '1.23.5'\n")
+    shutil.copytree(str(ROOT / "node" / "mxcluster"), str(place / "lib" / "mxcluster"))
+    python = place / "python"
+    python.write_text(NODE % (place / "lib", EVERYBODYS))
+    python.chmod(0o755)
+    hostile = {"host": "node2", "python": "/tmp/evil", "hostname": "x\n  ProxyCommand evil",
+               "host_keys": ["@cert-authority * evil"],
+               "interfaces": {"eth0": ["203.0.113.1/32"]}, "gpus": 9, "address_of_default_route": "203.0.113.1",
+               "python_version": "3.6.8", "mxnet": "9.9", "numpy": "1.0", "model_zoo": [], "ansible_facts": {"distribution": "x"}}
+    (place / "hostile.json").write_text(json.dumps(hostile))
+    attacker = subprocess.Popen([EVERYBODYS, "-c", ATTACK], cwd=str(place), user="nobody", group=pwd.getpwnam("nobody").pw_gid,
+                                extra_groups=[], env={})
+    try:
+        answer = ansible_modules.run("mxcluster_node", place, python=str(python), command="record", user="nobody")
+        assert attacker.wait(20) == 0
+    finally:
+        attacker.kill()
+    told = answer["record"]
+    assert told["mxnet"] == "9.9", "it has written into the answer, as it had to be shown"
+    assert told["hostname"] == os.uname()[1] and told["host_keys"] == node.host_keys()
+    assert told["interfaces"] == network.interfaces() and "ansible_facts" not in answer and "ansible_facts" not in told
+    record = records.make("node1", told, {"python": "/opt/mxcluster/env/bin/python"})
+    assert record["host"] == "node1" and record["python"] == "/opt/mxcluster/env/bin/python"
+    with pytest.raises(BadInput, match="the node record of node1 is refused: hostname="):
+        records.make("node1", hostile, {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a spool")

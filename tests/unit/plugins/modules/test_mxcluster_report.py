@@ -82,6 +82,18 @@ def test_what_the_controller_has_heard_besides_is_in_the_verdict(tmp_path):
     assert answer["verdict"]["left"] == {host: [] for host in archives}
 
 
+def test_archives_that_a_killed_controller_left_are_removed(tmp_path):
+    """Issue 11, C8. Those of a controller that is collecting stay."""
+    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
+    for job in ("j", "killed", "collecting"):
+        (tmp_path / "collected" / job).mkdir(parents=True)
+        (tmp_path / "collected" / job / "node1.tar").write_text(job)
+    for path in [*tmp_path.glob("collected/killed/*"), tmp_path / "collected" / "killed", tmp_path / "collected" / "collecting"]:
+        os.utime(str(path), (1, 1))
+    run_module(tmp_path, run_dir="runs/j", plan=plan, archives={}, collected=str(tmp_path / "collected"))
+    assert os.listdir(str(tmp_path / "collected")) == ["collecting"]
+
+
 def test_the_status_that_was_waited_for_counts_where_none_could_be_packed(tmp_path):
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)

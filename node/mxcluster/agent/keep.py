@@ -1,0 +1,42 @@
+"""Files of a job's folder that must stay as they are while the job runs: the agent restores them."""
+import os
+import stat
+from typing import Iterable, Optional, Tuple
+
+Mark = Optional[Tuple[int, int, int]]
+
+
+class Keeper:
+    """Remembers the content of files, and restores a file that was deleted, replaced or altered.
+
+    A file is compared by inode, size and mtime, without being read.
+    """
+
+    def __init__(self, paths: Iterable[str] = ()):
+        self._contents = {}  # path -> bytes
+        self._marks = {}  # path -> Mark
+        for path in paths:
+            if os.path.exists(path):
+                with open(path, "rb") as stream:
+                    self._contents[path] = stream.read()
+                self._marks[path] = mark(path)
+
+    def restore(self) -> Iterable[str]:
+        """Restore what has changed: the paths. Raises OSError if that fails."""
+        changed = [path for path in self._contents if mark(path) != self._marks[path]]
+        for path in changed:
+            draft = os.path.join(os.path.dirname(path), ".%s.%d" % (os.path.basename(path), os.getpid()))
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+                stream.write(self._contents[path])
+            self._marks[path] = mark(draft)  # before anybody can alter it
+            os.replace(draft, path)
+        return changed
+
+
+def mark(path: str) -> Mark:
+    """What tells a file from one that was written later; None if there is no regular file."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None

@@ -1,0 +1,66 @@
+"""firewalld: rich rules of the runtime configuration, in the zone that a peer's packets come to, let the peers in."""
+import ipaddress
+import shutil
+import subprocess
+from typing import Any, Dict, List
+
+from mxcluster.firewall.run import run, spans
+
+Json = Dict[str, Any]
+Zones = Dict[str, Dict[str, List[str]]]  # {zone: {"interfaces": [...], "sources": [...]}}
+Rich = Dict[str, List[str]]  # {zone: rich rules}
+
+
+def runs() -> bool:
+    """Whether firewalld is active."""
+    return bool(shutil.which("firewall-cmd")) and subprocess.call(["firewall-cmd", "--quiet", "--state"]) == 0
+
+
+def wanted_rules(wanted: Json) -> Rich:
+    """The rich rules that let the job in, as the zones are now."""
+    zones = parse_zones(run(["firewall-cmd", "--get-active-zones"]))
+    return rich_rules(wanted, zones, run(["firewall-cmd", "--get-default-zone"]).strip())
+
+
+def change(action: str, rules: Rich) -> None:
+    """Open or close. Neither minds a rule that is (not) there already."""
+    option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
+    for zone, rich in rules.items():
+        run(["firewall-cmd", "--quiet", "--zone=" + zone] + [option + rule for rule in rich])
+
+
+def parse_zones(text: str) -> Zones:
+    """What `firewall-cmd --get-active-zones` prints."""
+    zones, zone = {}, None  # type: Zones, Any
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            zone = line.split()[0]
+            zones[zone] = {"interfaces": [], "sources": []}
+        elif zone and ":" in line:
+            key, _, values = line.strip().partition(":")
+            zones[zone][key] = values.split()
+    return zones
+
+
+def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
+    """The zone that packets from `peer` over `interface` come to: a source counts before an interface."""
+    address = ipaddress.IPv4Address(peer)
+    for zone, has in zones.items():
+        for source in has["sources"]:
+            try:
+                if address in ipaddress.IPv4Network(source, strict=False):
+                    return zone
+            except ValueError:  # an IPv6 network, a MAC address, an ipset
+                continue
+    return next((zone for zone, has in zones.items() if interface in has["interfaces"]), default)
+
+
+def rich_rules(wanted: Json, zones: Zones, default: str) -> Rich:
+    """{zone: rich rules} that let the job in."""
+    rules = {}  # type: Rich
+    for peer in wanted["peers"]:
+        zone = zone_of(peer, wanted["interface"], zones, default)
+        rules.setdefault(zone, []).extend(
+            'rule family="ipv4" source address="%s" destination address="%s" port port="%s" protocol="tcp" accept'
+            % (peer, wanted["address"], ports) for ports in spans(wanted["ports"]))
+    return rules

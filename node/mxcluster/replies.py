@@ -1,0 +1,147 @@
+"""What a node answers, checked on the controller before anything is decided by it or shown. Pure.
+
+The programs that answer are the training user's, and so is whatever else that user runs on the node:
+an answer may say anything. One that cannot be is refused by the name of its node and field.
+"""
+import os
+from typing import Any, Dict, Optional
+
+from . import exitcodes, records, shapes
+from .errors import BadInput
+from .options import is_job_id
+from .shapes import dict_of, either, fields, flag, json_of, list_of, matching, number, one_of, whole, words
+
+Json = Dict[str, Any]
+
+CURE = "look with logs.yml at what the job's programs do there, end the job with stop.yml, and run provision.yml if it goes on"
+ANY = json_of(6, 5000)
+_digits = matching(r"[0-9]{1,6}", "a number")
+_name = matching(r"[A-Za-z0-9._-]{1,100}", "the name of a process")
+_identity = fields({"pid": whole(1), "start_time": number})
+_nobody = {"pid": either(None, whole(1)), "start_time": either(None, number)}
+_ending = {"state": one_of("running", "ended"), "exit_code": either(None, whole(-100, 255)),
+           "ended_at": either(None, number), "ended_by": either(None, words)}
+_part = fields(dict(_nobody, **_ending), {"name": _name, "role": words, "index": either(None, whole())}, ANY)
+_reason = either(None, one_of(*exitcodes.REASONS))
+
+
+def _job(value: Any) -> str:
+    if not isinstance(value, str) or not is_job_id(value):
+        raise shapes.Wrong("the id of a job", value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise shapes.Wrong("a text", value)
+    return value
+
+
+failure = fields({"role": words, "index": either(None, whole()), "name": _name, "reason": words,
+                  "exit_code": either(None, whole(-100, 255)), "time": either(None, number)},
+                 {"host": words, "log": list_of(words), "echo": flag, "kind": either(None, words)}, ANY)
+status = fields({"job": _job, "agent": _identity, "state": one_of("running", "ended"), "started": number,
+                 "processes": list_of(_part)},
+                {"host": words, "kv": either(None, words), "reason": _reason, "ended": either(None, number),
+                 "meeting": either(None, _part), "first_failure": either(None, failure), "left": list_of(_identity)}, ANY)
+
+
+def event(value: Any) -> Json:
+    """What is shown of an event; a figure that is none is left out."""
+    found = {}
+    for name, item in fields({}, rest=lambda item: item)(value).items():
+        try:
+            found[words(name)] = _FIGURES.get(name, ANY)(item)
+        except shapes.Wrong:
+            continue
+    return found
+
+
+_FIGURES = {"time": number, "done": either(None, number), "step": either(None, whole()), "epoch": either(None, whole()),
+            "epochs": either(None, whole()), "samples_per_s": either(None, number), "loss": either(None, number),
+            "accuracy": either(None, number), "samples": either(None, whole()), "seconds": either(None, number)}
+progress = dict_of(_name, dict_of(words, event))
+_held = fields({"ports": dict_of(_digits, words), "gpus": dict_of(_digits, words)})
+_entry = fields({"job": _job, "state": one_of("running", "ended", "prepared", "broken"), "nodes": list_of(words),
+                 "ports": dict_of(_digits, words), "gpus": list_of(whole()), "status": either(None, status),
+                 "progress": progress},
+                {"why": either(None, words), "kv": either(None, words), "reason": _reason, "started": either(None, number),
+                 "ended": either(None, number), "lease": either(None, number), "address": either(None, shapes.ipv4)}, ANY)
+
+
+def entry(value: Any) -> Optional[Json]:
+    """A node's part of a job; of one that makes no sense its name is left, None if it has not even that."""
+    try:
+        return _entry(value)
+    except shapes.Wrong as wrong:
+        if not isinstance(value, dict) or not is_job_id(str(value.get("job"))):
+            return None
+        return {"job": str(value["job"]), "state": "broken", "why": str(wrong), "kv": None, "reason": None, "started": None,
+                "ended": None, "lease": None, "nodes": [], "ports": {}, "address": None, "gpus": [], "status": None,
+                "progress": {}}
+
+
+def _entries(value: Any) -> list:
+    found = [entry(item) for item in list_of(lambda item: item, 5000)(value)]
+    return [one for one in found if one is not None]
+
+
+_offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
+REPLIES = {
+    "look": {"problems": list_of(words), "held": _held, "fits": flag},
+    "record": {"record": records.of_node},
+    "check": {"check": json_of(8, 5000)},
+    "start": {"job": _job, "pid": whole(1), "status": either(None, status)},
+    "wait": {"status": status, "progress": progress},
+    "status": {"status": status, "progress": progress},
+    "stop": {"ran": flag, "status": either(None, status)},
+    "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
+    "logs": {"logs": dict_of(_name, list_of(words))},
+    "plan": {"plan": lambda value: value},  # whoever goes on with it checks it: `jobs.adopt`
+    "piece": {"data": _text},
+    "jobs": {"jobs": _entries},
+}  # type: Dict[str, Dict[str, shapes.Shape]]
+ALSO = {"checkpoints": _offer, "left": list_of(words), "left_out": list_of(words), "behind": list_of(words),
+        "untrue": either(None, words), "ports_open": words, "cleared": list_of(words),
+        "units": either(None, list_of(words, 10000))}
+
+
+def check(command: str, host: str, result: Json, job: str = "") -> Json:
+    """The module's result for a command on a host, with what the node has answered checked; or BadInput.
+
+    `job`: the one that was asked for. Whose status it is, and whose failure, the controller knows.
+    """
+    wanted = REPLIES[command]
+    try:
+        told = fields(wanted, ALSO)({name: value for name, value in result.items() if name in wanted or name in ALSO})
+        known = told.get("status")
+        if known and job and known["job"] != job:
+            raise shapes.Wrong("the job %s, which was asked for" % job, known["job"], ".status.job")
+    except shapes.Wrong as wrong:
+        raise BadInput("the answer of %s to %s is refused: %s: %s" % (host, command, wrong, CURE)) from None
+    if known:
+        told["status"] = of_host(host, known)
+    return dict(result, **told)
+
+
+def of_host(host: str, known: Json) -> Json:
+    """A status as that of this host, whatever it says."""
+    cause = known.get("first_failure")
+    return dict(known, host=host, first_failure=dict(cause, host=host) if cause else None)
+
+
+def packed(host: str, known: Any, plan: Json) -> Json:
+    """The content of a status.json that was collected, or BadInput: only of this job, and of this host's own processes."""
+    try:
+        found = of_host(host, status(known))
+        if found["job"] != plan["job"]:
+            raise shapes.Wrong("the job %s" % plan["job"], found["job"], ".job")
+    except shapes.Wrong as wrong:
+        raise BadInput("its status.json makes no sense: %s" % wrong) from None
+    own = {process["name"] for process in plan["processes"] if process["host"] == host}
+    return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
+
+
+def job_of(arguments: Json) -> str:
+    """The job that a command is about, by its folder."""
+    return os.path.basename(os.path.abspath(arguments["job_dir"])) if arguments.get("job_dir") else ""

@@ -1,0 +1,163 @@
+"""The shape that data from elsewhere must have. Pure.
+
+A shape is a function: it gives the value to go on with, or raises Wrong. What is shown to people is
+freed of control characters; what decides something must match as it is.
+"""
+import ipaddress
+import math
+import re
+from typing import Any, Callable, Dict, List, Optional
+
+Shape = Callable[[Any], Any]
+
+LONGEST = 2000  # characters of a text for people
+SHOWN = 80  # characters of a value that is refused
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+class Wrong(ValueError):
+    """A value without the shape: "host_keys[0]='x' is not a public ssh key"."""
+
+    def __init__(self, what: str, value: Any, where: str = ""):
+        text = _CONTROL.sub("?", repr(value))
+        self.what, self.where = what, where
+        self.shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+        super(Wrong, self).__init__("%s=%s is not %s" % (where or "it", self.shown, what))
+
+    def inside(self, place: str) -> "Wrong":
+        """The same, seen from what the value is a part of."""
+        self.where = place + self.where
+        self.args = ("%s=%s is not %s" % (self.where.lstrip("."), self.shown, self.what),)
+        return self
+
+
+def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
+    """A text, all of which matches."""
+    whole = re.compile(pattern)
+
+    def shape(value: Any) -> str:
+        if not isinstance(value, str) or len(value) > most or not whole.fullmatch(value):
+            raise Wrong(what, value)
+        return value
+    return shape
+
+
+def words(value: Any) -> str:
+    """A text for people, in one line and not too long."""
+    if not isinstance(value, str):
+        raise Wrong("a text", value)
+    return _CONTROL.sub("", value.replace("\t", "    "))[:LONGEST]
+
+
+def whole(low: int = 0, high: int = 2 ** 63) -> Shape:
+    """A whole number between the two, which are allowed."""
+    def shape(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise Wrong("a whole number from %d to %d" % (low, high), value)
+        return value
+    return shape
+
+
+def number(value: Any) -> float:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise Wrong("a number", value)
+    return value
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise Wrong("true or false", value)
+    return value
+
+
+def one_of(*values: str) -> Shape:
+    """One of these texts."""
+    def shape(value: Any) -> Any:
+        if not isinstance(value, str) or value not in values:
+            raise Wrong("one of %s" % ", ".join(map(str, values)), value)
+        return value
+    return shape
+
+
+def either(empty: Any, shape: Shape) -> Shape:
+    """The value `empty`, or what has the shape."""
+    return lambda value: empty if isinstance(value, type(empty)) and value == empty else shape(value)
+
+
+def list_of(shape: Shape, most: int = 1000) -> Shape:
+    """A list of these."""
+    def checked(value: Any) -> List[Any]:
+        if not isinstance(value, list) or len(value) > most:
+            raise Wrong("a list of at most %d" % most, value)
+        return [_part(shape, item, "[%d]" % index) for index, item in enumerate(value)]
+    return checked
+
+
+def dict_of(key: Shape, shape: Shape, most: int = 1000) -> Shape:
+    """A dict of these."""
+    def checked(value: Any) -> Dict[str, Any]:
+        if not isinstance(value, dict) or len(value) > most:
+            raise Wrong("an object of at most %d" % most, value)
+        return {_part(key, name, ".key"): _part(shape, item, "." + words(str(name))[:SHOWN])
+                for name, item in value.items()}
+    return checked
+
+
+def fields(needed: Dict[str, Shape], possible: Optional[Dict[str, Shape]] = None, rest: Optional[Shape] = None) -> Shape:
+    """A dict with all fields that are `needed`, and some that are `possible`; others have the shape `rest`, or are dropped."""
+    def checked(value: Any) -> Dict[str, Any]:
+        if not isinstance(value, dict):
+            raise Wrong("an object", value)
+        missing = [name for name in needed if name not in value]
+        if missing:
+            raise Wrong("an object with %s" % ", ".join(missing), sorted(map(str, value)))
+        known = dict(possible or {}, **needed)
+        return {name: _part(known.get(name, rest), item, "." + words(name)[:SHOWN]) for name, item in value.items()
+                if isinstance(name, str) and (rest or name in known)}  # type: ignore
+    return checked
+
+
+def json_of(depth: int = 4, most: int = 1000) -> Shape:
+    """Any JSON that is not deeper or larger; its texts are for people."""
+    def shape(value: Any) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return words(value)
+        if isinstance(value, (int, float)):
+            return number(value)
+        if depth:
+            if isinstance(value, list):
+                return list_of(json_of(depth - 1, most), most)(value)
+            if isinstance(value, dict):
+                return dict_of(words, json_of(depth - 1, most), most)(value)
+        raise Wrong("JSON of a few levels", value)
+    return shape
+
+
+def ipv4(value: Any) -> str:
+    """The address of one machine, as four numbers."""
+    try:
+        address = ipaddress.IPv4Address(value if isinstance(value, str) else None)
+    except ValueError:
+        address = None
+    if address is None or address.is_multicast or address.is_unspecified or str(address) == "255.255.255.255":
+        raise Wrong("the IPv4 address of a machine", value)
+    return str(address)
+
+
+def ipv4_interface(value: Any) -> str:
+    """Such an address with the length of its network: 10.0.0.5/24."""
+    address, _, length = value.partition("/") if isinstance(value, str) else ("", "", "")
+    if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", length):
+        raise Wrong("an IPv4 address with the length of its network", value)
+    return "%s/%s" % (ipv4(address), length)
+
+
+def _part(shape: Shape, value: Any, place: str) -> Any:
+    try:
+        return shape(value)
+    except Wrong as wrong:
+        raise wrong.inside(place) from None

@@ -1,0 +1,144 @@
+"""The controller's look at a user's script and the folder that it lies in, before both go to the nodes. Nothing is written."""
+import base64
+import errno
+import os
+import stat
+import sys
+import warnings
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from . import package
+from .errors import BadInput, refuse
+
+MOST_CODE = 16 << 20  # bytes
+MOST_FILES = 5000
+NAMED = 5  # names in a message
+OURS = ("mxcluster", "mxnet", "numpy")
+OLDEST_JUDGED = (3, 7)  # older Pythons accept `async` and `await` as names, and the controller's does not
+
+Folder = NamedTuple("Folder", [("files", List[str]), ("skipped", Dict[str, List[str]]), ("unreadable", List[str])])
+
+
+def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
+    """(the folder of `script` as a zip file in base64, what the plan has to tell of it), or BadInput.
+
+    script: an absolute path on the controller. pythons: the versions ("3.11.2") of Python on the workers' nodes.
+    """
+    folder, name = os.path.split(script)
+    about = "script='%s': " % script
+    found = look(folder, about)
+    refuse([about + "%s cannot be read: correct their mode, or put the script and what it imports into a folder of their own"
+            % _named(found.unreadable)] if found.unreadable else [])
+    if name not in found.files:
+        raise BadInput(about + "hidden and compiled files do not go to the nodes: give the script another name")
+    shadowing = sorted(module for module in _modules(found.files) if module in OURS)
+    refuse(about + "the nodes would import %s in place of the real one: rename %s" % (
+        module, "the script" if name == module + ".py" else "%s in %s" % (_modules(found.files)[module], folder))
+        for module in shadowing)
+    notes = _judge(script, pythons, about)
+    notes += ["skipped in the script's folder: %s (%s)" % (_named(names), why) for why, names in sorted(found.skipped.items())]
+    hidden = sorted(file for module, file in _modules(found.files).items() if module in _standard_library())
+    if hidden:
+        notes.append("the script's folder hides modules of Python's own from the script: %s; rename them unless you mean it"
+                     % _named(hidden))
+    try:
+        return base64.b64encode(package.archive(folder, inside=True, paths=found.files)[1]).decode("ascii"), notes
+    except OSError as error:
+        raise BadInput(about + "%s cannot be read (%s)" % (error.filename, error.strerror)) from error
+
+
+def look(folder: str, about: str) -> Folder:
+    """What a folder holds: the files to send, what is skipped by reason, and what nobody can read. BadInput if it is too much."""
+    size, found = 0, Folder([], {}, [])
+
+    def skip(why, path):
+        found.skipped.setdefault(why, []).append(path)
+
+    for parent, folders, names in os.walk(folder, onerror=lambda error: found.unreadable.append(_inside(error.filename, folder))):
+        folders[:] = sorted(name for name in folders if package.is_source(name))
+        for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
+            skip("links to folders", _inside(os.path.join(parent, name), folder))
+        for name in filter(package.is_source, names):
+            path = _inside(os.path.join(parent, name), folder)
+            try:
+                seen = os.stat(os.path.join(parent, name))
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ELOOP):
+                    skip("links that lead nowhere", path)
+                else:
+                    found.unreadable.append(path)
+                continue
+            if not stat.S_ISREG(seen.st_mode):
+                skip("no files: sockets, FIFOs or devices", path)
+            elif not os.access(os.path.join(parent, name), os.R_OK) or not _is_text(path):
+                found.unreadable.append(path)
+            else:
+                found.files.append(path)
+                size += seen.st_size
+        if size > MOST_CODE or len(found.files) > MOST_FILES:
+            raise BadInput(about + "its folder goes to every node, and holds more than %d MB or %d files: put the script and "
+                           "what it imports into a folder of their own, and data on the nodes (data_dir)"
+                           % (MOST_CODE >> 20, MOST_FILES))
+    found.files.sort()
+    return found
+
+
+def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[str]:
+    """Refuse what is no Python. A note where the nodes' Python may see it otherwise than the controller's."""
+    with open(script, "rb") as stream:
+        source = stream.read()
+    first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+    if b"\0" in source:
+        raise BadInput(about + "it is no text, and so no Python script")
+    if first.startswith("#!") and "python" not in first:
+        raise BadInput(about + "its first line, %s, names another interpreter, and the nodes run it with Python 3: give a Python "
+                       "script; one that starts other programs will do" % first[:80])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, script, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        where = "line %s: %s" % (getattr(error, "lineno", None) or 1, getattr(error, "msg", error))
+        versions = [tuple(map(int, version.split(".")[:2])) for version in pythons if version]
+        if all(OLDEST_JUDGED <= version <= sys.version_info[:2] for version in versions):
+            raise BadInput(about + "it is no Python 3, %s" % where) from error
+        return ["the controller's Python %d.%d cannot read the script (%s); the nodes' is another, and decides"
+                % (sys.version_info[:2] + (where,))]
+    except (MemoryError, RecursionError):  # too deep for the compiler here
+        pass
+    return []
+
+
+def _modules(files: Iterable[str]) -> Dict[str, str]:
+    """{name of a module that `import` finds in the folder: its file or folder}."""
+    found = {}
+    for path in files:
+        top, _, rest = path.partition("/")
+        if not rest and path.endswith((".py", ".so")):
+            found[path.split(".")[0]] = path
+        elif rest == "__init__.py":  # a folder without one stands behind any package that is installed
+            found[top] = top
+    return found
+
+
+def _standard_library() -> Iterable[str]:
+    return getattr(sys, "stdlib_module_names", ())  # not before Python 3.10, which the controller has
+
+
+def _inside(path: str, folder: str) -> str:
+    return os.path.relpath(path, folder).replace(os.sep, "/")
+
+
+def _is_text(path: str) -> bool:
+    """Whether a name can stand in a zip file."""
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _named(names: List[str]) -> str:
+    """Some names in a message, on one line."""
+    shown = [ascii(name)[1:-1] if not name.isprintable() else name for name in sorted(names)[:NAMED]]
+    return ", ".join(shown) + (" and %d more" % (len(names) - NAMED) if len(names) > NAMED else "")

@@ -1,0 +1,67 @@
+"""Doorway: the knobs of a role, as `-e name=value` or the inventory give them."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+name: mxcluster_knobs
+short_description: The values of a role's knobs
+description:
+  - A knob has a short name, such as V(kv), for C(-e kv=dist_gsync), and the name of its variable, such as V(train_job_kv). An
+    extra variable of the short name comes first.
+  - A variable of the inventory or of a play that merely has the short name, such as C(env), is no knob.
+positional: _input, names
+options:
+  _input:
+    description: The name of the role.
+    type: str
+    required: true
+  names:
+    description: The short names. By default the options of a plan for V(train_job), and all of another role's.
+    type: list
+    elements: str
+"""
+
+EXAMPLES = r"""
+- name: Show it
+  ansible.builtin.debug:
+    msg: "{{ ('train_job' | mxcluster_knobs('kv', 'lr')).kv }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The values by short name. A knob whose variable is not defined is left out.
+  type: dict
+"""
+
+from ansible.errors import AnsibleFilterError
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils.vars import load_extra_vars
+from jinja2 import pass_context
+from jinja2.runtime import Undefined
+
+try:
+    from mxcluster.knobs import SHORT
+    from mxcluster.options import OPTIONS
+except ImportError as error:
+    raise AnsibleFilterError("the controller's Python cannot import mxcluster (%s): run `make venv`" % error)
+
+
+@pass_context
+def mxcluster_knobs(context, role, *names):
+    """{short name: value}."""
+    given = load_extra_vars(DataLoader())  # Ansible has read them when it started, and keeps them
+    values = {}
+    for name in names or ([option.name for option in OPTIONS] if role == "train_job" else SHORT[role]):
+        value = context.resolve(name if name in given else "%s_%s" % (role, name))
+        if not isinstance(value, Undefined):
+            values[name] = value
+    return values
+
+
+class FilterModule(object):
+    """What Ansible looks for."""
+
+    def filters(self):
+        """The filters of this file by name."""
+        return {"mxcluster_knobs": mxcluster_knobs}

@@ -1,0 +1,23 @@
+"""A network between the nodes that fails while ssh stays well: it is named, with the pairs of nodes.
+
+Here two of the faults; `make soak` has all of them.
+"""
+import pytest
+
+from tests.playbooks.faults import NETWORK, suffer
+from tests.playbooks.wires import Wires
+
+
+@pytest.fixture(scope="module")
+def wires(project):
+    made = Wires(project)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name, kv", [("network cut", "dist_gsync"), ("network cut from worker to server", "dist_sync")])
+def test_a_network_that_fails_is_named(project, wires, name, kv):
+    try:
+        suffer(project, name, kv, name.replace(" ", "-"), NETWORK, wires)
+    finally:
+        wires.mend()

@@ -1,0 +1,90 @@
+"""Two nodes with a network between them, on one machine: network namespaces that a veth pair joins. Needs root."""
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+ADDRESSES = {"node1": "10.203.0.1", "node2": "10.203.0.2"}
+RULES = """table inet cut {
+  chain input {
+    type filter hook input priority 0;
+    ip saddr %s tcp dport %s drop
+  }
+}
+"""
+
+
+class Wires:
+    """The namespaces, and an inventory whose modules and jobs run in them. No ssh: its answers are never cut off."""
+
+    def __init__(self, project, name="wires"):
+        self.holders = {host: subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for host in ADDRESSES}
+        self.inventory = project.path / "inventory" / name
+        try:
+            self._join()
+            self._write(project, project.path / ".state" / name)
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self):
+        own = (subprocess.check_output(["readlink", "/proc/self/ns/net"]))
+        deadline = time.time() + 10
+        for holder in self.holders.values():  # unshare(1) may not have come to it yet
+            while subprocess.check_output(["readlink", "/proc/%d/ns/net" % holder.pid]) == own:
+                assert time.time() < deadline
+                time.sleep(0.01)
+        self.run("node1", "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth1",
+                 "netns", str(self.holders["node2"].pid))
+        for host, address in ADDRESSES.items():
+            self.run(host, "ip", "address", "add", address + "/24", "dev", "eth1")
+            for interface in ("lo", "eth1"):
+                self.run(host, "ip", "link", "set", interface, "up")
+
+    def _write(self, project, state):
+        local = project.path / ".state" / "local"
+        shutil.copytree(str(project.path / "inventory" / "local"), str(self.inventory))
+        (state / "nodes").mkdir(parents=True)
+        variables = self.inventory / "group_vars" / "all.yml"
+        kept = [line for line in variables.read_text().splitlines()
+                if not line.startswith(("mxcluster_home:", "ansible_remote_tmp:"))]
+        kept += ["mxcluster_state_dir: %s" % state, "mxcluster_home: %s" % local, "ansible_remote_tmp: %s" % (local / "tmp")]
+        variables.write_text("\n".join(kept) + "\n")
+        hosts = {}
+        for host, address in ADDRESSES.items():
+            python = state / ("python-" + host)
+            python.write_text("#!/bin/sh\nexec %s %s \"$@\"\n" % (" ".join(self._enter(host)), sys.executable))
+            python.chmod(0o755)
+            hosts[host] = {"node_address": address, "ansible_python_interpreter": str(python)}
+            record = json.loads((local / "nodes" / (host + ".json")).read_text())
+            record["interfaces"] = {"lo": ["127.0.0.1/8"], "eth1": [address + "/24"]}
+            (state / "nodes" / (host + ".json")).write_text(json.dumps(record))
+        groups = {"scheduler": ["node1"], "servers": ["node1", "node2"], "workers": ["node1", "node2"]}
+        (self.inventory / "hosts.yml").write_text(json.dumps({"all": {
+            "hosts": hosts, "children": {name: {"hosts": dict.fromkeys(members)} for name, members in groups.items()}}}))
+
+    def _enter(self, host):
+        return ["nsenter", "--net=/proc/%d/ns/net" % self.holders[host].pid]
+
+    def run(self, host, *command, **options):
+        """Run a command in a node's namespace."""
+        return subprocess.run([*self._enter(host), *command], check=True, **options)
+
+    def cut(self, source, target, ports):
+        """Drop what `source` sends to these ports (as nft writes them) of `target`."""
+        self.run(target, "nft", "-f", "-", input=(RULES % (ADDRESSES[source], ports)).encode())
+
+    def mend(self):
+        """Let everything through again."""
+        for host in ADDRESSES:
+            self.run(host, "nft", "flush", "ruleset")
+
+    def close(self):
+        """Remove the namespaces."""
+        for holder in self.holders.values():
+            holder.kill()
+            holder.wait()
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(str(self.inventory))

@@ -1,0 +1,74 @@
+"""module_utils/mxcluster_user.py under the Pythons of nodes: the child is the user, its parent stays who it was."""
+import os
+import pwd
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.ansible_modules import PROJECT
+from tests.training.environments import find_python
+
+PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
+START = """
+import os, sys
+sys.path.insert(0, %r)
+import mxcluster_user
+
+class Module:
+    check_mode = False
+    def fail_json(self, msg):
+        print("FAILED " + msg)
+        sys.exit(1)
+
+try:
+    mxcluster_user.act_as(Module(), "nobody", lambda: {work})
+finally:
+    print("PARENT %%d" %% os.geteuid())
+""" % str(PROJECT / "plugins" / "module_utils")
+
+
+@pytest.fixture(params=sorted(PYTHONS))
+def act(request):
+    def run(work, ended=None):
+        script = START.replace("{work}", work)
+        child = subprocess.Popen([PYTHONS[request.param], "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 universal_newlines=True)
+        if ended:
+            assert child.stdout.readline() == "UP\n"
+            child.send_signal(ended)
+        out, err = child.communicate(timeout=60)
+        return subprocess.CompletedProcess([], child.returncode, out, err)
+    return run
+
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+WHO = "sys.stdout.write('CHILD %d %d %r %s\\n' % (os.getuid(), os.getgid(), os.getgroups(), os.environ['HOME']))"
+
+
+def test_the_child_is_the_user_and_the_parent_stays(act):
+    nobody = pwd.getpwnam("nobody")
+    done = act(WHO)
+    assert done.stdout == "CHILD %d %d [%d] %s\nPARENT 0\n" % (nobody.pw_uid, nobody.pw_gid, nobody.pw_gid, nobody.pw_dir)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("work, code, told", [
+    ("sys.exit(3)", 3, ""), ("sys.exit()", 0, ""), ("1 / 0", 1, "ZeroDivisionError"), ("os.setuid(0)", 1, "OSError")])
+def test_the_childs_end_is_the_modules(act, work, code, told):
+    done = act(work)
+    assert (done.returncode, done.stdout) == (code, "PARENT 0\n")
+    assert told in done.stderr or work.startswith("os.") and "PermissionError" in done.stderr
+
+
+def test_a_child_that_is_killed_is_told_of(act):
+    done = act("os.kill(os.getpid(), %d)" % signal.SIGKILL)
+    assert "FAILED the process that acted as nobody was killed by signal 9" in done.stdout and done.returncode == 1
+
+
+def test_a_parent_that_is_ended_ends_the_child_and_then_itself(act):
+    """Else Ansible's folder would be left, and the child go on."""
+    work = "(sys.stdout.write('UP\\n'), sys.stdout.flush(), __import__('time').sleep(0.2), __import__('time').sleep(30))"
+    done = act(work, ended=signal.SIGTERM)
+    assert "killed by signal 15" in done.stdout and "PARENT 0" in done.stdout and done.returncode == 1

@@ -1,0 +1,93 @@
+"""The snippet of a login's .bashrc, under a real bash at a real terminal."""
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import time
+
+import jinja2
+import pytest
+
+TEMPLATE = pathlib.Path(__file__).parents[2] / "roles" / "ssh_mesh" / "templates" / "bashrc.j2"
+END = 20.0  # seconds: an ssh-agent looks for its parent every 10
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home with the snippet, a line before it, and the key of the mesh."""
+    (tmp_path / ".ssh").mkdir(mode=0o700)
+    subprocess.check_call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / ".ssh" / "mesh")])
+    snippet = jinja2.Template(TEMPLATE.read_text()).render(__ssh_mesh_key_name="mesh")
+    (tmp_path / ".bashrc").write_text("trap 'touch ~/my-own-trap' EXIT\n" + snippet)
+    (tmp_path / ".bash_profile").write_text(". ~/.bashrc\n")
+    return tmp_path
+
+
+def environment(home):
+    return {"HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb", "TMPDIR": str(home)}
+
+
+class Login:
+    """A login shell at a terminal of its own."""
+
+    def __init__(self, home):
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execve("/bin/bash", ["-bash"], environment(home))
+
+    def ask(self, command):
+        """What a command prints."""
+        os.write(self.terminal, b"echo BEG''IN; %s; echo EN''D\n" % command.encode())
+        heard = b""
+        while b"\nEND" not in heard.replace(b"\r", b""):
+            heard += os.read(self.terminal, 4096)
+        return re.search(r"\nBEGIN\n(.*?)\n?END", heard.decode().replace("\r", ""), re.DOTALL).group(1)
+
+    def wait(self):
+        os.close(self.terminal)
+        os.waitpid(self.pid, 0)
+
+
+def running(*pids):
+    return [pid for pid in pids if os.path.exists("/proc/%d" % pid)]
+
+
+def test_the_agent_ends_with_its_shell_also_if_that_is_killed(home):
+    killed, left = Login(home), Login(home)
+    agents = []
+    for login in (killed, left):
+        assert "ED25519" in login.ask("ssh-add -l"), "the agent has the key"
+        agent = int(login.ask("echo $SSH_AGENT_PID"))
+        watch = int(login.ask("pgrep -f -- '--pid='$$"))
+        assert pathlib.Path("/proc/%d/cmdline" % agent).read_bytes().startswith(b"ssh-agent\0-t\x0012h\0"), "keys get a lifetime"
+        agents.append((agent, watch, login.ask("echo $SSH_AUTH_SOCK")))
+    assert len({socket for _, _, socket in agents}) == 2 and len(running(*agents[0][:2], *agents[1][:2])) == 4
+
+    os.write(left.terminal, b"exit\n")
+    left.wait()
+    assert (home / "my-own-trap").exists()
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    began = time.monotonic()
+    while running(*agents[1][:2]):
+        assert time.monotonic() - began < 2, "the end of a shell ends both at once"
+        time.sleep(0.05)
+    while running(*agents[0][:2]):
+        assert time.monotonic() - began < END, "the agent has outlived its killed shell"
+        time.sleep(0.1)
+    assert not [socket for _, _, socket in agents if os.path.exists(socket)]
+
+
+@pytest.mark.parametrize("options", [["-c"], ["-lc"], ["-ic"]], ids=["plain", "login", "interactive"])
+def test_others_get_no_agent_and_hear_nothing(home, options):
+    told = subprocess.run(["bash", *options, ". ~/.bashrc; echo ${SSH_AUTH_SOCK-none}"], env=environment(home), check=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout
+    assert told == b"none\n"
+
+
+def test_an_agent_of_somebodys_own_is_kept(home):
+    told = subprocess.run(["bash", "-lic", "echo $SSH_AUTH_SOCK; pgrep -f -- '--pid='$$"], stdout=subprocess.PIPE,
+                          env=dict(environment(home), SSH_AUTH_SOCK="/mine"), stdin=subprocess.DEVNULL).stdout
+    assert told == b"/mine\n"

@@ -1,0 +1,97 @@
+"""Every condition of a role or playbook is True or False by its form.
+
+ansible-core 2.16 prints a deprecation warning for a condition that is a list or a string, and 2.19 refuses it.
+"""
+import pathlib
+
+import jinja2
+import pytest
+import yaml
+from jinja2 import nodes
+
+from mxcluster.options import OPTIONS
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+KEYWORDS = ("when", "until", "failed_when", "changed_when", "that")
+FILES = sorted(path for folder in ("playbooks", "roles", "molecule") for path in PROJECT.glob(folder + "/**/*.yml"))
+PARSE = jinja2.Environment().parse
+
+
+def documented(returned):
+    """The names of return values that a module documents as bool."""
+    for name, value in returned.items():
+        if value.get("type") == "bool":
+            yield name
+        yield from documented(value.get("contains") or {})
+
+
+def returned_flags():
+    found = {"changed", "failed", "exists"}  # of every module, and of ansible.builtin.stat
+    found.update(option.name for option in OPTIONS if isinstance(option.default, bool))  # those of a plan
+    for path in PROJECT.glob("plugins/modules/*.py"):
+        found.update(documented(yaml.safe_load(path.read_text().partition('RETURN = r"""')[2].partition('"""')[0]) or {}))
+    return found
+
+
+FLAGS = returned_flags()
+VARS = {name: value for path in PROJECT.glob("roles/*/vars/main.yml") for name, value in yaml.safe_load(path.read_text()).items()}
+
+
+def is_boolean(node):
+    """Whether an expression is True or False whatever its variables are."""
+    if isinstance(node, nodes.Const):
+        return isinstance(node.value, bool)
+    if isinstance(node, (nodes.Compare, nodes.Not, nodes.Test)):
+        return True
+    if isinstance(node, (nodes.And, nodes.Or)):
+        return is_boolean(node.left) and is_boolean(node.right)
+    if isinstance(node, nodes.Filter):
+        return node.name == "bool" or node.name == "default" and is_boolean(node.node) and is_boolean(node.args[0])
+    if isinstance(node, nodes.Getattr):
+        return node.attr in FLAGS
+    if isinstance(node, nodes.Name):
+        return node.name == "ansible_check_mode" or is_boolean_text(VARS.get(node.name, ""))
+    return False
+
+
+def is_boolean_text(text):
+    """Whether a variable's template is one boolean expression."""
+    if isinstance(text, bool):
+        return True
+    text = str(text).strip()
+    return text.startswith("{{") and text.endswith("}}") and is_boolean_expression(text[2:-2])
+
+
+def is_boolean_expression(text):
+    """`text` as Ansible evaluates a condition: an expression without braces."""
+    if isinstance(text, bool):
+        return True
+    return is_boolean(PARSE("{{ %s }}" % text).body[0].nodes[0])
+
+
+def conditions(data):
+    """All conditions in the tasks and plays of a file."""
+    if isinstance(data, list):
+        for item in data:
+            yield from conditions(item)
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            if key in KEYWORDS:
+                yield from value if isinstance(value, list) else [value]
+            else:
+                yield from conditions(value)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "tasks" in path.parts or "handlers" in path.parts
+                                  or path.parent.name in ("playbooks", "shared", "el7")],
+                         ids=lambda path: str(path.relative_to(PROJECT)))
+def test_conditions_are_true_or_false(path):
+    wrong = [text for text in conditions(yaml.safe_load(path.read_text())) if not is_boolean_expression(text)]
+    assert not wrong, "not True or False by form (compare it, or use `| length > 0`, `is truthy`, `| bool`): %s" % wrong
+
+
+@pytest.mark.parametrize("text,boolean", [
+    ("a and not b", False), ("not a", True), ("a == '' or b", False), ("a is defined and b | bool", True),
+    ("a | length", False), ("ansible_check_mode", True), ("__train_job_not_started", False)])
+def test_what_counts_as_a_condition(text, boolean):
+    assert is_boolean_expression(text) == boolean

@@ -1,0 +1,74 @@
+"""Names that are given with -e: each is read by a playbook that runs, or refused."""
+import pathlib
+import re
+
+import pytest
+import yaml
+from ansible.vars.reserved import is_reserved_name
+
+from mxcluster import knobs
+from plugins.filter.mxcluster_inventory import VARIABLES
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+SOURCES = {path: path.read_text() for folder in ("playbooks", "roles") for path in PROJECT.glob(folder + "/**/*.yml")}
+
+
+def unknown(*names, playbooks=("train.yml",), documented=("mxnet_version", "train_job_kv", "train_job_poll"), inventory=()):
+    return knobs.unknown(names, playbooks, documented, inventory)
+
+
+@pytest.mark.parametrize("playbook,name,words", [
+    ("train.yml", "bath_size", "-e bath_size: no role, playbook or inventory knows a variable of this name "
+                               "(did you mean 'batch_size'?): correct the name"),
+    ("stop.yml", "job_id", "-e job_id is a knob of train.yml, and stop.yml does not read it (did you mean 'job'?)"),
+    ("provision.yml", "kv", "-e kv is a knob of train.yml, and provision.yml does not read it"),
+    ("status.yml", "job", "-e job is a knob of logs.yml and stop.yml, and status.yml does not read it"),
+    ("provision.yml", "gpus", "-e gpus is a knob of train.yml"),
+    ("provision.yml", "mxnet_verson", "(did you mean 'mxnet_version'?)"),
+    ("train.yml", "poll", "(did you mean 'train_job_poll'?)"),
+    ("train.yml", "_raw_params", "write -e name=value"),
+])
+def test_a_name_that_nothing_reads_is_refused(playbook, name, words):
+    problems = unknown(name, playbooks=[playbook])
+    assert len(problems) == 1 and words in problems[0], problems
+
+
+@pytest.mark.parametrize("playbook,name", [
+    ("train.yml", "batch_size"), ("train.yml", "attach"), ("train.yml", "runs_dir"), ("train.yml", "mxnet_version"),
+    ("stop.yml", "all"), ("logs.yml", "lines"), ("verify.yml", "root_port"), ("status.yml", "train_job_kv"),
+    ("provision.yml", "cluster_network"), ("provision.yml", "node_host_key"), ("provision.yml", "the_sites_own")])
+def test_a_name_that_is_read_is_allowed(playbook, name):
+    assert unknown(name, playbooks=[playbook], inventory=["the_sites_own"]) == []
+
+
+def test_two_playbooks_read_what_each_of_them_reads():
+    assert unknown("kv", "job", playbooks=["train.yml", "logs.yml"]) == []
+
+
+def test_the_inventory_may_know_a_name_that_is_a_knob_elsewhere():
+    assert unknown("env", playbooks=["provision.yml"], inventory=["env"]) == []
+
+
+def test_every_playbook_of_the_project_has_its_names():
+    assert set(knobs.PLAYBOOKS) == {path.name for path in PROJECT.glob("playbooks/*.yml")}
+    assert set(VARIABLES) - {"mxcluster_user"} < set(knobs.OF_A_HOST)  # that one is a role's
+
+
+@pytest.mark.parametrize("role", sorted(knobs.SHORT))
+def test_the_short_names_are_those_of_the_roles_variables(role):
+    defaults = yaml.safe_load((PROJECT / "roles" / role / "defaults" / "main.yml").read_text())
+    assert {"%s_%s" % (role, name) for name in knobs.SHORT[role]} == set(defaults) - {"train_job_poll"}
+
+
+def test_no_short_name_is_a_word_of_ansible():
+    """It prints a warning for each of its own words."""
+    names = {name for of_playbook in knobs.PLAYBOOKS.values() for name in of_playbook}
+    assert not [name for name in names if is_reserved_name(name)]
+
+
+def test_only_extra_variables_are_knobs():
+    """A bare variable of the inventory (`env: production`) must not be read as a knob."""
+    names = {name for of_playbook in knobs.PLAYBOOKS.values() for name in of_playbook} - {"attach", "yum_backend"}
+    bare = re.compile(r"(?<![\w.'\"])(%s) *\| *default\(" % "|".join(sorted(names)))
+    for path, text in SOURCES.items():
+        assert not bare.search(text), "%s: read it through the filter mxcluster_knobs" % path

@@ -1,0 +1,93 @@
+"""Answers of nodes: what cannot be is refused, and nothing that is shown can act on a terminal."""
+import copy
+
+import pytest
+
+from mxcluster import jobs, replies
+from mxcluster.errors import BadInput
+from tests.unit.report import fake_run
+
+STATUS = {"job": "j", "host": "node1", "kv": "dist_sync", "agent": {"pid": 7, "start_time": 5}, "state": "running",
+          "reason": None, "started": 1.0, "ended": None, "first_failure": None, "left": [], "meeting": None,
+          "processes": [{"name": "worker-0", "role": "worker", "index": 0, "pid": 8, "start_time": 6, "state": "running",
+                         "exit_code": None, "ended_at": None, "ended_by": None}]}
+FAILURE = {"host": "node9", "role": "worker", "index": 0, "name": "worker-0", "reason": "\x1b[2Jkilled", "exit_code": -9,
+           "time": 2.0, "log": ["a\x1b]0;title\x07b", "\tx"], "echo": False, "kind": None}
+WAIT = {"status": STATUS, "progress": {"worker-0": {"batch": {"step": 3, "loss": 0.5, "time": 1.5}}}, "changed": False,
+        "ended": False}
+
+
+def check(answer, command="wait", **more):
+    return replies.check(command, "node1", dict(copy.deepcopy(answer), **more), job="j")
+
+
+def test_an_answer_that_is_as_it_should_be_stays_as_it_is():
+    assert check(WAIT) == WAIT
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"state": "finished"}, "status.state='finished' is not one of running, ended"), ({"state": True}, "status.state"),
+    ({"job": "other"}, "status.job='other' is not the job j, which was asked for"), ({"job": "../j"}, "status.job"),
+    ({"reason": "won"}, "status.reason"), ({"agent": {"pid": "x", "start_time": 1}}, "status.agent.pid"),
+    ({"started": "now"}, "status.started"), ({"processes": "none"}, "status.processes"),
+    ({"processes": [dict(STATUS["processes"][0], exit_code="0")]}, "status.processes[0].exit_code"),
+    ({"first_failure": dict(FAILURE, log="x")}, "status.first_failure.log"), ({"left": [5]}, "status.left[0]"),
+])
+def test_a_status_that_cannot_be_is_refused_by_node_and_field(change, words):
+    with pytest.raises(BadInput) as refusal:
+        check(WAIT, status=dict(STATUS, **change))
+    assert str(refusal.value).startswith("the answer of node1 to wait is refused: ") and words in str(refusal.value)
+
+
+def test_no_node_speaks_for_another_and_nothing_acts_on_a_terminal():
+    told = check(WAIT, status=dict(STATUS, host="node9", kv="\x1b[31mdist\r", first_failure=FAILURE))["status"]
+    assert told["host"] == told["first_failure"]["host"] == "node1" and told["kv"] == "dist"
+    assert told["first_failure"]["reason"] == "killed" and told["first_failure"]["log"] == ["a]0;titleb", "    x"]
+
+
+def test_figures_that_are_none_are_left_out():
+    events = {"worker-0": {"batch": {"step": "3", "loss": [1], "done": 0.5, "own": {"deep": ["x\x1b[1m"]}}}}
+    assert check(WAIT, progress=events)["progress"] == {"worker-0": {"batch": {"done": 0.5, "own": {"deep": ["x"]}}}}
+
+
+@pytest.mark.parametrize("command, answer, words", [
+    ("look", {"problems": "none", "held": {"ports": {}, "gpus": {}}, "fits": True}, "problems"),
+    ("look", {"problems": [], "held": {"ports": {"x": "y"}, "gpus": {}}, "fits": True}, "held.ports"),
+    ("look", {"problems": []}, "held"), ("start", {"job": "a/b", "pid": 5, "status": None}, "job"),
+    ("stop", {"ran": "no", "status": None, "left": []}, "ran"), ("stop", {"ran": True, "status": None, "left": "x"}, "left"),
+    ("collect", {"files": 1, "bytes": -1, "problem": None}, "bytes"), ("logs", {"logs": {"../x": []}}, "logs"),
+    ("record", {"record": {"hostname": "x\ny"}}, "record.hostname"), ("jobs", {"jobs": {}}, "jobs"), ("piece", {}, "data"),
+])
+def test_every_command_has_its_shape(command, answer, words):
+    with pytest.raises(BadInput, match="the answer of node1 to %s is refused: .*%s" % (command, words)):
+        replies.check(command, "node1", answer)
+
+
+ENTRY = {"job": "j", "state": "ended", "why": None, "kv": "dist_sync", "reason": "done", "started": 1.0, "ended": 2.0,
+         "lease": 60.0,
+         "nodes": ["node1", "node2"], "ports": {}, "address": "10.0.0.1", "gpus": [], "status": None, "progress": {}}
+
+
+def test_one_job_that_makes_no_sense_hides_no_other():
+    told = replies.check("jobs", "node1", {"jobs": [dict(ENTRY, ports=5), ENTRY, dict(ENTRY, job="../x"), 7]})["jobs"]
+    assert [(entry["job"], entry["state"]) for entry in told] == [("j", "broken"), ("j", "ended")]
+    assert "ports=5" in told[0]["why"]
+
+
+@pytest.mark.parametrize("told", [[], [ENTRY], [dict(ENTRY, state="prepared")]])
+def test_a_job_whose_unit_root_has_seen_cannot_be_hidden(told):
+    """Or stop.yml would leave it alone: "it has ended already"."""
+    answers = {"node1": {"jobs": told, "units": ["j"]}, "node2": {"jobs": [dict(ENTRY, nodes=["node2"])], "units": []}}
+    found = jobs.merge(answers)
+    assert [job["job"] for job in found] == ["j"] and found[0]["nodes"] == {"node1": "running", "node2": "done"}
+    assert found[0]["state"] == "running" and jobs.choose(found, "")["job"] == "j" and jobs.table(found)
+
+
+def test_a_packed_status_tells_of_its_own_host_and_job_alone():
+    plan = fake_run.make_plan()
+    other = dict(STATUS["processes"][0], name="worker-2", state="ended", exit_code=0)  # of node2
+    found = replies.packed("node1", dict(STATUS, job=plan["job"], host="node2", processes=STATUS["processes"] + [other]), plan)
+    assert found["host"] == "node1" and [part["name"] for part in found["processes"]] == ["worker-0"]
+    for hostile in ([], dict(STATUS, job="other"), dict(STATUS, job=plan["job"], state="well")):
+        with pytest.raises(BadInput, match="its status.json makes no sense"):
+            replies.packed("node1", hostile, plan)

@@ -1,0 +1,63 @@
+"""What a node would train with is recognized without importing it, and an exchange is named."""
+import os
+import shutil
+import sys
+
+import pytest
+
+from mxcluster import node, software
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The folder of an environment with a large library and a numpy."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("mxnet", "numpy", "numpy/core"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('imported')")
+    with (tmp_path / "mxnet" / "libmxnet.so").open("wb") as library:
+        library.write(b"\x7fELF")
+        library.truncate(300 << 20)
+    (tmp_path / "numpy" / "version.py").write_text("version = '1.23.5'")
+    (tmp_path / "numpy" / "core" / "_multiarray_umath.cpython-310-x86_64-linux-gnu.so").write_bytes(b"x" * 100000)
+    for name in ("mxnet", "numpy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def recorded():
+    return {"python_version": "%d.%d.%d" % sys.version_info[:3], "fingerprints": software.fingerprints()}
+
+
+def test_nothing_has_changed(installed):
+    known = recorded()
+    assert set(known["fingerprints"]) == {"libmxnet.so", "numpy"}
+    os.utime(str(installed / "mxnet" / "libmxnet.so"), (1, 1))
+    shutil.copytree(str(installed / "numpy"), str(installed / "again"))  # as on another node
+    assert node.look({"versions": known})["problems"] == [] == software.problems({"fingerprints": None})
+
+
+@pytest.mark.parametrize("path, change, name", [
+    ("mxnet/libmxnet.so", lambda stream: stream.truncate((300 << 20) + 1), "libmxnet.so"),
+    ("mxnet/libmxnet.so", lambda stream: stream.write(b"\x7fELF of the same size"), "libmxnet.so"),
+    ("mxnet/libmxnet.so", lambda stream: stream.seek(150 << 20) and stream.write(b"x" * (10 << 20)), "libmxnet.so"),
+    ("numpy/version.py", lambda stream: stream.write(b"version = '1.19.5'"), "numpy"),
+    ("numpy/core/_multiarray_umath.cpython-310-x86_64-linux-gnu.so", lambda stream: stream.write(b"y"), "numpy")])
+def test_what_was_exchanged_since_is_named_with_the_cure(installed, path, change, name):
+    known = recorded()
+    with (installed / path).open("r+b") as stream:
+        change(stream)
+    problems = node.look({"versions": known})["problems"]
+    assert len(problems) == 1 and problems[0].startswith("%s is another than when provision.yml asked the node: " % name)
+    assert problems[0].endswith("remove %s on this node and run provision.yml, which makes it anew" % sys.prefix)
+
+
+def test_what_is_gone_is_named_and_a_systems_python_is_not_to_be_removed(installed, monkeypatch):
+    known = dict(recorded(), python_version="3.6.8")
+    shutil.rmtree(str(installed / "mxnet"))
+    (installed / "mxnet").mkdir()
+    (installed / "mxnet" / "__init__.py").write_text("")
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    python, library = software.problems(known)
+    assert python.startswith("Python is ") and "was 3.6.8 when provision.yml asked" in python
+    assert library.startswith("libmxnet.so is not there any more") and "remove" not in library
