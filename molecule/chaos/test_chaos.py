@@ -58,7 +58,7 @@ def kill_agent(cluster, node, job):
 
 def feed(cluster, node, job):
     """The worker of the job eats, and its unit may not have what it wants."""
-    cluster.shell(node, "systemctl set-property --runtime mxcluster-agent@%s.service MemoryMax=2G && touch /run/hungry" % job)
+    cluster.shell(node, "systemctl set-property --runtime mxcluster-agent@%s.service MemoryMax=1G && touch /run/hungry" % job)
 
 
 def clear_away(cluster, node):

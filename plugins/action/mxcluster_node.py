@@ -10,6 +10,7 @@ __metaclass__ = type
 import base64
 import os
 import re
+import shlex
 import signal
 import time
 
@@ -46,8 +47,9 @@ def warn(text):
 
 class ActionModule(ActionBase):
     """Runs the module. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
-    with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them. A `start` tells who
-    will renew the lease, for nodes that can see that.
+    with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them; one with `into`
+    brings what the node's part has left, as soon as that has ended. A `start` tells who will renew the lease, for nodes that
+    can see that.
     """
 
     _arrivals = None
@@ -55,8 +57,6 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
-        if arguments.get("command") == "collect" and self._connection.become and not self._task.check_mode:
-            arguments["reader"] = self._who_logs_in()
         if arguments.get("command") == "start" and arguments.get("plan") and processes:
             arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
         if arguments.get("command") != "wait":
@@ -65,6 +65,7 @@ class ActionModule(ActionBase):
             # This is a fork of ansible-playbook. If a signal ends that process alone, its forks would
             # go on polling, and so renew the lease of a job that no controller reports on.
             processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
+        left = {name: arguments.pop(name) for name in ("output", "spool", "into") if name in arguments}
         wanted = arguments.pop("checkpoints", None)
         if wanted and arrivals and not self._task.check_mode:
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
@@ -88,7 +89,52 @@ class ActionModule(ActionBase):
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
                     raise
                 warn("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
+        if left.get("into") and result.get("ended") and result.get("status") and not self._task.check_mode:
+            result.update(self._bring_what_is_left(dict(arguments, command="collect", **left), result["status"], task_vars))
         return result
+
+    def _bring_what_is_left(self, arguments, status, task_vars):
+        """Bring to the controller what a node's part of a job has left: {"packed": the answer to `collect`}, or why not."""
+        into = arguments.pop("into")
+        if self._connection.become:
+            arguments["reader"] = self._who_logs_in()
+        try:
+            packed = self._ask(dict(arguments, told=status.get("reason") or ""), task_vars)
+            if packed.get("failed"):
+                return {name: packed[name] for name in ("failed", "msg", "module_stdout", "module_stderr") if name in packed}
+            if not packed.get("problem"):
+                self._fetch(packed, into, task_vars)
+        except AnsibleError as error:
+            return {"unreachable" if is_of_connection(error) else "failed": True, "msg": str(error)}
+        except (IOError, OSError) as error:
+            return {"failed": True, "msg": "what the job has left could not be brought to the controller: %s" % error}
+        return {"packed": packed}
+
+    def _fetch(self, packed, into, task_vars):
+        """Bring the file that `collect` has packed, and remove it on the node if root has given it to the one who logs in.
+
+        The connection brings what that one can read. Ansible's own `fetch` would carry it through its memory, but also
+        brings what only another user can read.
+        """
+        if not os.path.isdir(os.path.dirname(into)):
+            os.makedirs(os.path.dirname(into), exist_ok=True)
+        if packed.get("spooled") or not self._connection.become:
+            self._connection.fetch_file(packed["output"], into)
+        else:
+            task = self._task.copy()
+            task.args = {"src": packed["output"], "dest": into, "flat": True}
+            fetched = self._shared_loader_obj.action_loader.get(
+                "ansible.builtin.fetch", task=task, connection=self._connection, play_context=self._play_context,
+                loader=self._loader, templar=self._templar, shared_loader_obj=self._shared_loader_obj).run(task_vars=task_vars)
+            if fetched.get("failed"):
+                raise AnsibleError(str(fetched.get("msg")))
+        if packed.get("spooled"):
+            removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed["output"]))
+            if removed["rc"] != 0:
+                raise AnsibleError("%s could not be removed: %s" % (packed["output"], removed.get("stderr", "").strip()))
+        if os.path.getsize(into) != packed["bytes"]:
+            raise AnsibleError("of %s, %d of %d bytes have arrived: is the disk of the controller full?"
+                               % (packed["output"], os.path.getsize(into), packed["bytes"]))
 
     def _arrivals_of(self, wanted, arguments, task_vars):
         """Where this node's checkpoints go, and how it is asked for them: in pieces, each of which renews the lease."""

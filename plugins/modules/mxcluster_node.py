@@ -120,7 +120,11 @@ options:
     type: int
     default: 1048576
   output:
-    description: The tar file that V(collect) writes on the node.
+    description: The tar file that V(collect) writes on the node, or V(wait) with O(into).
+    type: path
+  into:
+    description: For V(wait), a file on the controller. When the node's part has ended, what it has left is packed as V(collect)
+      does it, and brought there. The action plugin of the same name sees to it.
     type: path
   spool:
     description:
@@ -310,6 +314,10 @@ behind:
   returned: command is collect
   type: list
   elements: str
+packed:
+  description: What V(collect) returned.
+  returned: command is wait, the node's part has ended, and O(into) is given
+  type: dict
 untrue:
   description: Why the answer to V(wait) was not true, as root sees it; null if it may have been.
   returned: command is collect
@@ -401,6 +409,7 @@ def main():
             "offset": {"type": "int", "default": 0},
             "most": {"type": "int", "default": 1 << 20},
             "output": {"type": "path"},
+            "into": {"type": "path"},
             "spool": {"type": "path"},
             "told": {"type": "str", "default": ""},
             "reader": {"type": "int"},

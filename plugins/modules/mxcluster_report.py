@@ -29,11 +29,8 @@ options:
     type: dict
     default: {}
   waits:
-    description: For each node the result of C(mxcluster_node) with C(command=wait), which tells of a node that is gone.
-    type: dict
-    default: {}
-  packed:
-    description: For each node the result of C(mxcluster_node) with C(command=collect), which tells what is left of the job.
+    description: For each node the result of C(mxcluster_node) with C(command=wait), which tells of a node that is gone, and of what is
+      left of the job.
     type: dict
     default: {}
   contacts:
@@ -193,7 +190,6 @@ def main():
             "run_dir": {"type": "path", "required": True},
             "archives": {"type": "dict", "default": {}},
             "waits": {"type": "dict", "default": {}},
-            "packed": {"type": "dict", "default": {}},
             "contacts": {"type": "dict", "default": {}},
             "plan": {"type": "dict"},
             "restart": {"type": "bool", "default": False},
@@ -212,7 +208,7 @@ def main():
                              % missing_required_lib("mxcluster"),
                          exception=IMPORT_ERROR)
     try:
-        results = [module.params[name] for name in ("waits", "packed", "contacts")]
+        results = [module.params[name] for name in ("waits", "contacts")]
         answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in set().union(*results)}
         found = report.assemble(run_dir, module.params["archives"], module.params["plan"], module.params["cache_dir"], answers)
     except ImportError as error:

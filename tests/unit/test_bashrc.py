@@ -46,8 +46,8 @@ class Login:
         return re.search(r"\nBEGIN\n(.*?)\n?END", heard.decode().replace("\r", ""), re.DOTALL).group(1)
 
     def wait(self):
+        os.waitpid(self.pid, 0)  # first: a shell whose terminal is gone does not run what it was to do at its end
         os.close(self.terminal)
-        os.waitpid(self.pid, 0)
 
 
 def running(*pids):

@@ -68,13 +68,14 @@ def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bo
     return lambda event: event.get("role") is None or (event.get("role"), event.get("index")) in own
 
 
-def heard(wait: Any, collect: Any, contact: Any = None) -> Dict[str, Any]:
-    """What the results of waiting for a node, collecting from it and contacting it tell besides its files, for `assemble`.
+def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
+    """What the results of waiting for a node and contacting it tell besides its files, for `assemble`.
 
-    Any of them may be missing. The reason why the wait failed comes before what followed from it.
+    Any of them may be missing.
     """
-    wait, collect, contact = (given if isinstance(given, dict) else {} for given in (wait, collect, contact))
-    problem = refusal(wait) or collect.get("problem") or refusal(collect)
+    wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
+    collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
+    problem = refusal(wait) or collect.get("problem")
     return {"status": wait.get("status"), "lost": wait.get("lost") or contact.get("lost"), "left": collect.get("left"),
             "problem": problem, "untrue": collect.get("untrue"), "behind": collect.get("behind")}
 

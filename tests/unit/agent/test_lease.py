@@ -60,14 +60,14 @@ def renewed(*gaps, controller=UNSEEN, seconds=10):
     return lease, now
 
 
-def test_the_first_renewal_may_take_three_times_as_long():
+def test_the_first_renewal_may_take_twice_as_long():
     lease, now = renewed()
-    assert not lease.expired(now, now + 29.0, now + 29.0)
-    assert lease.expired(now, now + 31.0, now + 31.0)
+    assert not lease.expired(now, now + 19.0, now + 19.0)
+    assert lease.expired(now, now + 21.0, now + 21.0)
 
 
 @pytest.mark.parametrize("gaps, limit", [
-    ([0.5], 10), ([3], 10), ([3.3], 10), ([5], 15), ([5, 0.5, 0.5, 0.5], 15), ([6, 14], 30), ([8, 22, 29], 30)])
+    ([0.5], 10), ([3], 10), ([3.3], 10), ([5], 15), ([5, 0.5, 0.5, 0.5], 15), ([6, 14], 20), ([8, 12, 19], 20)])
 def test_a_controller_that_polls_late_gets_three_times_its_longest_gap(gaps, limit):
     lease, now = renewed(*gaps)
     assert not lease.expired(now, now + limit - 0.1, now + limit - 0.1)
@@ -76,7 +76,7 @@ def test_a_controller_that_polls_late_gets_three_times_its_longest_gap(gaps, lim
 
 
 @pytest.mark.parametrize("gaps", [[], [0.5, 0.5]])
-@pytest.mark.parametrize("seconds, limit", [(10, 180), (60, 180), (100, 300)])
+@pytest.mark.parametrize("seconds, limit", [(10, 180), (60, 180), (100, 200)])
 def test_a_controller_that_is_seen_to_live_may_hang_for_minutes(gaps, seconds, limit):
     lease, now = renewed(*gaps, controller=ALIVE, seconds=seconds)
     assert not lease.expired(now, now + limit - 1, now + limit - 1, ALIVE)

@@ -1,5 +1,7 @@
 """Waiting for a job, on the controller: what is survived, and what ends it."""
 import os
+import shutil
+import subprocess
 import time
 import types
 
@@ -172,16 +174,90 @@ def test_a_stop_that_is_lost_is_tried_again_by_the_next_wait(monkeypatch, tmp_pa
     assert run(made, monkeypatch) == RUNNING and commands == ["wait", "stop"]
 
 
-@pytest.mark.parametrize("become, stdout, reader", [
-    (object(), "1000\r\n", 1000), (object(), "", None), (None, "1000\n", "not asked")])
-def test_who_logs_in_is_asked_where_ansible_becomes_somebody(monkeypatch, become, stdout, reader):
-    made, _ = plugin([{"files": 3}], command="collect")
-    made._connection, made._task.check_mode = types.SimpleNamespace(become=become), False
-    made._low_level_execute_command = lambda command, sudoable: {"stdout": stdout} if not sudoable else None
-    seen = []
-    made._ask = lambda arguments, task_vars: seen.append(arguments) or {}
+class Node:
+    """A connection to a node that is this machine, and what is done over it. `becomes`: Ansible becomes somebody there."""
+
+    transport = "local"
+
+    def __init__(self, made, becomes=False, said="1000\n"):
+        self.become, self.said, self.commands = becomes, said, []
+        made._connection, made._low_level_execute_command = self, self.execute
+        made._task.check_mode = False
+
+    def fetch_file(self, path, into):
+        shutil.copy(path, into)
+
+    def execute(self, command, sudoable=True):
+        self.commands.append((command, sudoable))
+        if command == "id -u":
+            return {"stdout": self.said, "rc": 0}
+        return {"rc": subprocess.call(["sh", "-c", command]), "stderr": ""}
+
+
+def waits(tmp_path, *answers, **options):
+    """The plugin that waits and then brings what is left; the node, the file on it, and where that goes."""
+    there, into = tmp_path / "spool" / "j.tar", tmp_path / "collected" / "j" / "node1.tar"
+    there.parent.mkdir()
+    there.write_bytes(b"what is left")
+    made, commands = plugin([DONE, *answers], output="/jobs/j/collected.tar", spool=str(there.parent), into=str(into))
+    node = Node(made, **options)
+    return made, commands, node, there, into
+
+
+def packed(there, **others):
+    return dict({"output": str(there), "bytes": 12, "files": 1, "spooled": True, "left": [], "problem": None}, **others)
+
+
+def test_what_is_left_is_brought_as_soon_as_it_has_ended_and_removed_there(monkeypatch, tmp_path):
+    made, commands, node, there, into = waits(tmp_path)
+    answers, seen, ask = [DONE, packed(there)], [], made._ask
+    made._ask = lambda arguments, task_vars: seen.append(arguments) or ask(arguments, task_vars) and answers.pop(0)
+    result = run(made, monkeypatch)
+    assert commands == ["wait", "collect"] and result["ended"] and result["packed"] == packed(there)
+    assert seen[1]["told"] == "done" and "into" not in seen[1]
+    assert into.read_bytes() == b"what is left" and not there.exists()
+
+
+def test_nothing_is_brought_while_it_runs(monkeypatch, tmp_path):
+    made, commands = plugin([RUNNING], into=str(tmp_path / "x.tar"))
+    Node(made)
+    assert run(made, monkeypatch) == RUNNING and commands == ["wait"]
+
+
+def test_what_the_user_has_packed_stays_there(monkeypatch, tmp_path):
+    made, _, node, there, into = waits(tmp_path, packed(tmp_path / "spool" / "j.tar", spooled=False))
     run(made, monkeypatch)
-    assert seen[0].get("reader", "not asked") == reader
+    assert into.exists() and there.exists() and node.commands == []
+
+
+@pytest.mark.parametrize("answer, told", [
+    (BROKEN, {"failed": True, "msg": BROKEN["msg"]}),
+    (LOST, {"unreachable": True, "msg": str(LOST)}),
+    ({"output": "/nowhere", "bytes": 12, "spooled": True}, {"failed": True}),
+    ({"bytes": 13}, {"failed": True})], ids=["not packed", "lost", "not there", "cut off"])
+def test_the_job_has_ended_also_where_nothing_could_be_brought(monkeypatch, tmp_path, answer, told):
+    if isinstance(answer, dict) and "bytes" in answer:
+        answer = packed(tmp_path / "spool" / "j.tar", **answer)
+    made, _, _, _, _ = waits(tmp_path, answer)
+    result = run(made, monkeypatch)
+    assert result["ended"] and result["status"] == DONE["status"] and "packed" not in result
+    assert {name: result[name] for name in told} == told and result["msg"]
+
+
+def test_a_node_that_could_pack_nothing_is_asked_for_no_file(monkeypatch, tmp_path):
+    made, _, _, there, into = waits(tmp_path, packed(tmp_path / "spool" / "j.tar", problem="the disk is full"))
+    assert run(made, monkeypatch)["packed"]["problem"] and not into.exists()
+
+
+@pytest.mark.parametrize("becomes, said, reader", [
+    (True, "1000\r\n", 1000), (True, "", None), (False, "1000\n", "not asked")])
+def test_who_logs_in_is_asked_where_ansible_becomes_somebody(monkeypatch, tmp_path, becomes, said, reader):
+    made, _, node, there, _ = waits(tmp_path, becomes=becomes, said=said)
+    answers, seen = [DONE, packed(there)], []
+    made._ask = lambda arguments, task_vars: seen.append(arguments) or answers.pop(0)
+    run(made, monkeypatch)
+    assert seen[1].get("reader", "not asked") == reader
+    assert all(not sudoable for command, sudoable in node.commands if command == "id -u")
 
 
 def test_an_answer_that_cannot_be_is_a_failure(monkeypatch):

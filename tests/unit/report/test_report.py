@@ -209,7 +209,7 @@ def test_the_command_makes_the_report_again_and_leaves_the_home_alone(good_run, 
 
 
 def test_what_a_node_says_of_files_that_stay_is_told_within_bounds(tmp_path):
-    said = report.heard({}, {"behind": ["worker-0: 1 file stays", 3, "x" * 1000]})
+    said = report.heard({"packed": {"behind": ["worker-0: 1 file stays", 3, "x" * 1000]}})
     assert report._behind("node1", said) == ["node1: worker-0: 1 file stays", "node1: " + "x" * 500]
     assert report._behind("node1", {"behind": "no list"}) == report._behind("node1", {}) == []
 
@@ -218,27 +218,26 @@ FULL = {"failed": True, "msg": "MODULE FAILURE\nSee stdout/stderr for the exact 
         "Traceback (most recent call last):\n  File \"x.py\", line 1\nOSError: [Errno 28] No space left on device: '/tmp/a'\n"}
 
 
-@pytest.mark.parametrize("wait, collect, words", [
-    ({"failed": True, "msg": "/jobs/j/status.json is not JSON"}, {}, "/jobs/j/status.json is not JSON"),
-    (FULL, {}, "the module broke off on the node: OSError: [Errno 28] No space left on device: '/tmp/a'"),
-    ({"failed": True, "msg": "no job in /jobs/j"}, {"failed": True, "msg": "no such folder"}, "no job in /jobs/j"),
-    ({"ended": True}, FULL, "the module broke off on the node: OSError: [Errno 28] No space left on device: '/tmp/a'"),
-    ({"ended": True}, {"problem": "what it has left could not be packed"}, "what it has left could not be packed"),
-    ({"ended": True}, {"files": 3}, None)])
-def test_the_reason_is_that_of_the_node(wait, collect, words):
-    assert report.heard(wait, collect)["problem"] == words
+@pytest.mark.parametrize("wait, words", [
+    ({"failed": True, "msg": "/jobs/j/status.json is not JSON"}, "/jobs/j/status.json is not JSON"),
+    (FULL, "the module broke off on the node: OSError: [Errno 28] No space left on device: '/tmp/a'"),
+    (dict(FULL, ended=True), "the module broke off on the node: OSError: [Errno 28] No space left on device: '/tmp/a'"),
+    ({"ended": True, "packed": {"problem": "it could not be packed"}}, "it could not be packed"),
+    ({"ended": True, "packed": {"files": 3}}, None), ({"ended": True, "packed": "no dict"}, None)])
+def test_the_reason_is_that_of_the_node(wait, words):
+    assert report.heard(wait)["problem"] == words
 
 
 def test_a_node_that_could_not_be_contacted_is_lost():
     lost = {"since": 1.0, "why": "No route to host"}
-    assert report.heard({}, {}, {"lost": lost})["lost"] == lost
-    assert report.heard({"lost": dict(lost, since=2.0)}, {}, {"user": "root"})["lost"]["since"] == 2.0
+    assert report.heard({}, {"lost": lost})["lost"] == lost
+    assert report.heard({"lost": dict(lost, since=2.0)}, {"user": "root"})["lost"]["since"] == 2.0
 
 
 def test_each_node_whose_wait_failed_is_told_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
-    answers = {host: report.heard({"failed": True, "msg": "%s has its own reason" % host}, {}) for host in ("node1", "node2")}
+    answers = {host: report.heard({"failed": True, "msg": "%s has its own reason" % host}) for host in ("node1", "node2")}
     verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, answers)
     assert verdict["first_failure"]["reason"] == "its status could not be collected: node1 has its own reason"
     assert "node2: nothing of it is here: node2 has its own reason" in verdict["warnings"], verdict
