@@ -224,8 +224,8 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
               % (host, time.strftime("%H:%M:%S", time.localtime(since)), printable(str(lost[host]["why"]))))
     missed = [process["name"] for process in plan["processes"] if process["host"] == host]
     seconds = (plan.get("heartbeat") or {}).get("timeout")
-    if missed and any(status and (status.get("first_failure") or {}).get("exit_code") == exitcodes.PEER_DIED
-                      for status in statuses.values()):
+    if missed and any(part.get("exit_code") == exitcodes.PEER_DIED for status in statuses.values() if status
+                      for part in status["processes"]):
         reason += ", and the other nodes have not heard of its %s for %s s" % (" and ".join(missed), seconds)
     return _agent_failure(host, reason, since)
 

@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,8 @@ HOSTS = {"all": {"children": {"scheduler": {"hosts": {"one": {}}}, "servers": {"
                               "workers": {"hosts": {"one": {}, "two": {}}}},
                  "vars": {"ansible_connection": "local",
                           "ansible_python_interpreter": sys.executable}}}
+# Two that run at once have their nodes at addresses of their own, or they would take each other's ports.
+NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
 Result = collections.namedtuple("Result", "code output seconds")
 
 
@@ -46,6 +49,8 @@ class Project:
             if (SOURCE / name).is_symlink() or (SOURCE / name).exists():
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(str(SOURCE / name), str(self.path / name), follow_symlinks=False)
+        hosts = self.path / "inventory" / "local" / "hosts.yml"
+        hosts.write_text(hosts.read_text().replace("127.0.0", NET))
 
     def start(self, *arguments):
         """Starts ansible-playbook in a process group of its own."""

@@ -13,12 +13,13 @@ import threading
 import time
 
 from mxcluster import checkpoints, network
+from tests.playbooks.conftest import NET
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync")
 QUICK = 15.0  # seconds until nothing runs any more after a death; timeouts come on top
 CUT = 10.0  # seconds until a server that answers nothing is noticed: twice the heartbeat_timeout
-PORTS = ("127.0.0.11", "127.0.0.12")
+PORTS = (NET + ".11", NET + ".12")
 
 
 class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs")):

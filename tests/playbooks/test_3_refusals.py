@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.playbooks.conftest import Project
+from tests.playbooks.conftest import NET, Project
 
 
 def sharding(*lines):
@@ -20,10 +20,10 @@ CASES = {
     "negative staleness": (dict(kv="dist_ssync", staleness="-1"), ["staleness", "-1", "at least 0"]),
     "not a number": (dict(batch_size="many"), ["batch_size", "many", "whole number"]),
     "out of range": (dict(lr_factor="1.5"), ["lr_factor", "1.5", "at most 1"]),
-    "a worker in two groups": (dict(kv="dist_gsync", groups_file="127.0.0.11 127.0.0.12\n127.0.0.12 127.0.0.13 127.0.0.14\n"),
-                               ["127.0.0.12", "groups"]),
-    "a worker in no group": (dict(kv="dist_gsync", groups_file="127.0.0.11 127.0.0.12\n127.0.0.13\n"), ["127.0.0.14", "groups"]),
-    "a group of strangers": (dict(kv="dist_gsync", groups_file="127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n10.0.0.1\n"),
+    "a worker in two groups": (dict(kv="dist_gsync", groups_file="{0}.11 {0}.12\n{0}.12 {0}.13 {0}.14\n".format(NET)),
+                               [NET + ".12", "groups"]),
+    "a worker in no group": (dict(kv="dist_gsync", groups_file="{0}.11 {0}.12\n{0}.13\n".format(NET)), [NET + ".14", "groups"]),
+    "a group of strangers": (dict(kv="dist_gsync", groups_file="{0}.11 {0}.12\n{0}.13 {0}.14\n10.0.0.1\n".format(NET)),
                              ["10.0.0.1"]),
     "shares that overlap": (sharding("0 0.3", "0.25 0.5", "0.5 0.75", "0.75 1"), ["0.25", "overlap"]),
     "shares with a gap": (sharding("0 0.2", "0.25 0.5", "0.5 0.75", "0.75 1"), ["0.2", "gap"]),
@@ -66,8 +66,8 @@ def test_bad_options_are_refused(project, tmp_path, name):
     ("two_schedulers", "scheduler:\n      hosts:\n        node1:", "scheduler:\n      hosts:\n        node1:\n        node2:",
      ["node1", "node2", "scheduler"]),
     ("no_scheduler", "scheduler:\n      hosts:\n        node1:", "scheduler:", ["scheduler"]),
-    ("no_such_address", "127.0.0.13", "10.9.9.9", ["10.9.9.9", "node3"]),
-    ("one_address_twice", "127.0.0.13", "127.0.0.12", ["127.0.0.12", "node3"]),
+    ("no_such_address", NET + ".13", "10.9.9.9", ["10.9.9.9", "node3"]),
+    ("one_address_twice", NET + ".13", NET + ".12", [NET + ".12", "node3"]),
     ("a_group_left_out", "          worker_group: second pair\n        node4", "        node4", ["node3", "worker_group"]),
 ])
 def test_bad_inventories_are_refused(project, name, old, new, words):
@@ -94,16 +94,16 @@ def test_too_few_forks_are_refused(project):
 def test_a_port_in_use_is_refused_and_its_holder_named(project):
     jobs = project.jobs()
     with socket.socket() as holder:
-        holder.bind(("127.0.0.12", 9391))
+        holder.bind((NET + ".12", 9391))
         holder.listen()
         result, _ = project.train(root_port=9391)
-    refused(project, result, ["9391", "127.0.0.12", "in use", "root_port"], jobs)
+    refused(project, result, ["9391", NET + ".12", "in use", "root_port"], jobs)
 
 
 def test_a_plan_alone_starts_nothing(project):
     jobs = project.jobs()
     result, _ = project.train(plan_only="true", kv="dist_gsync")
-    assert result.code == 0 and "scheduler" in result.output and "127.0.0.14:9091" in result.output, result.output
+    assert result.code == 0 and "scheduler" in result.output and NET + ".14:9091" in result.output, result.output
     assert project.jobs() == jobs and not project.processes()
     assert "WARNING" not in result.output, result.output
 

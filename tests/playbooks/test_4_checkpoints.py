@@ -5,6 +5,7 @@ import signal
 import time
 
 from mxcluster import checkpoints
+from tests.playbooks.conftest import NET
 
 LONG = {"kv": "dist_gsync", "num_epochs": 2000, "savemodel": True, "seed": 5, "lease": 20}
 
@@ -58,7 +59,7 @@ def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
     assert len(list((run / "checkpoints").glob("mlp-????.json"))) <= 4
 
     # A node that is dead is not even asked.
-    dead = project.inventory("dead", **{"127.0.0.14": "127.0.0.14\n          ansible_connection: ssh\n          ansible_port: 1"})
+    dead = project.inventory("dead", **{NET + ".14": NET + ".14\n          ansible_connection: ssh\n          ansible_port: 1"})
     result, run = project.train("-i", dead, resume="watched", num_epochs=whole.epoch + 2, without="node4", num_workers=4,
                                 job_id="went-on")
     assert result.code == 0 and "without node4" in result.output and "num_workers=4: 3 are left" in result.output, result.output
@@ -84,7 +85,7 @@ def test_a_job_that_lost_a_node_goes_on_without_it(project):
     """Ansible cannot work on a node where it can make no folder: to it, that node is unreachable. It had one of the servers."""
     tmp = project.tmp / "of-node2"
     fragile = project.inventory("fragile", **{
-        "127.0.0.12": "127.0.0.12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp})
+        NET + ".12": NET + ".12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp})
     process, run, epoch = start(project, "-i", fragile, job_id="lost", num_epochs=120, max_restarts=2, restart_delay=1)
     tmp.rename(tmp.with_name("gone"))
     tmp.write_text("")

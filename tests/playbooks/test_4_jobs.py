@@ -11,6 +11,7 @@ import zlib
 import pytest
 
 from mxcluster import checkpoints
+from tests.playbooks.conftest import NET
 
 # They train nothing: there are several, and machines with few cores.
 LONG = "import time\nimport mxnet as mx\nkv = mx.kv.create('dist_sync')\nprint('here', flush=True)\ntime.sleep(3600)\n"
@@ -67,7 +68,7 @@ class Elsewhere:
     """The project with its nodes on other addresses: which ports are free there is no other test's business."""
 
     def __init__(self, project):
-        addresses = {"127.0.0.1%d" % number: "127.0.0.6%d" % number for number in range(1, 5)}
+        addresses = {"%s.1%d" % (NET, number): "%s.6%d" % (NET, number) for number in range(1, 5)}
         self.project, self.path, self.processes = project, project.path, project.processes
         self.wait_for_nothing_left = project.wait_for_nothing_left
         self.where = ("-i", str(project.inventory("elsewhere", **addresses)))

@@ -4,6 +4,8 @@ import json
 
 import yaml
 
+from tests.playbooks.conftest import NET
+
 
 def test_well_broken_and_silent(project):
     """0: well; 1: a check failed; 2: a node could not be asked, and the others were."""
@@ -14,11 +16,11 @@ def test_well_broken_and_silent(project):
 
     groups = project.path / ".state" / "local" / "etc" / "groups"
     good = groups.read_text()
-    groups.write_text(good.replace("127.0.0.12", "127.0.0.99"))
+    groups.write_text(good.replace(NET + ".12", NET + ".99"))
     result = project.run("verify.yml")
     groups.write_text(good)
     assert result.code == 1, result.output
-    assert "node3: groups line 1: 127.0.0.99 is not a worker" in result.output.split("PLAY RECAP")[1]
+    assert "node3: groups line 1: %s.99 is not a worker" % NET in result.output.split("PLAY RECAP")[1]
 
     folder = project.inventory("silent")
     hosts = yaml.safe_load((folder / "hosts.yml").read_text())

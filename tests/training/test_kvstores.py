@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from mxcluster import exitcodes
 from tests.training.loopback import Job
 from tests.training.replay import load, replay
 
@@ -154,5 +155,5 @@ def test_an_optimizer_that_raises_on_the_server_ends_the_job(mxnet_new, tmp_path
 
 def test_a_script_without_a_distributed_store_is_told_so(mxnet_new, tmp_path, scripts):
     job = Job(mxnet_new.python, tmp_path, scripts / "no_kvstore.py", "dist_sync", [0])
-    job.wait(4)
+    assert job.wait(60, grace=0)["worker-0"] == exitcodes.NO_KVSTORE, job.evidence()
     assert "ended without making a distributed kv-store" in (tmp_path / "worker-0.log").read_text(), job.evidence()

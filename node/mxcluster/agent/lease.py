@@ -2,7 +2,7 @@
 from typing import Dict, Optional
 
 MOST = 2  # a slow controller gets at most so many times the lease
-MARGIN = 3  # and at least so many times the longest gap that was measured between two renewals
+MARGIN = 2  # and at least so many times the longest gap that was measured between two renewals
 HANGS = 180.0  # seconds after which a controller counts as gone though its process lives on this machine
 
 
