@@ -77,6 +77,15 @@ def alive(who: Identity) -> bool:
     return line is not None and line.start_time == who.start_time and line.state not in DEAD
 
 
+def queued(pid: int) -> float:
+    """Seconds for which the first thread of a process could have run, but had no core; 0.0 if the kernel does not tell."""
+    try:
+        with open("/proc/%d/schedstat" % pid) as stream:
+            return int(stream.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 def is_held(who: Identity) -> bool:
     """Whether this very process is held by SIGSTOP or its like."""
     line = entry(who.pid)

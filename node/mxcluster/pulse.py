@@ -19,6 +19,9 @@ UPDATING = "updating"    # a server in its optimizer
 FINISHED = "finished"    # a worker whose script has ended waits for the others
 LEAVING = "leaving"      # all is done; threads of the script and its exit handlers have their turn
 
+# Up to so many times start_timeout on a machine that is busy with other work: who waits for a core is not late.
+PATIENCE = 2
+
 SUFFIX = ".pulse"
 _PERIOD = 1.0
 _now = {"phase": STARTING, "pushes": 0, "time": time.time()}

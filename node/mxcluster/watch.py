@@ -11,10 +11,10 @@ import sys
 import threading
 import time
 
-from mxcluster import exitcodes, network
+from mxcluster import exitcodes, network, pulse
 
 START_SECONDS = 600.0  # until all have met, where the job does not say it
-_ITS_AGENT_FIRST = 15.0  # seconds more than start_timeout: who comes late is named by its own agent, not by those who wait
+_ITS_AGENT_FIRST = 15.0  # seconds more than its agent grants: who comes late is named by its own agent, not by those who wait
 _EVERYBODY = 7  # ps-lite's node group: scheduler 1 + servers 2 + workers 4
 _JUMP = 1.0  # seconds that the wall clock may gain between two readings
 _ROLES = ((1, "scheduler"), (2, "server"), (4, "worker"))
@@ -67,7 +67,7 @@ def _clock():
 def start_seconds():
     """How long this process waits for the others; 0 for ever."""
     told = os.environ.get("MXCLUSTER_START_TIMEOUT")
-    return START_SECONDS if told is None else float(told) + _ITS_AGENT_FIRST if float(told) else 0
+    return START_SECONDS if told is None else pulse.PATIENCE * float(told) + _ITS_AGENT_FIRST if float(told) else 0
 
 
 def timeout_from_env():

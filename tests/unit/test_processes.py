@@ -232,3 +232,17 @@ def test_a_witness_sees_who_has_gone_and_nothing_of_other_machines():
     process.wait()
     assert processes.lives(known) is False and processes.witness(process.pid) is None
     assert processes.lives(dict(known, numbers="another boot pid:[4026531836]")) is None
+
+
+def test_who_has_no_core_is_queued():
+    """Two that want the same core get about half of it each."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"],
+                              preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})) for _ in range(2)]
+    try:
+        time.sleep(1.5)
+        assert all(processes.queued(loop.pid) > 0.2 for loop in loops), [processes.queued(loop.pid) for loop in loops]
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert processes.queued(loops[0].pid) == 0.0, "there is no such process"

@@ -53,6 +53,12 @@ def seconds_until_the_end(monkeypatch, dead, **jumps):
     return None
 
 
+@pytest.mark.parametrize("told, seconds", [(None, 600.0), ("60", 135.0), ("0", 0)])
+def test_it_waits_for_others_until_their_agents_have_named_who_is_late(monkeypatch, told, seconds):
+    monkeypatch.setenv("MXCLUSTER_START_TIMEOUT", told) if told else monkeypatch.delenv("MXCLUSTER_START_TIMEOUT", False)
+    assert watch.start_seconds() == seconds
+
+
 def test_ps_lite_is_asked_only_once_it_listens(monkeypatch):
     """On a busy machine it takes seconds until then."""
     world = World(monkeypatch, lambda now: 0, {})

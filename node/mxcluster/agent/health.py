@@ -19,14 +19,15 @@ class Limits(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What is seen of one process: seconds since its start, for how long it is held (0: it is not), its pulse if it has one, and
-    for how long that has not changed."""
+    """What is seen of one process: seconds since its start, for how long it is held (0: it is not), its pulse if it has one,
+    for how long that has not changed, and for how long it could have run but had no core."""
     name: str
     role: str
     age: float
     held: float
     pulse: Optional[Json]
     still: float = 0.0
+    queued: float = 0.0
 
 
 class Finding(NamedTuple):
@@ -50,7 +51,8 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
             return held(sight.name, sight.held)
     for sight in sights:
         phase = sight.pulse["phase"] if sight.pulse else pulse.STARTING
-        if distributed and sight.role != "rendezvous" and limits.start and phase == pulse.STARTING and sight.age >= limits.start:
+        late = limits.start and sight.age - min(sight.queued, (pulse.PATIENCE - 1) * limits.start) >= limits.start
+        if distributed and sight.role != "rendezvous" and late and phase == pulse.STARTING:
             return Finding(sight.name, "start", "has not come to its kv-store within %g s (start_timeout), and all others wait "
                            "for it; a script that prepares for longer needs a longer -e start_timeout" % limits.start)
     stalled = [sight for sight in sights if limits.stall and idle(sight) >= limits.stall]

@@ -214,7 +214,7 @@ class Supervisor:
             if pid not in self.pulses or self.pulses[pid][0] != told:
                 self.pulses[pid] = told, now
             seen.append(health.Sight(part["name"], part["role"], now - self.began[pid], now - self.held.get(pid, now), told,
-                                     now - self.pulses[pid][1]))
+                                     now - self.pulses[pid][1], processes.queued(pid)))
         return seen
 
     def last_sights(self, reason: str) -> None:

@@ -8,9 +8,9 @@ NOW = 1000.0
 LIMITS = Limits(stopped=5, start=60, stall=300)
 
 
-def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0):
+def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queued=0.0):
     pulse = phase and {"phase": phase, "pushes": pushes, "time": NOW - idle}
-    return Sight(name, name.split("-")[0], age, held, pulse or None, still=idle)
+    return Sight(name, name.split("-")[0], age, held, pulse or None, still=idle, queued=queued)
 
 
 @pytest.mark.parametrize("sights,limits,found", [
@@ -24,6 +24,11 @@ def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0):
     ([sight("worker-0", age=61, phase=None)], LIMITS, ("worker-0", "start")),
     ([sight("worker-0", age=59, phase=None)], LIMITS, None),
     ([sight("worker-0", age=9999, phase=None)], LIMITS._replace(start=0), None),
+    # What it waited for a core does not count, up to a bound.
+    ([sight("worker-0", age=100, phase=None, queued=41)], LIMITS, None),
+    ([sight("worker-0", age=100, phase=None, queued=39)], LIMITS, ("worker-0", "start")),
+    ([sight("worker-0", age=119, phase=None, queued=110)], LIMITS, None),
+    ([sight("worker-0", age=120, phase=None, queued=110)], LIMITS, ("worker-0", "start")),
     # Who makes no progress: the one that is behind.
     ([sight("worker-0", idle=299)], LIMITS, None),
     ([sight("worker-0", idle=301, pushes=9), sight("worker-1", idle=301, pushes=8)], LIMITS, ("worker-1", "stall")),
