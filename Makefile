@@ -11,9 +11,9 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export LC_ALL := C.UTF-8
 # Many of these wait for something.
 FAST := pytest -q -n 3 --dist loadfile tests/unit tests/contract tests/inventories tests/docs
-# ansible-playbook keeps one core busy. Those that measure how soon a job ends (test_4) have the machine for themselves.
+# ansible-playbook keeps one core busy. Those that measure how soon it is back (3 and 4) have the machine for themselves.
 # In the order of their names: the first needs a project in which nothing has been done yet.
-PLAYBOOKS := pytest -q --durations=10 -n 2 --dist loadfile --no-loadscope-reorder --ignore-glob '*/test_4_*' tests/playbooks
+PLAYBOOKS := pytest -q --durations=10 -n 2 --dist loadfile --no-loadscope-reorder --ignore-glob '*/test_[34]_*' tests/playbooks
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (an hour)
 	$(FAST)
 	$(PLAYBOOKS)
-	pytest -q --durations=10 tests/playbooks/test_4_*.py
+	pytest -q --durations=10 tests/playbooks/test_[34]_*.py
 	pytest -q --durations=10 -n 2 --dist loadfile tests/training
 	tools/molecule.sh
 

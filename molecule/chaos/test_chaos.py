@@ -12,6 +12,7 @@ import time
 import pytest
 
 BOUND = 15  # seconds from the fault to the end of ansible-playbook, and of everything on the nodes
+START = 30  # seconds that nodes wait for each other in the rendezvous
 LEASE = 10
 JOBS = "/opt/mxcluster/jobs"
 PROBE = os.path.join(os.path.dirname(__file__), "probe.py")
@@ -50,6 +51,19 @@ def power_on(cluster, node):
             pass
         assert time.time() < deadline
         time.sleep(0.2)
+
+
+def freeze(cluster, node, job):
+    """Its kernel goes on and answers for its connections; nothing that runs there does."""
+    docker("pause", "mxcluster-" + node)
+
+
+def thaw(cluster, node):
+    docker("unpause", "mxcluster-" + node)
+    deadline = time.time() + 20  # its processes miss the others now
+    while cluster.shell(node, "systemctl list-units --plain --no-legend 'mxcluster-*@*'"):
+        assert time.time() < deadline, "the frozen node's part of the job goes on"
+        time.sleep(0.5)
 
 
 def kill_agent(cluster, node, job):
@@ -93,6 +107,7 @@ FAULTS = (
           GONE.format("node1", "scheduler-0 and worker-0"), {}),
     Fault("a server's node is powered off", "dist_ssync", "node2", power_off, power_on,
           GONE.format("node2", "server-0 and worker-1"), {}),
+    Fault("a node freezes", "dist_sync", "node3", freeze, thaw, GONE.format("node3", "worker-2"), {}),
     Fault("an agent is killed", "dist_sync", "node3", kill_agent, nothing, r"agent on node3: the agent itself was killed", {}),
     Fault("a worker is killed for want of memory", "dist_sync", "node3", feed, clear_away, r"worker 2 on node3: .*memory",
           {"script": os.path.join(os.path.dirname(__file__), "eat.py")}),
@@ -110,8 +125,8 @@ def probe(cluster, node, job):
 
 
 def is_on(node):
-    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Running}}", "mxcluster-" + node])
-    return said.decode().strip() == "true"
+    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Status}}", "mxcluster-" + node])
+    return said.decode().strip() == "running"
 
 
 def left(cluster, job, nodes=None):
@@ -188,6 +203,31 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
     for name in set(cluster.names) - set(gone):
         assert (cluster.runs / job / "nodes" / name / "agent.log").exists() or fault.strike is fill_disk
     assert left(cluster, job) == {}, "also on a node that has come back"
+
+
+def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
+    """The others wait for it in the rendezvous, or in ps-lite."""
+    job = "start-%d" % time.time_ns()
+    train = cluster.start("train.yml", job_id=job, kv="dist_gsync", num_epochs=100000)
+    try:
+        deadline = time.time() + 60
+        while "node3" not in left(cluster, job, ["node3"]):
+            assert time.time() < deadline and train.poll() is None
+        struck = time.time()
+        cut_off(cluster, "node3", job)
+        output = train.communicate(timeout=120)[0].decode()
+        ended = time.time() - struck
+    finally:
+        if train.poll() is None:
+            os.killpg(train.pid, signal.SIGKILL)
+        connect(cluster, "node3")
+    print(output)
+    told("a node is cut off while the job starts: ansible-playbook ended after %.1f s" % ended)
+    told("    " + "\n    ".join(output[output.index("PLAY RECAP"):].splitlines()))
+    verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
+    assert train.returncode != 0 and "node3 is gone" in verdict["first_failure"]["reason"], output
+    assert ended < START + BOUND
+    assert left(cluster, job) == {}
 
 
 def test_it_trains_again(cluster):

@@ -21,6 +21,7 @@ PLAYBOOKS = {
     "logs.yml": ("job", "lines"),
     "stop.yml": ("job", "all"),
 }  # type: Dict[str, Any]
+_WITH_ATTACH = ("attach", "runs_dir")  # what train.yml reads of a job that is planned already
 # Variables of a host in the inventory. Given with -e, they hold for all hosts.
 OF_A_HOST = ("node_address", "cluster_network", "dmlc_interface", "worker_group", "worker_share", "workers_per_host",
              "servers_per_host", "gpus", "node_host_key")
@@ -35,6 +36,12 @@ def unknown(given: Iterable[str], playbooks: Iterable[str], documented: Iterable
     read = sorted({name for playbook in playbooks for name in PLAYBOOKS[playbook]})
     everywhere = set(documented) | (set(OF_A_HOST) - {name for names in PLAYBOOKS.values() for name in names}) | set(inventory)
     return list(_problems(sorted(set(given) - set(read) - everywhere), sorted(playbooks), read, everywhere))
+
+
+def beside_attach(given: Iterable[str]) -> List[str]:
+    """What is wrong with the names `given` with -e beside attach=<job>, a line each: the job is planned already."""
+    return ["-e %s: train.yml -e attach=<job> goes on with the plan that the job was started with, and reads no other knob: "
+            "take it out" % name for name in sorted(given) if name in PLAYBOOKS["train.yml"] and name not in _WITH_ATTACH]
 
 
 def _longer(name: str, names: Iterable[str]) -> str:

@@ -136,7 +136,7 @@ OPTIONS = (
     _flag("detach"),
     _count("max_restarts", 0, 0),
     Option("restart_delay", 10.0, to_float, between(0, 86400), "a number of seconds from 0 to 86400"),
-    Option("lease", 60.0, to_float, at_least(1), "a number of seconds of at least 1"),
+    Option("lease", 60.0, to_float, between(1, 86400), "a number of seconds from 1 to 86400"),
     # Below 2 s a single late heartbeat would end a healthy job.
     Option("heartbeat_timeout", 5, to_int, between(2, 3600), "a whole number of seconds from 2 to 3600"),
     # Processes tell of themselves about once a second: a shorter limit would end healthy jobs.

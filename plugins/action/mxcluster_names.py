@@ -40,6 +40,8 @@ class ActionModule(ActionBase):
         if "attach" in bare:
             return dict(result, failed=True, msg=ATTACH)
         problems = knobs.unknown(names, playbooks, documented(), known(given, task_vars["hostvars"])) if set(names) - read else []
+        if given.get("attach"):
+            problems += knobs.beside_attach(names)
         if problems:
             return dict(result, failed=True, msg="\n".join(problems))
         return dict(result, changed=False, notes=[

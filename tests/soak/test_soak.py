@@ -10,6 +10,7 @@ import random
 import statistics
 import time
 
+from tests.playbooks.conftest import NET
 from tests.playbooks.faults import FAULTS, KVS, NETWORK, TO_SAVING, Fault, Struck, last_checkpoint, nothing_left, suffer
 from tests.playbooks.wires import Wires
 
@@ -74,6 +75,29 @@ def test_what_a_fault_cut_off_goes_on(project):
         events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
         assert {event["epoch"] for event in events if event["event"] == "epoch"} == {whole.epoch, whole.epoch + 1}
         print("goes on: %s, %s, after epoch %d" % (name, kv, whole.epoch), flush=True)
+
+
+def test_what_was_stopped_while_it_saved_goes_on_in_another_cluster(project):
+    """Stopped at any moment of saving; then one node is taken out of the inventory, and another one has another address."""
+    changed = project.inventory("changed", **{
+        "        node4:\n          node_address: %s.14\n          worker_group: second pair\n" % NET: "", NET + ".12": NET + ".22"})
+    for number, kv in enumerate(KVS):
+        job, on = "stopped-%d" % number, "stopped-%d-on" % number
+        process = project.start("train.yml", "-e", json.dumps(dict(kv=kv, job_id=job, savemodel=True, num_epochs=2000)))
+        deadline = time.time() + 120
+        while not last_checkpoint(project, job):
+            assert time.time() < deadline and process.poll() is None, process.communicate()[0].decode()
+            time.sleep(0.1)
+        time.sleep(0.03 * number)
+        stopped = project.run("stop.yml", "-e", "job=" + job)
+        output = process.communicate()[0].decode()
+        assert stopped.code == 0 and process.returncode != 0 and "stopped on request" in output, stopped.output + output
+        whole = last_checkpoint(project, job)
+        result, run = project.train("-i", changed, resume=job, job_id=on, num_epochs=whole.epoch + 2)
+        assert result.code == 0 and "after epoch %d" % whole.epoch in result.output, result.output
+        plan = json.loads((run / "plan.json").read_text())
+        assert plan["workers"] == 3 and plan["nodes"]["node2"]["address"] == NET + ".22", plan
+        print("goes on elsewhere: %s, after epoch %d" % (kv, whole.epoch), flush=True)
 
 
 def test_an_agent_does_not_grow(project):

@@ -72,3 +72,9 @@ def test_only_extra_variables_are_knobs():
     bare = re.compile(r"(?<![\w.'\"])(%s) *\| *default\(" % "|".join(sorted(names)))
     for path, text in SOURCES.items():
         assert not bare.search(text), "%s: read it through the filter mxcluster_knobs" % path
+
+
+def test_a_job_that_is_planned_already_reads_no_other_knob():
+    assert knobs.beside_attach(["attach", "runs_dir", "ansible_user", "mxcluster_home", "of_the_site"]) == []
+    told = knobs.beside_attach(["attach", "without", "kv"])
+    assert [line.split(":")[0] for line in told] == ["-e kv", "-e without"] and "take it out" in told[0]
