@@ -38,7 +38,12 @@ class Cluster:
 
     def node(self, name):
         """The node as docker shows it, whatever its sshd and its firewall let in."""
-        return testinfra.get_host("docker://mxcluster-" + name)
+        return testinfra.get_host("docker://" + self.container(name))
+
+    @staticmethod
+    def container(name):
+        """The name of the node's container."""
+        return "mxcluster-%s-%s" % (SCENARIO.name, name)
 
     def nodes(self):
         """{name: node}."""
@@ -121,7 +126,7 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.when == "call" and report.failed:
         for name in Cluster().names:
-            journal = subprocess.run(["docker", "exec", "mxcluster-" + name, "journalctl", "--no-pager", "-n", "40"],
+            journal = subprocess.run(["docker", "exec", Cluster.container(name), "journalctl", "--no-pager", "-n", "40"],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             report.sections.append(("journal of " + name, journal.stdout.decode(errors="replace")))
         for log in sorted(SHARED.glob("runs/*/*.log"))[-12:]:

@@ -1,38 +1,61 @@
 #!/usr/bin/env bash
-# Runs molecule's scenarios: `tools/molecule.sh` all of them, in the order of their names; `tools/molecule.sh NAME...` some.
+# Runs molecule's scenarios: `tools/molecule.sh` all of them, two at a time; `tools/molecule.sh NAME...` some, one after the other.
 # What a scenario is, is told by the folders: molecule/<name>/molecule.yml. Goes on after one that fails; names those at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# They measure how soon ansible-playbook is back, and have the machine for themselves.
+ALONE=(refuse chaos)
+LOGS=.state/molecule
+
+# Run one scenario. What a run that was cut off has left is no part of this one.
+run() {
+    local began=$SECONDS status=0
+    echo "mxcluster: scenario $1"
+    molecule reset --scenario-name "$1" >/dev/null 2>&1 || true
+    docker ps --all --quiet --filter "name=^mxcluster-$1-" | xargs --no-run-if-empty docker rm --force >/dev/null
+    molecule test --scenario-name "$1" || status=1
+    echo "mxcluster: scenario $1 took $((SECONDS - began)) s"
+    ((status == 0)) || echo "$1" >>"$LOGS/failed"
+}
+
+# Run one scenario beside others: what it prints comes in one piece.
+run_beside() {
+    run "$1" >"$LOGS/$1.log" 2>&1
+    flock "$LOGS" cat "$LOGS/$1.log"
+}
+
 tools/docker-engine.sh
 MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
-export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160}
+export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160} LOGS
+export -f run run_beside
+mkdir -p "$LOGS"
+rm -f "$LOGS"/*
 
-if (($#)); then
-    scenarios=("$@")
-else
-    scenarios=(molecule/*/molecule.yml)
-    scenarios=("${scenarios[@]%/molecule.yml}")
-    scenarios=("${scenarios[@]#molecule/}")
-fi
-
-failed=()
-for scenario in "${scenarios[@]}"; do
+for scenario in "$@"; do
     [[ -f molecule/$scenario/molecule.yml ]] || {
         echo "mxcluster: there is no scenario $scenario; there are: $(cd molecule && echo */molecule.yml | sed 's#/molecule.yml##g')" >&2
         exit 1
     }
-    echo "mxcluster: scenario $scenario"
-    began=$SECONDS
-    # What a run that was cut off has left is no part of this one.
-    molecule reset --scenario-name "$scenario" >/dev/null 2>&1 || true
-    docker ps --all --quiet --filter name=^mxcluster-node | xargs --no-run-if-empty docker rm --force >/dev/null
-    molecule test --scenario-name "$scenario" || failed+=("$scenario")
-    echo "mxcluster: scenario $scenario took $((SECONDS - began)) s"
 done
 
-if ((${#failed[@]})); then
-    echo "mxcluster: failed: ${failed[*]}" >&2
+scenarios=("$@")
+if (($# == 0)); then
+    # Those with the longest tests first, so that none of them is the last.
+    beside=()
+    for file in $(ls -S molecule/*/test_*.py); do
+        scenario=$(basename "$(dirname "$file")")
+        [[ " ${ALONE[*]} ${beside[*]-} " == *" $scenario "* ]] || beside+=("$scenario")
+    done
+    printf '%s\n' "${beside[@]}" | xargs -P 2 -I '{}' bash -euo pipefail -c 'run_beside {}'
+    scenarios=("${ALONE[@]}")
+fi
+for scenario in "${scenarios[@]}"; do
+    run "$scenario"
+done
+
+if [[ -e $LOGS/failed ]]; then
+    echo "mxcluster: failed: $(xargs <"$LOGS/failed")" >&2
     exit 1
 fi
-echo "mxcluster: passed: ${scenarios[*]}"
+echo "mxcluster: passed: ${beside[*]-} ${scenarios[*]}"

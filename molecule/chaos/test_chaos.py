@@ -15,6 +15,7 @@ BOUND = 15  # seconds from the fault to the end of ansible-playbook, and of ever
 START = 30  # seconds that nodes wait for each other in the rendezvous
 LEASE = 10
 JOBS = "/opt/mxcluster/jobs"
+CONTAINER = "mxcluster-chaos-%s"
 PROBE = os.path.join(os.path.dirname(__file__), "probe.py")
 
 Fault = collections.namedtuple("Fault", "name kv node strike mend cause options")
@@ -25,22 +26,22 @@ def docker(*argv):
 
 
 def cut_off(cluster, node, job):
-    docker("network", "disconnect", "mxcluster", "mxcluster-" + node)
+    docker("network", "disconnect", "mxcluster-chaos", CONTAINER % node)
 
 
 def connect(cluster, node):
-    docker("network", "connect", "--ip", cluster.variables[node]["ansible_host"], "mxcluster", "mxcluster-" + node)
+    docker("network", "connect", "--ip", cluster.variables[node]["ansible_host"], "mxcluster-chaos", CONTAINER % node)
     # Docker gives the interface the next number, as no machine does; and would not find it under another name the next time.
     power_off(cluster, node, None)
     power_on(cluster, node)
 
 
 def power_off(cluster, node, job):
-    docker("kill", "mxcluster-" + node)
+    docker("kill", CONTAINER % node)
 
 
 def power_on(cluster, node):
-    docker("start", "mxcluster-" + node)
+    docker("start", CONTAINER % node)
     deadline = time.time() + 60
     while True:
         try:
@@ -55,11 +56,11 @@ def power_on(cluster, node):
 
 def freeze(cluster, node, job):
     """Its kernel goes on and answers for its connections; nothing that runs there does."""
-    docker("pause", "mxcluster-" + node)
+    docker("pause", CONTAINER % node)
 
 
 def thaw(cluster, node):
-    docker("unpause", "mxcluster-" + node)
+    docker("unpause", CONTAINER % node)
     deadline = time.time() + 20  # its processes miss the others now
     while cluster.shell(node, "systemctl list-units --plain --no-legend 'mxcluster-*@*'"):
         assert time.time() < deadline, "the frozen node's part of the job goes on"
@@ -118,14 +119,14 @@ FAULTS = (
 def probe(cluster, node, job):
     """What probe.py says there."""
     with open(PROBE) as program:
-        done = subprocess.run(["docker", "exec", "-i", "mxcluster-" + node, "python3", "-", JOBS + "/" + job], stdin=program,
+        done = subprocess.run(["docker", "exec", "-i", CONTAINER % node, "python3", "-", JOBS + "/" + job], stdin=program,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.returncode == 0, "%s: %s" % (node, done.stderr.decode())
     return json.loads(done.stdout.decode())
 
 
 def is_on(node):
-    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Status}}", "mxcluster-" + node])
+    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Status}}", CONTAINER % node])
     return said.decode().strip() == "running"
 
 

@@ -37,7 +37,7 @@ def test_a_key_is_good_only_from_its_own_node(cluster):
     key = cluster.shell("node1", "cat /home/mxcluster/.ssh/id_ed25519")
     cluster.shell("node2", "cat > /tmp/stolen <<'END'\n%s\nEND\nchown mxcluster /tmp/stolen; chmod 600 /tmp/stolen" % key)
     said = cluster.node("node2").run("runuser -u mxcluster -- ssh -o BatchMode=yes -o IdentitiesOnly=yes -F none "
-                                     "-i /tmp/stolen 172.29.10.13 true")
+                                     "-i /tmp/stolen 172.29.11.13 true")
     cluster.shell("node2", "rm /tmp/stolen")
     assert said.rc == 255 and "Permission denied" in said.stderr, said
 
@@ -148,7 +148,7 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
         assert sorted(rule.split(" accept")[0].strip() for rule in rules[name]) == [
             "ip saddr %s ip daddr %s tcp dport %s" % (peer, cluster.variables[name]["ansible_host"], ports) for peer in addresses]
     # A stranger on the same network: the gateway, which is this machine.
-    probe = "import socket; socket.create_connection(('172.29.10.11', %d), 2)"
+    probe = "import socket; socket.create_connection(('172.29.11.11', %d), 2)"
     assert subprocess.run(["python3", "-c", probe % 22]).returncode == 0
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
@@ -189,7 +189,7 @@ def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls):
 
 def test_what_breaks_is_named_by_verify(cluster):
     """Somebody edits a file by hand, and a clock cannot be wrong in a container: the rest is in tests/unit/test_verify.py."""
-    cluster.shell("node2", "echo 172.29.10.99 >> /etc/mxcluster/hosts")
+    cluster.shell("node2", "echo 172.29.11.99 >> /etc/mxcluster/hosts")
     cluster.shell("node3", "mv /home/mxcluster/.ssh/id_ed25519 /root/")
     result = cluster.play("verify.yml")
     cluster.shell("node3", "mv /root/id_ed25519 /home/mxcluster/.ssh/")
@@ -197,7 +197,7 @@ def test_what_breaks_is_named_by_verify(cluster):
     assert "node2: hosts is not what the inventory says" in result.output
     assert "node3 to node1: " in result.output and "Permission denied" in result.output
     repaired = cluster.play("provision.yml", "--diff")
-    assert repaired.code == 0 and "-172.29.10.99" in repaired.output, repaired.output
+    assert repaired.code == 0 and "-172.29.11.99" in repaired.output, repaired.output
 
 
 def test_no_secret_is_told(cluster):

@@ -65,7 +65,7 @@ def mend(cluster):
     """Where docker shares an old hierarchy of control groups with the machine, a systemd that starts anew removes the groups
     that `docker exec` puts its processes into."""
     for name in cluster.names:
-        identity = cluster.command("docker", "inspect", "-f", "{{.Id}}", "mxcluster-" + name).output.strip()
+        identity = cluster.command("docker", "inspect", "-f", "{{.Id}}", cluster.container(name)).output.strip()
         for folder in pathlib.Path("/sys/fs/cgroup").glob("*/docker"):
             (folder / identity).mkdir(exist_ok=True)
 
@@ -123,7 +123,7 @@ def test_a_driver_is_installed_and_started_with_the_machine(cluster):
     assert "dracut --force" in called and "grubby --update-kernel=ALL --args=rd.driver.blacklist=nouveau" in called, called
     provision(cluster, nvidia_driver_reboot=True)
     down = sorted(cluster.command("docker", "inspect", "--format", "{{.State.FinishedAt}} {{.State.StartedAt}}",
-                                  "mxcluster-" + name).output.split() for name in GPUS)
+                                  cluster.container(name)).output.split() for name in GPUS)
     assert down[0][1] < down[1][0], down  # one was back before the other went
     mend(cluster)
     for name, count in (("gpu1", 2), ("gpu2", 1)):

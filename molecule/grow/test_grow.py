@@ -20,7 +20,7 @@ def test_a_worker_is_added(cluster, inventory):
     result = cluster.play("provision.yml", inventory=small)
     assert result.code == 0, result.output
     assert peers(cluster, "node1") == peers(cluster, "node2") == ["node1", "node2"]
-    assert cluster.shell("node1", "cat /etc/mxcluster/hosts") == "172.29.10.11\n172.29.10.12"
+    assert cluster.shell("node1", "cat /etc/mxcluster/hosts") == "172.29.13.11\n172.29.13.12"
     assert not (cluster.state / "nodes" / "node3.json").exists()
     assert cluster.node("node3").run("runuser -u mxcluster -- ssh -o BatchMode=yes node1 true").rc == 255  # it is out
 
@@ -31,7 +31,7 @@ def test_a_worker_is_added(cluster, inventory):
     assert result.code == 0, result.output
     for name in cluster.names:
         assert peers(cluster, name) == ["node1", "node2", "node3"]
-        assert cluster.shell(name, "cat /etc/mxcluster/hosts").splitlines()[2] == "172.29.10.13"
+        assert cluster.shell(name, "cat /etc/mxcluster/hosts").splitlines()[2] == "172.29.13.13"
     job = cluster.train(kv="dist_gsync", num_epochs=2)
     assert job.result.code == 0 and len(job.verdict["nodes"]) == 3, job.result.output
 
@@ -41,7 +41,7 @@ def test_a_worker_is_removed(cluster, inventory):
     assert cluster.play("provision.yml", inventory=small).code == 0
     for name in ("node1", "node3"):
         assert peers(cluster, name) == ["node1", "node3"]
-        assert "172.29.10.12" not in cluster.shell(name, "cat /etc/mxcluster/* /home/mxcluster/.ssh/known_hosts")
+        assert "172.29.13.12" not in cluster.shell(name, "cat /etc/mxcluster/* /home/mxcluster/.ssh/known_hosts")
     again = cluster.play("provision.yml", inventory=small)
     assert again.code == 0 and "changed=1" not in again.output, again.output
 

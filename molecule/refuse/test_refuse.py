@@ -29,23 +29,23 @@ def no_python(everything):
 
 
 @pytest.mark.parametrize("change, told", [
-    (host("node9", ansible_host="172.29.10.99", node_host_key=[]),
-     ["node9 (172.29.10.99, port 22): it cannot be reached", "Is it up"]),
-    (host("node2", ansible_port=2222), ["node2 (172.29.10.12, port 2222): it cannot be reached", "refused", "ansible_port"]),
+    (host("node9", ansible_host="172.29.16.99", node_host_key=[]),
+     ["node9 (172.29.16.99, port 22): it cannot be reached", "Is it up"]),
+    (host("node2", ansible_port=2222), ["node2 (172.29.16.12, port 2222): it cannot be reached", "refused", "ansible_port"]),
     (host("node2", ansible_user="nobody-here"),
-     ["node2 (172.29.10.12, port 22): it does not let nobody-here in", "ansible_user"]),
-    (host("node2", node_host_key=[]), ["node2 (172.29.10.12, port 22): its ssh host key is not known here", "ssh-keyscan -p 22"]),
+     ["node2 (172.29.16.12, port 22): it does not let nobody-here in", "ansible_user"]),
+    (host("node2", node_host_key=[]), ["node2 (172.29.16.12, port 22): its ssh host key is not known here", "ssh-keyscan -p 22"]),
     (host("node2", node_host_key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7n5cIYqTKnvJc9Y3FOYH5zrxDpXAbHeJeVuYV0yQhR"),
-     ["node2 (172.29.10.12, port 22): its ssh host key is not the one that is known", "ssh-keygen -R 172.29.10.12"]),
+     ["node2 (172.29.16.12, port 22): its ssh host key is not the one that is known", "ssh-keygen -R 172.29.16.12"]),
     (no_python,
-     ["node2 (172.29.10.12): there is no Python for Ansible's modules (looked for /opt/no/python)", "yum install python3"]),
-    (host("twin", ansible_host="172.29.10.12", node_host_key="{{ hostvars.node2.node_host_key }}"),
-     ["node2 and twin have the same address 172.29.10.12", "name one machine only once"]),
-    (host("node2", node_address="172.29.10.77"),
-     ["node2: no interface of the node holds the address 172.29.10.77", "node_address"]),
+     ["node2 (172.29.16.12): there is no Python for Ansible's modules (looked for /opt/no/python)", "yum install python3"]),
+    (host("twin", ansible_host="172.29.16.12", node_host_key="{{ hostvars.node2.node_host_key }}"),
+     ["node2 and twin have the same address 172.29.16.12", "name one machine only once"]),
+    (host("node2", node_address="172.29.16.77"),
+     ["node2: no interface of the node holds the address 172.29.16.77", "node_address"]),
     (host("node2", cluster_network="192.0.2.0/24"),
      ["node2: cluster_network=192.0.2.0/24 holds none of the node's addresses"]),
-    (host("node2", cluster_network="0.0.0.0/0"), ["node2: cluster_network=0.0.0.0/0 holds 172.29.10.12 and 127.0.0.1"]),
+    (host("node2", cluster_network="0.0.0.0/0"), ["node2: cluster_network=0.0.0.0/0 holds 172.29.16.12 and 127.0.0.1"]),
     (no_servers, ["The inventory group servers has no hosts"]),
     (host("node2", mxcluster_user="root"), ["node2", "mxcluster_user is root"]),
 ])
@@ -62,7 +62,7 @@ def test_a_broken_inventory(cluster, inventory, bare, change, told):
 def test_check_mode_on_bare_nodes_tells_what_would_be_done(cluster, bare):
     result = cluster.play("provision.yml", "--check", "--diff")
     assert result.code == 0, result.output
-    for part in ("+172.29.10.11", "+++ after: /etc/mxcluster/hosts", "(the key that node2 is going to make)", "mxcluster-agent@"):
+    for part in ("+172.29.16.11", "+++ after: /etc/mxcluster/hosts", "(the key that node2 is going to make)", "mxcluster-agent@"):
         assert part in result.output, part
 
 

@@ -79,8 +79,8 @@ def test_what_a_fault_cut_off_goes_on(project):
 
 def test_what_was_stopped_while_it_saved_goes_on_in_another_cluster(project):
     """Stopped at any moment of saving; then one node is taken out of the inventory, and another one has another address."""
-    changed = project.inventory("changed", **{
-        "        node4:\n          node_address: %s.14\n          worker_group: second pair\n" % NET: "", NET + ".12": NET + ".22"})
+    node4 = "        node4:\n          node_address: %s.14\n          worker_group: second pair\n" % NET
+    changed = project.inventory("changed", **{node4: "", NET + ".12": NET + ".22"})
     for number, kv in enumerate(KVS):
         job, on = "stopped-%d" % number, "stopped-%d-on" % number
         process = project.start("train.yml", "-e", json.dumps(dict(kv=kv, job_id=job, savemodel=True, num_epochs=2000)))

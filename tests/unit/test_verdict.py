@@ -271,7 +271,8 @@ def test_a_node_that_is_gone_is_the_cause():
 
 def test_what_the_others_have_missed_is_told_also_where_their_kernels_missed_it_too():
     found = missed(unanswered=["worker-1"])
-    found["node1"]["first_failure"] = dict(failure("scheduler-0", 125.0, None, reason="node1 gets no answer", host="node1"), kind="network")
+    silent = failure("scheduler-0", 125.0, None, host="node1", reason="node1 gets no answer")
+    found["node1"]["first_failure"] = dict(silent, kind="network")
     cause = verdict.compute(HEARTBEAT, found, [], {"node2": "no archive"}, lost={"node2": GONE})["first_failure"]
     assert cause["host"] == "node2" and cause["reason"].endswith("have not heard of its worker-1 for 5 s")
 
