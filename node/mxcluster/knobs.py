@@ -21,7 +21,8 @@ PLAYBOOKS = {
     "logs.yml": ("job", "lines"),
     "stop.yml": ("job", "all"),
 }  # type: Dict[str, Any]
-_WITH_ATTACH = ("attach", "runs_dir")  # what train.yml reads of a job that is planned already
+# What train.yml takes for a job that is planned already; `without`, since a node that does not answer is left out anyway.
+_WITH_ATTACH = ("attach", "runs_dir", "without")
 # Variables of a host in the inventory. Given with -e, they hold for all hosts.
 OF_A_HOST = ("node_address", "cluster_network", "dmlc_interface", "worker_group", "worker_share", "workers_per_host",
              "servers_per_host", "gpus", "node_host_key")

@@ -184,15 +184,16 @@ def step_size(options: Dict[str, Any], workers: int) -> float:
     return options["lr"]
 
 
-def inherit(given: Dict[str, Any], old: Dict[str, Any]) -> Dict[str, Any]:
+def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()) -> Dict[str, Any]:
     """`given` for a job that goes on where another, with the options `old`, was cut off: what says *what* is trained and is at
-    its default now is taken from there. Where it is trained is given anew.
+    its default now is taken from there, unless its name is among those that were given `anew`. Where it is trained is never
+    taken from there.
     """
     by_name = {option.name: option for option in OPTIONS}
 
     def is_default(name):
         try:
-            return cast_value(by_name[name], given.get(name)) == by_name[name].default
+            return name not in anew and cast_value(by_name[name], given.get(name)) == by_name[name].default
         except BadInput:  # `cast` will refuse it
             return False
 

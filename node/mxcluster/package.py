@@ -12,7 +12,7 @@ from typing import List, Optional, Tuple
 
 # The earliest time that a zip file can hold; that of the files differs from clone to clone.
 TIMESTAMP = (1980, 1, 1, 0, 0, 0)
-READABLE = 0o100644 << 16
+READABLE, EXECUTABLE, FOLDER = 0o100644 << 16, 0o100755 << 16, 0o40755 << 16 | 0x10
 # Of a job folder: the script's folder as it was sent, that folder unpacked for servers, and a copy for each worker.
 SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
 
@@ -20,16 +20,22 @@ SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
 def archive(folder: Optional[str] = None, inside: bool = False, paths: Optional[List[str]] = None) -> Tuple[str, bytes]:
     """(file name, content) of the zip with `folder`, by default this package; with its `paths`, by default all `sources`.
 
-    The names in the zip begin with that of the folder, unless only what is `inside` is wanted.
+    A path that ends with / is a folder. The names in the zip begin with that of the folder, unless only what is `inside` is
+    wanted. Of permissions, the zip tells which of the `paths` can be executed.
     """
     folder = os.path.abspath(folder or os.path.dirname(__file__))
     prefix = "" if inside else os.path.basename(folder) + "/"
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as packed:
         for path in sources(folder) if paths is None else paths:
+            member = zipfile.ZipInfo(prefix + path, TIMESTAMP)
+            if path.endswith("/"):
+                member.external_attr = FOLDER
+                packed.writestr(member, b"")
+                continue
             with open(os.path.join(folder, path), "rb") as source:
-                member = zipfile.ZipInfo(prefix + path, TIMESTAMP)
-                member.external_attr = READABLE
+                runs = paths is not None and os.fstat(source.fileno()).st_mode & 0o111
+                member.external_attr = EXECUTABLE if runs else READABLE
                 packed.writestr(member, source.read(), zipfile.ZIP_DEFLATED)
     digest = hashlib.sha256(content.getvalue()).hexdigest()
     return "%s-%s.zip" % (os.path.basename(folder), digest[:12]), content.getvalue()

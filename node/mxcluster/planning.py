@@ -6,7 +6,7 @@ import glob
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from . import checkpoints, package, userscript
 from . import options as knobs
@@ -24,12 +24,12 @@ LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 
 def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str, secrets: Optional[Json] = None,
-             held: Optional[Json] = None) -> Json:
+             held: Optional[Json] = None, anew: Iterable[str] = ()) -> Json:
     """{"plan", "table", "looks", "model"} of a job, or BadInput.
 
     given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
     runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
-    secrets: {"names", "problems"} of secret_env, whose values are no business of the plan's.
+    anew: the names of those that were given with -e. secrets: {"names", "problems"} of secret_env, whose values are no business of the plan's.
     "resume": all files of the checkpoint to go on from, [] for none.
     held: {host: what other jobs and programs have there}, if the nodes have been asked already.
     "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;
@@ -37,7 +37,7 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
     """
     checkpoint, notes = None, []  # type: Any, List[str]
     if str(given.get("resume") or "").strip():
-        given, checkpoint, notes = resumed(given, runs_dir)
+        given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
     if secrets:
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
@@ -105,7 +105,7 @@ def look(plan: Json, host: str, record: Json, variables: Json) -> Json:
             "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM}, "open_files": LEAST_OPEN_FILES}
 
 
-def resumed(given: Json, runs_dir: str) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
+def resumed(given: Json, runs_dir: str, anew: Iterable[str] = ()) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
     """(the options of a job that goes on from the last whole checkpoint of the job `resume`, that, what to tell of it)."""
     job = knobs.cast({"resume": given["resume"]})["resume"]
     folder = os.path.join(runs_dir, job)
@@ -121,7 +121,7 @@ def resumed(given: Json, runs_dir: str) -> Tuple[Json, checkpoints.Checkpoint, L
                            % (name, given[name], job))
     if old.get("script"):
         raise BadInput("resume=%s: that job ran the script %s, which saves its own checkpoints, if any" % (job, old["script"]))
-    merged = knobs.inherit(given, old)
+    merged = knobs.inherit(given, old, anew)
     network = str(merged["network"])
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
@@ -206,7 +206,7 @@ def _options(given: Json, cwd: str) -> Json:
         _classes_beside(options["server_classes"], options["script"])
     if options["data_src"]:
         given_as, options["data_src"] = options["data_src"], _existing("data_src", options["data_src"], cwd, folder=True)
-        if not any(files for _, _, files in os.walk(options["data_src"])):
+        if not any(files for _, _, files in os.walk(options["data_src"], followlinks=True)):
             raise BadInput("data_src=%s holds no file (%s on the controller): put the data there, or correct the path"
                            % (shown(given_as), options["data_src"]))
     return options

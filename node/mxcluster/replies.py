@@ -21,7 +21,7 @@ _identity = fields({"pid": whole(1), "start_time": number})
 _nobody = {"pid": either(None, whole(1)), "start_time": either(None, number)}
 _ending = {"state": one_of("running", "ended"), "exit_code": either(None, whole(-100, 255)),
            "ended_at": either(None, number), "ended_by": either(None, words)}
-_part = fields(dict(_nobody, **_ending), {"name": _name, "role": words, "index": either(None, whole())}, ANY)
+_part = fields(dict(_nobody, name=_name, role=words, **_ending), {"index": either(None, whole())}, ANY)
 _reason = either(None, one_of(*exitcodes.REASONS))
 
 
@@ -38,12 +38,22 @@ def _text(value: Any) -> str:
 
 
 failure = fields({"role": words, "index": either(None, whole()), "name": _name, "reason": words,
-                  "exit_code": either(None, whole(-100, 255)), "time": either(None, number)},
+                  "exit_code": either(None, whole(-100, 255)), "time": number},
                  {"host": words, "log": list_of(words), "echo": flag, "kind": either(None, words)}, ANY)
-status = fields({"job": _job, "agent": _identity, "state": one_of("running", "ended"), "started": number,
+_pulse = fields({"phase": words, "pushes": whole(), "time": number})
+_status = fields({"job": _job, "agent": _identity, "state": one_of("running", "ended"), "started": number,
                  "processes": list_of(_part)},
-                {"host": words, "kv": either(None, words), "reason": _reason, "ended": either(None, number),
+                {"host": words, "kv": either(None, words), "unanswered": list_of(words), "pulses": dict_of(_name, _pulse),
+                 "reason": _reason, "ended": either(None, number),
                  "meeting": either(None, _part), "first_failure": either(None, failure), "left": list_of(_identity)}, ANY)
+
+
+def status(value: Any) -> Json:
+    """The content of a status.json. What has ended says why."""
+    found = _status(value)
+    if found["state"] == "ended" and not found.get("reason"):
+        raise shapes.Wrong("a reason for the end", None, ".reason")
+    return found
 
 
 def event(value: Any) -> Json:
@@ -57,6 +67,19 @@ def event(value: Any) -> Json:
     return found
 
 
+def is_event(value: Json) -> bool:
+    """Whether the figures of an event are figures; a script may write anything."""
+    try:
+        for name in set(_FIGURES) & set(value):
+            _FIGURES[name](value[name])
+        if value.get("event") == "gsync":
+            _updates(value)
+    except shapes.Wrong:
+        return False
+    return True
+
+
+_updates = fields({"group": whole(), "y": dict_of(_digits, whole(), 100000)}, rest=lambda item: item)
 _FIGURES = {"time": number, "done": either(None, number), "step": either(None, whole()), "epoch": either(None, whole()),
             "epochs": either(None, whole()), "samples_per_s": either(None, number), "loss": either(None, number),
             "accuracy": either(None, number), "samples": either(None, whole()), "seconds": either(None, number)}
@@ -103,7 +126,9 @@ REPLIES = {
 }  # type: Dict[str, Dict[str, shapes.Shape]]
 ALSO = {"checkpoints": _offer, "left": list_of(words), "left_out": list_of(words), "behind": list_of(words),
         "untrue": either(None, words), "ports_open": words, "cleared": list_of(words),
-        "units": either(None, list_of(words, 10000))}
+        "units": either(None, list_of(words, 10000)), "facts": ANY}
+# What the module and Ansible add to the answer, which is all that the programs may say.
+MODULES_OWN = ("asked", "changed", "deprecations", "ended", "has", "invocation", "output", "spooled", "warnings")
 
 
 def check(command: str, host: str, result: Json, job: str = "") -> Json:
@@ -121,13 +146,15 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
         raise BadInput("the answer of %s to %s is refused: %s: %s" % (host, command, wrong, CURE)) from None
     if known:
         told["status"] = of_host(host, known)
-    return dict(result, **told)
+    own = {name: item for name, item in result.items() if name in MODULES_OWN or name.startswith(("_ansible_", "ansible_"))}
+    return dict(own, **told)
 
 
 def of_host(host: str, known: Json) -> Json:
     """A status as that of this host, whatever it says."""
     cause = known.get("first_failure")
-    return dict(known, host=host, first_failure=dict(cause, host=host) if cause else None)
+    return dict(known, host=host, first_failure=dict({"log": [], "echo": False, "kind": None}, **dict(cause, host=host))
+                if cause else None)
 
 
 def packed(host: str, known: Any, plan: Json) -> Json:

@@ -60,9 +60,12 @@ def whole(low: int = 0, high: int = 2 ** 63) -> Shape:
 
 def number(value: Any) -> float:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Wrong("a number", value)
-    return value
+    try:
+        if not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value):
+            return value
+    except OverflowError:  # an integer of hundreds of digits
+        pass
+    raise Wrong("a number", value)
 
 
 def flag(value: Any) -> bool:

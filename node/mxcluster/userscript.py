@@ -14,9 +14,10 @@ MOST_CODE = 16 << 20  # bytes
 MOST_FILES = 5000
 NAMED = 5  # names in a message
 OURS = ("mxcluster", "mxnet", "numpy")
+PYTHONS = ("python", "pypy", "uv run")  # in a script's first line
 OLDEST_JUDGED = (3, 7)  # older Pythons accept `async` and `await` as names, and the controller's does not
 
-Folder = NamedTuple("Folder", [("files", List[str]), ("skipped", Dict[str, List[str]]), ("unreadable", List[str])])
+Folder = NamedTuple("Folder", [("files", List[str]), ("folders", List[str]), ("skipped", Dict[str, List[str]]), ("unreadable", List[str])])
 
 
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
@@ -42,14 +43,17 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
         notes.append("the script's folder hides modules of Python's own from the script: %s; rename them unless you mean it"
                      % _named(hidden))
     try:
-        return base64.b64encode(package.archive(folder, inside=True, paths=found.files)[1]).decode("ascii"), notes
+        return base64.b64encode(package.archive(folder, inside=True, paths=found.folders + found.files)[1]).decode("ascii"), notes
     except OSError as error:
         raise BadInput(about + "%s cannot be read (%s)" % (error.filename, error.strerror)) from error
 
 
 def look(folder: str, about: str) -> Folder:
-    """What a folder holds: the files to send, what is skipped by reason, and what nobody can read. BadInput if it is too much."""
-    size, found = 0, Folder([], {}, [])
+    """What a folder holds: the files and folders to send, what is skipped by reason, and what nobody can read.
+
+    BadInput if it is too much.
+    """
+    size, found = 0, Folder([], [], {}, [])
 
     def skip(why, path):
         found.skipped.setdefault(why, []).append(path)
@@ -58,6 +62,8 @@ def look(folder: str, about: str) -> Folder:
         folders[:] = sorted(name for name in folders if package.is_source(name))
         for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
             skip("links to folders", _inside(os.path.join(parent, name), folder))
+        found.folders.extend(_inside(os.path.join(parent, name), folder) + "/" for name in folders
+                             if _is_text(name) and not os.path.islink(os.path.join(parent, name)))
         for name in filter(package.is_source, names):
             path = _inside(os.path.join(parent, name), folder)
             try:
@@ -75,11 +81,12 @@ def look(folder: str, about: str) -> Folder:
             else:
                 found.files.append(path)
                 size += seen.st_size
-        if size > MOST_CODE or len(found.files) > MOST_FILES:
+        if size > MOST_CODE or len(found.files) + len(found.folders) > MOST_FILES:
             raise BadInput(about + "its folder goes to every node, and holds more than %d MB or %d files: put the script and "
                            "what it imports into a folder of their own, and data on the nodes (data_dir)"
                            % (MOST_CODE >> 20, MOST_FILES))
     found.files.sort()
+    found.folders.sort()
     return found
 
 
@@ -90,7 +97,7 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
     first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     if b"\0" in source:
         raise BadInput(about + "it is no text, and so no Python script")
-    if first.startswith("#!") and "python" not in first:
+    if first.startswith("#!") and not any(name in first for name in PYTHONS):
         raise BadInput(about + "its first line, %s, names another interpreter, and the nodes run it with Python 3: give a Python "
                        "script; one that starts other programs will do" % first[:80])
     try:

@@ -37,13 +37,16 @@ class ActionModule(ActionBase):
     def _folder(self, arguments, task_vars):
         """The result of bringing those files of a folder that the node lacks, one after the other."""
         source = arguments.pop("src")
-        asked = self._ask(dict(arguments, state="directory", files=listing(source)), task_vars)
-        for name in asked.get("lacking", []) if not self._task.check_mode else []:
+        files = listing(source)
+        asked = self._ask(dict(arguments, state="directory", files=files), task_vars)
+        # What a node lacks, it says itself. It could name any file of the controller.
+        lacking = [name for name in asked.get("lacking") or [] if name in files]
+        for name in lacking if not self._task.check_mode else []:
             brought = self._bring(os.path.join(source, name))
             answer = self._ask(dict(arguments, state="file", path=os.path.join(arguments["path"], name), src=brought), task_vars)
             if answer.get("failed"):
                 return answer
-        return dict(asked, changed=bool(asked.get("changed") or asked.get("lacking")))
+        return dict(asked, changed=bool(asked.get("changed") or lacking))
 
     def _bring(self, source):
         """Where the file is on the node, until the task has ended."""

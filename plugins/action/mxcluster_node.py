@@ -35,6 +35,7 @@ HURRIED = 3
 USUAL = 10
 HURRY = 15.0  # seconds that are little while
 CONNECT = "-o ConnectTimeout=%d "
+MOST_PATIENCE = 30.0  # seconds for which the results of a node are tried to be brought
 BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
 
 display = Display()
@@ -94,20 +95,36 @@ class ActionModule(ActionBase):
         return result
 
     def _bring_what_is_left(self, arguments, status, task_vars):
-        """Bring to the controller what a node's part of a job has left: {"packed": the answer to `collect`}, or why not."""
-        into = arguments.pop("into")
-        if self._connection.become:
-            arguments["reader"] = self._who_logs_in()
+        """Bring to the controller what a node's part of a job has left: {"packed": the answer to `collect`}, or also why not.
+
+        A connection that is lost is tried again for O(patience): what the node has left stays there.
+        """
+        into, began = arguments.pop("into"), time.monotonic()
+        patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
+        self._limit_connecting(USUAL)
+        while True:
+            brought = self._bring_once(dict(arguments, told=status["reason"]), into, task_vars)
+            if not brought.get("unreachable") or time.monotonic() - began >= patience:
+                return brought
+            time.sleep(PAUSES[0])
+
+    def _bring_once(self, arguments, into, task_vars):
+        """One try at it. What root has seen when it packed is told whatever becomes of the file."""
+        packed = {}
         try:
-            packed = self._ask(dict(arguments, told=status.get("reason") or ""), task_vars)
-            if packed.get("failed"):
-                return {name: packed[name] for name in ("failed", "msg", "module_stdout", "module_stderr") if name in packed}
+            if self._connection.become:
+                arguments["reader"] = self._who_logs_in()
+            packed = self._ask(arguments, task_vars)
+            if packed.get("failed") or packed.get("unreachable"):
+                return dict({name: packed[name] for name in ("failed", "unreachable", "msg", "module_stdout", "module_stderr")
+                             if name in packed}, packed={})
             if not packed.get("problem"):
                 self._fetch(packed, into, task_vars)
         except AnsibleError as error:
-            return {"unreachable" if is_of_connection(error) else "failed": True, "msg": str(error)}
+            return {"unreachable" if is_of_connection(error) else "failed": True, "msg": str(error), "packed": packed}
         except (IOError, OSError) as error:
-            return {"failed": True, "msg": "what the job has left could not be brought to the controller: %s" % error}
+            return {"failed": True, "packed": packed,
+                    "msg": "what the job has left could not be brought to the controller: %s" % error}
         return {"packed": packed}
 
     def _fetch(self, packed, into, task_vars):
@@ -116,25 +133,35 @@ class ActionModule(ActionBase):
         The connection brings what that one can read. Ansible's own `fetch` would carry it through its memory, but also
         brings what only another user can read.
         """
-        if not os.path.isdir(os.path.dirname(into)):
-            os.makedirs(os.path.dirname(into), exist_ok=True)
-        if packed.get("spooled") or not self._connection.become:
-            self._connection.fetch_file(packed["output"], into)
-        else:
-            task = self._task.copy()
-            task.args = {"src": packed["output"], "dest": into, "flat": True}
-            fetched = self._shared_loader_obj.action_loader.get(
-                "ansible.builtin.fetch", task=task, connection=self._connection, play_context=self._play_context,
-                loader=self._loader, templar=self._templar, shared_loader_obj=self._shared_loader_obj).run(task_vars=task_vars)
-            if fetched.get("failed"):
-                raise AnsibleError(str(fetched.get("msg")))
+        folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
+        if not os.path.isdir(folder):
+            os.makedirs(folder, 0o700, exist_ok=True)
+        try:
+            if packed.get("spooled") or not self._connection.become:
+                self._connection.fetch_file(packed["output"], draft)
+            else:
+                self._fetch_as_another(packed["output"], draft, task_vars)
+            if os.path.getsize(draft) != packed["bytes"]:
+                raise AnsibleError("of %s, %d of %d bytes have arrived: is the disk of the controller full?"
+                                   % (packed["output"], os.path.getsize(draft), packed["bytes"]))
+            os.replace(draft, into)
+        finally:
+            if os.path.exists(draft):
+                os.remove(draft)
         if packed.get("spooled"):
             removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed["output"]))
             if removed["rc"] != 0:
                 raise AnsibleError("%s could not be removed: %s" % (packed["output"], removed.get("stderr", "").strip()))
-        if os.path.getsize(into) != packed["bytes"]:
-            raise AnsibleError("of %s, %d of %d bytes have arrived: is the disk of the controller full?"
-                               % (packed["output"], os.path.getsize(into), packed["bytes"]))
+
+    def _fetch_as_another(self, path, into, task_vars):
+        """Bring a file as the user whom Ansible becomes."""
+        task = self._task.copy()
+        task.args = {"src": path, "dest": into, "flat": True}
+        fetched = self._shared_loader_obj.action_loader.get(
+            "ansible.builtin.fetch", task=task, connection=self._connection, play_context=self._play_context,
+            loader=self._loader, templar=self._templar, shared_loader_obj=self._shared_loader_obj).run(task_vars=task_vars)
+        if fetched.get("failed"):
+            raise AnsibleError(str(fetched.get("msg")))
 
     def _arrivals_of(self, wanted, arguments, task_vars):
         """Where this node's checkpoints go, and how it is asked for them: in pieces, each of which renews the lease."""

@@ -51,6 +51,9 @@ NAMED = 8  # hosts that a line names
 TAIL = 20  # lines of a failed command's output
 
 
+JUDGES = ("mxcluster_report", "mxcluster_jobs", "mxcluster_verify")  # they run on the controller
+
+
 class CallbackModule(Default):
     """The methods are called one at a time, under a lock of Ansible's."""
 
@@ -91,7 +94,7 @@ class CallbackModule(Default):
             super(CallbackModule, self).v2_runner_retry(result)
 
     def v2_runner_on_ok(self, result):
-        self._remember_verdict(result._result)
+        self._remember_verdict(result._task, result._result)
         if result._task.action == "mxcluster_report":  # what a node answers is not to start anything here
             self._restart = result._result.get("restart")
         if self._about_job(result):
@@ -120,7 +123,7 @@ class CallbackModule(Default):
             super(CallbackModule, self).v2_playbook_on_include(included_file)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        self._remember_verdict(result._result)
+        self._remember_verdict(result._task, result._result)
         if result._task.loop and "results" in result._result:
             self._settle()
             super(CallbackModule, self).v2_runner_on_failed(result, ignore_errors)
@@ -240,9 +243,9 @@ class CallbackModule(Default):
         sys.stdout.flush()
         return True
 
-    def _remember_verdict(self, result):
-        """Keep the verdict of a result for the end."""
-        if result.get("mxcluster_verdict_text"):
+    def _remember_verdict(self, task, result):
+        """Keep the verdict of a result for the end. What a node answers is none."""
+        if task.action in JUDGES and result.get("mxcluster_verdict_text"):
             color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
             lines = [one_line(line) for line in result["mxcluster_verdict_text"]]
             self._verdict = [(lines[0], color)] + [(line, None) for line in lines[1:]]

@@ -59,9 +59,15 @@ def mxcluster_knobs(context, role, *names):
     return values
 
 
+def mxcluster_given(role):
+    """The short names of the role's knobs that were given with -e, also where the value is the default."""
+    given = load_extra_vars(DataLoader())
+    return sorted(name for name in SHORT[role] if name in given or "%s_%s" % (role, name) in given)
+
+
 class FilterModule(object):
     """What Ansible looks for."""
 
     def filters(self):
         """The filters of this file by name."""
-        return {"mxcluster_knobs": mxcluster_knobs}
+        return {"mxcluster_knobs": mxcluster_knobs, "mxcluster_given": mxcluster_given}

@@ -4,11 +4,13 @@ from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
+import fcntl
 import json
 import os
 import pwd
 import re
 import stat
+import tempfile
 import time
 
 from ansible.module_utils.mxcluster_agent import argv_for, run_as, told_to_start, with_secrets
@@ -105,12 +107,14 @@ def untrue_end(module, unit):
         state = shown.get("ActiveState", "")
         if state not in ("active", "activating", "deactivating", "reloading"):
             break
+        if time.time() > deadline and state == "deactivating":
+            break  # its agent has ended; what that has started may hang in the kernel
         if time.time() > deadline:
             return ("it was told that its part had ended (%s), but the unit %s was still %s %d s later: a process of %s has "
                     "forged the answer; root has ended the unit" % (module.params["told"], unit, state, UNIT_ENDS,
                                                                     module.params["user"]))
         time.sleep(0.1)
-    if module.params["told"] == "done" and state == "failed":
+    if module.params["told"] == "done" and state == "failed" and shown.get("Result") != "timeout":
         return ("it was told that its part was done, but its agent has failed (%s: %s): the answer is forged"
                 % (unit, shown.get("Result")))
     return None
@@ -144,7 +148,12 @@ def why_open(module):
 def write_wish(plan, uid):
     """What the firewall is to let in: root's file, which the training user cannot change. `uid` is that user's."""
     if not os.path.isdir(WISHES):
-        os.mkdir(WISHES, 0o755)
+        try:
+            os.mkdir(WISHES)
+        except OSError:
+            if not os.path.isdir(WISHES):  # another start may have made it
+                raise
+        os.chmod(WISHES, 0o755)  # whatever the umask is: the agents read there what became of the firewall
     path = os.path.join(WISHES, plan["job"] + ".json")
     with open(path + ".part", "w") as target:
         json.dump(dict(plan["firewall"], uid=uid), target)
@@ -163,7 +172,6 @@ def collect_into_spool(module):
     would read whatever the user has put there.
     """
     params, spool = module.params, os.path.abspath(module.params["spool"])
-    path = os.path.join(spool, os.path.basename(os.path.abspath(params["job_dir"])) + ".tar")
     try:
         if not os.path.isdir(spool):
             os.makedirs(spool)
@@ -171,11 +179,12 @@ def collect_into_spool(module):
         found = os.lstat(spool)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
             module.fail_json(msg="%s is not a folder of root's that nobody else can write to: remove it, and try again" % spool)
-        if os.path.lexists(path):
-            os.unlink(path)  # of somebody who was cut off
-        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        # Two controllers may wait for the same job, and each fetches what was packed for it.
+        prefix = os.path.basename(os.path.abspath(params["job_dir"])) + "-"
+        target, path = tempfile.mkstemp(".tar", prefix, spool)
+        fcntl.fcntl(target, fcntl.F_SETFD, 0)  # or else Python 2.7 would not hand it on
     except (IOError, OSError) as error:
-        module.fail_json(msg="what the job has left cannot be packed into %s (%s): mend that, and run this again" % (path, error))
+        module.fail_json(msg="what the job has left cannot be packed into %s (%s): mend that, and run this again" % (spool, error))
     try:
         answer = run_as(module, argv_for(params, target), pass_fds=[target])
         os.fchown(target, params["reader"] or 0, -1)

@@ -20,6 +20,11 @@ options:
     description: The knobs of train.yml as they were given; strings are cast.
     type: dict
     required: true
+  given:
+    description: The names of those that were given with C(-e). They count for a job that goes on also where they are at their default.
+    type: list
+    elements: str
+    default: []
   secrets:
     description: The C(names) in the knob secret_env, and the C(problems) with it, as P(mxcluster_secret_env#filter) tells them.
     type: dict
@@ -109,6 +114,7 @@ def main():
     module = AnsibleModule(
         argument_spec=dict(
             options=dict(type="dict", required=True),
+            given=dict(type="list", elements="str", default=[]),
             secrets=dict(type="dict", default={}, no_log=False),  # names, which are none
             held=dict(type="dict", default={}),
             inventory=dict(type="dict", required=True),
@@ -125,7 +131,7 @@ def main():
     given = module.params
     try:
         planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]),
-                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"], given["held"])
+                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"], given["held"], given["given"])
     except MxclusterError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),

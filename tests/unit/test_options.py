@@ -171,6 +171,14 @@ def test_good_combinations():
     options.cast({"stall_timeout": "0", "start_timeout": 5, "restart_delay": "0"})
 
 
+def test_what_is_given_anew_counts_also_at_its_default():
+    old = {"kv": "dist_async", "lr": 0.1, "lr_scale": "none", "num_epochs": 3}
+    given = {"kv": "dist_sync", "lr": "0.05", "lr_scale": "auto"}
+    assert options.inherit(given, old)["lr"] == 0.1
+    merged = options.inherit(given, old, anew=["kv", "lr", "lr_scale"])
+    assert merged == dict(given, num_epochs=3)
+
+
 @pytest.mark.parametrize("old, given, scale", [
     ({"lr_scale": "none"}, {}, "none"), ({"lr_scale": "auto"}, {}, "auto"), ({"lr_scale": "auto"}, {"lr_scale": "none"}, "none"),
     ({}, {}, "none"),  # it was planned before there was this knob, and trained with lr as it was

@@ -2,6 +2,7 @@
 import base64
 import io
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import zipfile
 
 import pytest
 
-from mxcluster import userscript
+from mxcluster import package, userscript
+from mxcluster.agent import folder
 from mxcluster.errors import BadInput
 
 OWN = ".".join(map(str, sys.version_info[:2]))
@@ -44,6 +46,22 @@ def test_what_cannot_be_sent_is_skipped_by_name(mine, tmp_path_factory):
     assert notes == ["skipped in the script's folder: gone, loop (links that lead nowhere)",
                      "skipped in the script's folder: linked (links to folders)",
                      "skipped in the script's folder: fifo, sock, to_fifo (no files: sockets, FIFOs or devices)"]
+
+
+def test_folders_and_what_can_be_executed_arrive_as_they_are(mine, tmp_path_factory):
+    (mine.folder / "models" / "old").mkdir(parents=True)
+    (mine.folder / "models" / ".gitkeep").write_text("")
+    (mine.folder / "run.sh").write_text("#!/bin/sh\n")
+    (mine.folder / "run.sh").chmod(0o750)
+    (mine.folder / "train.py").write_text("import mxnet\n")
+    job = folder.JobFolder(str(tmp_path_factory.mktemp("job")))
+    with open(job.file(package.SCRIPT_ZIP), "wb") as stream:
+        stream.write(base64.b64decode(userscript.pack(str(mine.folder / "train.py"), [OWN])[0]))
+    job.prepare({"job": "j", "host": "node1", "files": {}, "options": {}, "processes": [{"folder": "files/worker-0"}]})
+    for copy in ("script", "files/worker-0"):
+        there = pathlib.Path(job.path) / copy
+        assert (there / "models" / "old").is_dir() and os.access(str(there / "run.sh"), os.X_OK)
+        assert os.stat(str(there / "train.py")).st_mode & 0o111 == 0
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -104,7 +122,7 @@ def test_a_name_that_hides_a_module_of_pythons_own_is_told(mine):
         (mine.folder / name).mkdir()
         (mine.folder / name / "x.py").write_text("")
     names, (note,) = mine()
-    assert "hides modules of Python's own from the script: queue.py, random.py;" in note and len(names) == 7
+    assert "hides modules of Python's own from the script: queue.py, random.py;" in note and len([name for name in names if not name.endswith('/')]) == 7
 
 
 def test_a_hidden_script_is_refused(mine):

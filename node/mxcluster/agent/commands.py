@@ -6,7 +6,7 @@ import signal
 import stat
 import tarfile
 import time
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Set, Union
 
 from mxcluster import checkpoints, exitcodes, processes
 from mxcluster.agent import daemon, left, parts, written
@@ -148,12 +148,12 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     answer = {"files": len(names), "bytes": 0, "left": left.look(folder), "problem": None, "behind": found.behind}  # type: Json
     try:
         if isinstance(output, int):
-            answer["bytes"] = _write(folder, names, output)
+            answer["bytes"] = _write(folder, names, output, set(found.names), found.behind)
         else:
             own.add(os.path.basename(output))
-            draft = output + ".part"
+            draft = "%s.%d.part" % (output, os.getpid())  # two may collect at once
             try:
-                answer["bytes"] = _write(folder, names, private(draft))
+                answer["bytes"] = _write(folder, names, private(draft), set(found.names), found.behind)
                 os.replace(draft, output)
             finally:
                 remove(draft)
@@ -240,30 +240,43 @@ def _to_pack(folder: JobFolder) -> List[str]:
     return sorted(names)
 
 
-def _write(folder: JobFolder, names: List[str], descriptor: int) -> int:
-    """Write the tar file and close it: its size."""
+def _write(folder: JobFolder, names: List[str], descriptor: int, scripts: Set[str], behind: List[str]) -> int:
+    """Write the tar file and close it: its size. Of the files that `scripts` wrote, those that cannot be read stay `behind`."""
     with open(descriptor, "wb") as stream:
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for name in names:
-                _pack(archive, folder.file(name), name)
+                try:
+                    source = _open(folder.file(name))
+                except (OSError, MxclusterError) as error:
+                    if name not in scripts:
+                        raise
+                    behind.append("%s cannot be read (%s)" % (name, getattr(error, "strerror", None) or error))
+                else:
+                    _pack(archive, source, name)
         return stream.tell()
 
 
-def _pack(archive: tarfile.TarFile, path: str, name: str) -> None:
-    """Add one file as it is now: a log that grows meanwhile is cut where it ended when it was opened.
-
-    Its owner, and permissions such as setuid, mean nothing elsewhere. Files that share an inode are all packed whole.
-    """
+def _open(path: str) -> int:
+    """The descriptor of a file, which is no link and nothing else than a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
             raise
         raise MxclusterError(NO_FILE % path) from error
-    with open(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise MxclusterError(NO_FILE % path)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise MxclusterError(NO_FILE % path)
+    return descriptor
+
+
+def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
+    """Add one file as it is now: a log that grows meanwhile is cut where it ended when it was opened.
+
+    Its owner, and permissions such as setuid, mean nothing elsewhere. Files that share an inode are all packed whole.
+    """
+    with open(source, "rb") as stream:
+        found = os.fstat(source)
         info = tarfile.TarInfo(name)
         info.size, info.mtime, info.mode = found.st_size, int(found.st_mtime), 0o644 if found.st_mode & 0o044 else 0o600
         archive.addfile(info, stream)

@@ -58,6 +58,9 @@ class JobFolder:
             with zipfile.ZipFile(self.file(SCRIPT_ZIP)) as packed:
                 for name in [SCRIPT_FOLDER] + own:
                     packed.extractall(self.file(name))
+                    for member in packed.infolist():  # `extractall` leaves their permissions alone
+                        if member.external_attr >> 16 & 0o111 and not member.filename.endswith("/"):
+                            os.chmod(os.path.join(self.file(name), member.filename), 0o700)
         for name, text in sorted(plan["files"].items()):
             with open(self.file(name), "w", encoding="utf-8") as stream:
                 stream.write(text)

@@ -100,11 +100,11 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
             problems.append("the nodes have different versions of %s (%s), which do not understand each other: provision "
                             "them with one version" % (label, "; ".join("%s: %s" % (version, ", ".join(versions[version]))
                                                                         for version in versions)))
-    for kind in unique(cuda_of(records[host]) for host in hosts):  # MXNet's library for GPUs is another than that for CPUs
+    for kind in unique(build_of(records[host]) for host in hosts):  # MXNet's library for GPUs is another than that for CPUs
         builds = OrderedDict()  # type: OrderedDict
         for host in hosts:
             told = (records[host].get("fingerprints") or {}).get("libmxnet.so")
-            if told and cuda_of(records[host]) == kind:
+            if told and build_of(records[host]) == kind:
                 builds.setdefault(told, []).append(host)
         if len(builds) > 1:
             problems.append("the nodes have different builds of libmxnet.so (%s): remove mxcluster_env_dir on those that are "
@@ -113,9 +113,9 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
     refuse(problems)
 
 
-def cuda_of(record: Dict[str, Any]) -> str:
-    """The version of CUDA that a node has MXNet for, "" if it trains on its CPU."""
-    return str((record.get("cuda") or {}).get("version") or "")
+def build_of(record: Dict[str, Any]) -> str:
+    """Which of MXNet's builds a node has: "cu92" for CUDA 9.2, "cpu" or the like."""
+    return str(record.get("target") or "")
 
 
 def unique(items: Iterable[str]) -> List[str]:

@@ -4,6 +4,7 @@
 
 Needs jinja2 and matplotlib, which are imported only when something is drawn; nodes need neither.
 """
+import contextlib
 import json
 import os
 from typing import Any, Callable, Dict, List, Optional
@@ -49,8 +50,10 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
             problems[host] = str(refusal)
     said = {host: (answers or {}).get(host) or {} for host in plan["nodes"]}
     for host in problems:
-        statuses[host] = said[host].get("status")
+        statuses[host] = None
         problems[host] = said[host].get("problem") or problems[host]
+        with contextlib.suppress(BadInput):
+            statuses[host] = replies.packed(host, said[host]["status"], plan) if said[host].get("status") else None
     verdict = verdicts.compute(plan, statuses, events, problems,
                                lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
                                untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
@@ -63,9 +66,9 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
 
 
 def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bool]:
-    """Whether an event is of the host's own processes: no node tells of the workers of another."""
+    """Whether an event is one, and of the host's own processes: no node tells of the workers of another."""
     own = [(process["role"], process["index"]) for process in plan["processes"] if process["host"] == host]
-    return lambda event: event.get("role") is None or (event.get("role"), event.get("index")) in own
+    return lambda event: replies.is_event(event) and (event.get("role") is None or (event["role"], event.get("index")) in own)
 
 
 def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:

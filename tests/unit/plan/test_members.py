@@ -66,7 +66,7 @@ def test_forks():
 def test_builds_of_one_version():
     """Nodes with GPUs have another library; of each kind there is to be one."""
     records = {"a": {"fingerprints": {"libmxnet.so": "a" * 64}}, "b": {"fingerprints": {"libmxnet.so": "a" * 64}}, "old": {},
-               "gpu": {"fingerprints": {"libmxnet.so": "c" * 64}, "cuda": {"version": "9.2"}}}
+               "gpu": {"fingerprints": {"libmxnet.so": "c" * 64}, "target": "cu92"}}
     members.check_versions(records, records)
     records["b"] = {"fingerprints": {"libmxnet.so": "b" * 64}}
     with pytest.raises(BadInput, match="different builds of libmxnet.so .aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove"):

@@ -36,3 +36,8 @@ def test_the_secret_knob_is_none_of_the_options(knobs):
 def test_all_knobs_of_another_role(knobs):
     assert knobs("'jobs' | mxcluster_knobs", extra={"all": "true"}, jobs_all=False, jobs_job="", jobs_lines=20) == {
         "all": "true", "job": "", "lines": 20}
+
+
+def test_the_names_of_what_was_given(monkeypatch):
+    monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: {"kv": "dist_sync", "train_job_lr": 0.05, "of_the_site": 1})
+    assert plugin.mxcluster_given("train_job") == ["kv", "lr"]

@@ -238,10 +238,38 @@ def test_what_the_user_has_packed_stays_there(monkeypatch, tmp_path):
 def test_the_job_has_ended_also_where_nothing_could_be_brought(monkeypatch, tmp_path, answer, told):
     if isinstance(answer, dict) and "bytes" in answer:
         answer = packed(tmp_path / "spool" / "j.tar", **answer)
-    made, _, _, _, _ = waits(tmp_path, answer)
+    made, _, _, there, into = waits(tmp_path, answer)
     result = run(made, monkeypatch)
-    assert result["ended"] and result["status"] == DONE["status"] and "packed" not in result
+    assert there.exists(), "nothing is lost"
+    assert result["ended"] and result["status"] == DONE["status"] and not into.exists()
+    assert result["packed"] == (answer if isinstance(answer, dict) and "bytes" in answer else {}), "what root has seen counts"
     assert {name: result[name] for name in told} == told and result["msg"]
+
+
+@pytest.mark.parametrize("where", ["who logs in", "collect"])
+def test_a_connection_that_is_lost_while_bringing_is_tried_again(clock, monkeypatch, tmp_path, where):
+    made, commands, node, there, into = waits(tmp_path, becomes=True)
+    answers, troubles = [DONE] + [LOST] * (where == "collect") + [packed(there)], [LOST] * (where != "collect")
+
+    def ask(arguments, task_vars):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def who():
+        if troubles:
+            raise troubles.pop()
+        return 1000
+    made._ask, made._who_logs_in, made._task.args = ask, who, dict(made._task.args, patience=60)
+    assert run(made, monkeypatch)["packed"]["bytes"] == 12 and into.exists() and clock.slept
+
+
+def test_a_connection_that_stays_lost_while_bringing_keeps_what_is_known(clock, monkeypatch, tmp_path):
+    made, commands = plugin([DONE, LOST], clock, into=str(tmp_path / "x.tar"), patience=1000)
+    Node(made)
+    result = run(made, monkeypatch)
+    assert result["unreachable"] and result["status"] == DONE["status"] and clock.now < 60, commands
 
 
 def test_a_node_that_could_pack_nothing_is_asked_for_no_file(monkeypatch, tmp_path):

@@ -83,7 +83,7 @@ def test_a_start_that_fails_tells_it(units, monkeypatch):
 
 @pytest.mark.parametrize("told, states, words", [
     ("done", ["ActiveState=active\nResult=success\n"], "told that its part had ended .done., but the unit .* still active"),
-    ("failed", ["ActiveState=deactivating\n"], "still deactivating"),
+    ("failed", ["ActiveState=deactivating\n"], None), ("done", ["ActiveState=failed\nResult=timeout\n"], None),
     ("done", ["ActiveState=failed\nResult=signal\n"], "its agent has failed .*signal"),
     ("done", ["ActiveState=active\n", "ActiveState=inactive\nResult=success\n"], None),
     ("failed", ["ActiveState=failed\nResult=signal\n"], None), ("", ["ActiveState=active\n"], None)])

@@ -55,7 +55,7 @@ EVIL_MODULE = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule(dict(fail=dict(type="bool")), supports_check_mode=True)
 evil = %r
-answer = dict(changed=True, msg=evil, warnings=[evil], deprecations=[dict(msg=evil)], nested={evil: [evil]},
+answer = dict(changed=True, msg=evil, mxcluster_verdict_text=["OK        forged"], mxcluster_exit_status=0, warnings=[evil], deprecations=[dict(msg=evil)], nested={evil: [evil]},
               diff=dict(before=evil, after="x"))
 if module.params["fail"]:
     module.fail_json(cmd=[evil], rc=1, stderr=evil, **answer)
@@ -89,7 +89,7 @@ EVIL_PLAY = """
       retries: 9
       delay: 0
     - name: Judge
-      fake_verdict: {evil: "{{ said.msg }}"}
+      mxcluster_verify: {evil: "{{ said.msg }}"}
     - name: Fail
       fake_evil: {fail: true}
 """
@@ -125,7 +125,7 @@ PLAY = """
       retries: 100
       delay: 0
     - name: Judge
-      fake_verdict:
+      mxcluster_verify:
       run_once: true
     - name: Fail as the job did
       ansible.builtin.fail: {msg: "worker 1 on node1: killed\\n  its last line"}
@@ -138,7 +138,7 @@ def project(tmp_path):
     """A folder with the play above."""
     (tmp_path / "library").mkdir()
     files = {"ansible.cfg": CONFIG % PLUGINS, "play.yml": PLAY,
-             "library/fake_wait.py": WAIT, "library/fake_verdict.py": VERDICT, "library/fake_evil.py": EVIL_MODULE,
+             "library/fake_wait.py": WAIT, "library/mxcluster_verify.py": VERDICT, "library/fake_evil.py": EVIL_MODULE,
              "hosts": "node[0:1] ansible_connection=local ansible_python_interpreter=%s\n" % sys.executable}
     for name, content in files.items():
         (tmp_path / name).write_text(content)

@@ -3,6 +3,7 @@ import importlib.util
 import json
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -250,8 +251,8 @@ def pack_for(tmp_path, user, reader, under):
     packed = ansible_modules.run("mxcluster_node", tmp_path, command="collect", output=str(tmp_path / "job" / "o.tar"),
                                  spool=str(tmp_path / "spool"), user=user, reader=reader, python=EVERYBODYS, under=under, **job)
     assert packed["rc"] == 0, packed
-    found = os.lstat(str(tmp_path / "spool" / "job.tar"))
-    assert packed["output"] == str(tmp_path / "spool" / "job.tar") and packed["spooled"], packed
+    found = os.lstat(packed["output"])
+    assert re.fullmatch(re.escape(str(tmp_path / "spool" / "job-")) + r"[^/]+\.tar", packed["output"]) and packed["spooled"], packed
     assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (reader or 0, 0o600, packed["bytes"])
     assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "job" / "o.tar").exists()
     with tarfile.open(packed["output"]) as archive:
