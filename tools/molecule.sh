@@ -47,7 +47,7 @@ if (($# == 0)); then
         scenario=$(basename "$(dirname "$file")")
         [[ " ${ALONE[*]} ${beside[*]-} " == *" $scenario "* ]] || beside+=("$scenario")
     done
-    printf '%s\n' "${beside[@]}" | xargs -P 2 -I '{}' bash -euo pipefail -c 'run_beside {}'
+    printf '%s\n' ${beside[@]+"${beside[@]}"} | xargs -P 2 -I '{}' bash -euo pipefail -c 'run_beside {}'
     scenarios=("${ALONE[@]}")
 fi
 for scenario in "${scenarios[@]}"; do

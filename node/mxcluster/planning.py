@@ -29,7 +29,8 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
 
     given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
     runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
-    anew: the names of those that were given with -e. secrets: {"names", "problems"} of secret_env, whose values are no business of the plan's.
+    anew: the names of the options that were given with -e. secrets: {"names", "problems"} of secret_env, whose values are no
+    business of the plan's.
     "resume": all files of the checkpoint to go on from, [] for none.
     held: {host: what other jobs and programs have there}, if the nodes have been asked already.
     "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;

@@ -32,8 +32,8 @@ def problems(known: Json) -> List[str]:
                      % (platform.python_version(), known["python_version"]))
     for name, told in sorted((known.get("fingerprints") or {}).items()):
         if now.get(name) != told:
-            lines.append("%s is %s than when provision.yml asked the node: %s"
-                         % (name, "another" if name in now else "not there any more, other", cure()))
+            lines.append("%s %s since provision.yml asked the node: %s"
+                         % (name, "has changed" if name in now else "is gone", cure()))
     return lines
 
 

@@ -17,7 +17,8 @@ OURS = ("mxcluster", "mxnet", "numpy")
 PYTHONS = ("python", "pypy", "uv run")  # in a script's first line
 OLDEST_JUDGED = (3, 7)  # older Pythons accept `async` and `await` as names, and the controller's does not
 
-Folder = NamedTuple("Folder", [("files", List[str]), ("folders", List[str]), ("skipped", Dict[str, List[str]]), ("unreadable", List[str])])
+Folder = NamedTuple("Folder", [("files", List[str]), ("folders", List[str]),
+                               ("skipped", Dict[str, List[str]]), ("unreadable", List[str])])
 
 
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:

@@ -275,7 +275,7 @@ def _learned(plan: Json, events: List[Json], accuracy: Optional[float]) -> Tuple
         return None, [found]
     who = next({key: process[key] for key in ("host", "role", "index", "name")} for process in plan["processes"]
                if process["role"] == "worker")
-    cure = "take a smaller lr than %g" % options["lr"]
+    cure = "take another lr than %g, a smaller one if the loss wanders" % options["lr"]
     if options.get("lr_scale") == "none" and plan["kv"] in EVERY_PUSH:
         cure += ", or leave lr_scale=none out"
     return dict(who, reason="%s: %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"), []

@@ -44,8 +44,10 @@ class ActionModule(ActionBase):
             problems += knobs.beside_attach(names)
         if problems:
             return dict(result, failed=True, msg="\n".join(problems))
-        return dict(result, changed=False, notes=[
-            NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name)) for name in bare if full(name)])
+        notes = [NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name)) for name in bare if full(name)]
+        for note in notes if "train.yml" not in playbooks else []:  # the plan shows them
+            self._display.display("note: " + note)
+        return dict(result, changed=False, notes=notes)
 
 
 def ours(path):

@@ -184,7 +184,8 @@ def collect_into_spool(module):
         target, path = tempfile.mkstemp(".tar", prefix, spool)
         fcntl.fcntl(target, fcntl.F_SETFD, 0)  # or else Python 2.7 would not hand it on
     except (IOError, OSError) as error:
-        module.fail_json(msg="what the job has left cannot be packed into %s (%s): mend that, and run this again" % (spool, error))
+        module.fail_json(msg="what the job has left cannot be packed into %s (%s): mend that, and run this again"
+                             % (spool, error))
     try:
         answer = run_as(module, argv_for(params, target), pass_fds=[target])
         os.fchown(target, params["reader"] or 0, -1)

@@ -21,7 +21,7 @@ options:
     type: dict
     required: true
   given:
-    description: The names of those that were given with C(-e). They count for a job that goes on also where they are at their default.
+    description: The names of those that were given with C(-e). They count for a job that goes on, also at their default.
     type: list
     elements: str
     default: []
@@ -131,7 +131,8 @@ def main():
     given = module.params
     try:
         planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]),
-                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"], given["held"], given["given"])
+                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"], given["held"],
+                                    given["given"])
     except MxclusterError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),

@@ -48,7 +48,7 @@ def test_what_was_exchanged_since_is_named_with_the_cure(installed, path, change
     with (installed / path).open("r+b") as stream:
         change(stream)
     problems = node.look({"versions": known})["problems"]
-    assert len(problems) == 1 and problems[0].startswith("%s is another than when provision.yml asked the node: " % name)
+    assert len(problems) == 1 and problems[0].startswith("%s has changed since provision.yml asked the node: " % name)
     assert problems[0].endswith("remove %s on this node and run provision.yml, which makes it anew" % sys.prefix)
 
 
@@ -60,4 +60,4 @@ def test_what_is_gone_is_named_and_a_systems_python_is_not_to_be_removed(install
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     python, library = software.problems(known)
     assert python.startswith("Python is ") and "was 3.6.8 when provision.yml asked" in python
-    assert library.startswith("libmxnet.so is not there any more") and "remove" not in library
+    assert library.startswith("libmxnet.so is gone since ") and "remove" not in library

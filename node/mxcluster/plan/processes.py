@@ -101,6 +101,8 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
     if process["role"] == "worker":
         env["MXCLUSTER_GROUP"] = str(process["group"])
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
+        if options.get("data_dir"):
+            env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
     if options["server_classes"]:
         env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
     if options["resume"]:

@@ -71,8 +71,8 @@ def _step(options: Dict[str, Any], workers: int) -> str:
         return "learning rate %g" % step
     if step == options["lr"]:
         return "learning rate %g for every push of each of the %d workers (lr_scale=none)" % (step, workers)
-    return ("learning rate %g for every push: lr=%g by %d workers, since %s does not wait to sum their pushes (-e lr_scale=none "
-            "takes lr as it is)" % (step, options["lr"], workers, options["kv"]))
+    return ("learning rate %g for every push: lr=%g divided by %d workers, because %s applies each push by itself (-e "
+            "lr_scale=none takes lr as it is)" % (step, options["lr"], workers, options["kv"]))
 
 
 def _row(process: Dict[str, Any], plan: Dict[str, Any]) -> Tuple[str, ...]:

@@ -72,8 +72,9 @@ def test_batches_follow_who_waits_for_whom(kv, expected):
 
 
 @pytest.mark.parametrize("options, expected", [
-    ({"kv": "dist_async"}, "learning rate 0.0125 for every push: lr=0.05 by 4 workers, since dist_async does not wait to sum"),
-    ({"kv": "dist_ssync", "lr": "0.4"}, "learning rate 0.1 for every push: lr=0.4 by 4 workers"),
+    ({"kv": "dist_async"},
+     "learning rate 0.0125 for every push: lr=0.05 divided by 4 workers, because dist_async applies each push by itself"),
+    ({"kv": "dist_ssync", "lr": "0.4"}, "learning rate 0.1 for every push: lr=0.4 divided by 4 workers"),
     ({"kv": "dist_async", "lr_scale": "none"}, "learning rate 0.05 for every push of each of the 4 workers (lr_scale=none)"),
     ({"kv": "dist_async", "num_workers": "1"}, "learning rate 0.05\n"),
     ({"kv": "dist_gsync"}, "learning rate 0.05\n"),

@@ -55,7 +55,8 @@ EVIL_MODULE = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule(dict(fail=dict(type="bool")), supports_check_mode=True)
 evil = %r
-answer = dict(changed=True, msg=evil, mxcluster_verdict_text=["OK        forged"], mxcluster_exit_status=0, warnings=[evil], deprecations=[dict(msg=evil)], nested={evil: [evil]},
+answer = dict(changed=True, msg=evil, mxcluster_verdict_text=["OK        forged"], mxcluster_exit_status=0,
+              warnings=[evil], deprecations=[dict(msg=evil)], nested={evil: [evil]},
               diff=dict(before=evil, after="x"))
 if module.params["fail"]:
     module.fail_json(cmd=[evil], rc=1, stderr=evil, **answer)

@@ -252,7 +252,8 @@ def pack_for(tmp_path, user, reader, under):
                                  spool=str(tmp_path / "spool"), user=user, reader=reader, python=EVERYBODYS, under=under, **job)
     assert packed["rc"] == 0, packed
     found = os.lstat(packed["output"])
-    assert re.fullmatch(re.escape(str(tmp_path / "spool" / "job-")) + r"[^/]+\.tar", packed["output"]) and packed["spooled"], packed
+    assert re.fullmatch(re.escape(str(tmp_path / "spool")) + r"/job-[^/]+\.tar", packed["output"]), packed
+    assert packed["spooled"], packed
     assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (reader or 0, 0o600, packed["bytes"])
     assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "job" / "o.tar").exists()
     with tarfile.open(packed["output"]) as archive:

@@ -74,10 +74,9 @@ def test_what_the_controller_has_heard_besides_is_in_the_verdict(tmp_path):
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     last = sorted(plan["nodes"])[-1]
     archives.pop(last)
-    waits = {last: {"unreachable": True, "ended": True, "lost": {"since": 5.0, "why": "No route to host"}}}
-    packed = {host: {"left": [], "problem": None} for host in archives}
-    packed[last] = {}
-    answer = run_module(tmp_path, run_dir="runs/j", plan=plan, archives=archives, waits=waits, packed=packed)
+    waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
+    waits[last] = {"unreachable": True, "ended": True, "lost": {"since": 5.0, "why": "No route to host"}}
+    answer = run_module(tmp_path, run_dir="runs/j", plan=plan, archives=archives, waits=waits)
     assert "%s is gone" % last in answer["verdict"]["first_failure"]["reason"], answer
     assert answer["verdict"]["left"] == {host: [] for host in archives}
 
@@ -100,9 +99,10 @@ def test_the_status_that_was_waited_for_counts_where_none_could_be_packed(tmp_pa
     last = sorted(plan["nodes"])[-1]
     archives.pop(last)
     cause = {"host": last, "role": "worker", "index": 1, "name": "worker-1", "reason": "exited with status 1", "exit_code": 1,
-             "time": 5.0, "log": ["OSError: [Errno 28] No space left on device"], "echo": False}
-    status = {"host": last, "state": "ended", "reason": "failed", "started": 1.0, "ended": 6.0, "processes": [],
-              "first_failure": cause}
-    answer = run_module(tmp_path, run_dir="runs/j", plan=plan, archives=archives, waits={last: {"status": status}},
-                        packed={last: {"left": [], "problem": "what it has left could not be packed: No space left on device"}})
+             "time": 5.0, "log": ["OSError: [Errno 28] No space left on device"], "echo": False, "kind": None}
+    status = {"job": plan["job"], "host": last, "agent": {"pid": 7, "start_time": 8}, "state": "ended", "reason": "failed",
+              "started": 1.0, "ended": 6.0, "processes": [], "first_failure": cause}
+    packed = {"left": [], "problem": "what it has left could not be packed: No space left on device"}
+    answer = run_module(tmp_path, run_dir="runs/j", plan=plan, archives=archives,
+                        waits={last: {"status": status, "packed": packed}})
     assert answer["verdict"]["first_failure"] == cause, answer
