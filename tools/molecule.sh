@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # They measure how soon ansible-playbook is back, and have the machine for themselves.
 ALONE=(refuse chaos)
-LOGS=.state/molecule
+LOGS=$PWD/.state/molecule
 
 # Run one scenario. What a run that was cut off has left is no part of this one.
 run() {
@@ -19,9 +19,14 @@ run() {
     ((status == 0)) || echo "$1" >>"$LOGS/failed"
 }
 
-# Run one scenario beside others: what it prints comes in one piece.
+# Run one scenario beside others, in a copy of the project, since controllers in one folder share .state/known_hosts. What it
+# prints comes in one piece.
 run_beside() {
-    run "$1" >"$LOGS/$1.log" 2>&1
+    mkdir -p "$LOGS/$1/.state"
+    git ls-files -coz --exclude-standard | xargs -0 sh -c 'for file; do [ ! -e "$file" ] || printf "%s\0" "$file"; done' sh |
+        xargs -0 cp --no-dereference --parents --target-directory "$LOGS/$1"
+    ln -s "$PWD/.state/el7" "$LOGS/$1/.state/el7" # the packages of the stand-in are made once
+    (cd "$LOGS/$1" && run "$1") >"$LOGS/$1.log" 2>&1
     flock "$LOGS" cat "$LOGS/$1.log"
 }
 
@@ -30,7 +35,7 @@ MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
 export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160} LOGS
 export -f run run_beside
 mkdir -p "$LOGS"
-rm -f "$LOGS"/*
+rm -rf "${LOGS:?}"/*
 
 for scenario in "$@"; do
     [[ -f molecule/$scenario/molecule.yml ]] || {
