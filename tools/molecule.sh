@@ -25,7 +25,7 @@ run_beside() {
     mkdir -p "$LOGS/$1/.state"
     git ls-files -coz --exclude-standard | xargs -0 sh -c 'for file; do [ ! -e "$file" ] || printf "%s\0" "$file"; done' sh |
         xargs -0 cp --no-dereference --parents --target-directory "$LOGS/$1"
-    ln -s "$PWD/.state/el7" "$LOGS/$1/.state/el7" # the packages of the stand-in are made once
+    mkdir -p .state/el7 && ln -s "$PWD/.state/el7" "$LOGS/$1/.state/el7" # the packages of the stand-in are made once
     (cd "$LOGS/$1" && run "$1") >"$LOGS/$1.log" 2>&1
     flock "$LOGS" cat "$LOGS/$1.log"
 }
