@@ -34,6 +34,7 @@ LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere:
 HURRIED = 3
 USUAL = 10
 HURRY = 15.0  # seconds that are little while
+SILENT = ".silent-"  # before the name of a host on the board that does not answer; the others are asked more often then
 CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # seconds for which the results of a node are tried to be brought
 BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
@@ -185,6 +186,8 @@ class ActionModule(ActionBase):
             return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
 
         tries = 0
+        if board and any_is_silent(board):  # who misses it will tell so at once
+            arguments = dict(arguments, seconds=0)
         while True:
             error, answer = None, {}
             self._limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
@@ -195,11 +198,15 @@ class ActionModule(ActionBase):
                     raise
                 error = str(failure)
             if not error and not answer.get("failed"):
+                if tries and board:
+                    os.remove(os.path.join(board, SILENT + host))
                 return answer
             if time.monotonic() - began < patience():
                 if not tries:
                     warn("%s: the job there could not be asked for, trying again for %g s: %s"
                          % (host, patience(), error or answer.get("msg")))
+                    if board:
+                        post(board, SILENT + host)
                 again = time.monotonic() + min(PAUSES[min(tries, 1)], patience() / 5)
                 tries += 1
                 while time.monotonic() < min(again, began + patience()):
@@ -274,5 +281,11 @@ def post(board, host):
 
 
 def others(board, host):
-    """The hosts on the board but this one, sorted."""
-    return sorted(name for name in os.listdir(board) if name != host) if os.path.isdir(board) else []
+    """The hosts on the board whose part has failed but this one, sorted."""
+    return (sorted(name for name in os.listdir(board) if name != host and not name.startswith(SILENT))
+            if os.path.isdir(board) else [])
+
+
+def any_is_silent(board):
+    """Whether some host is asked in vain."""
+    return os.path.isdir(board) and any(name.startswith(SILENT) for name in os.listdir(board))

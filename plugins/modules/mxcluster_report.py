@@ -29,8 +29,8 @@ options:
     type: dict
     default: {}
   waits:
-    description: For each node the result of C(mxcluster_node) with C(command=wait). It tells of a node that is gone, and of what is left
-      of the job.
+    description: For each node the result of C(mxcluster_node) with C(command=wait). It tells of a node that is gone, and of what
+      is left of the job.
     type: dict
     default: {}
   contacts:

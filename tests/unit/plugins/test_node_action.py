@@ -121,6 +121,22 @@ def test_a_wait_tries_again_by_itself_and_soon(clock, monkeypatch):
     assert options == {"ssh_args": "-o ConnectTimeout=3 -o ControlMaster=auto", "reconnection_retries": 0}
 
 
+def test_while_a_node_is_silent_the_others_are_asked_at_once(clock, monkeypatch, tmp_path):
+    seen = []
+
+    def look_at_another():
+        made, _ = plugin([RUNNING], board=str(tmp_path), seconds=5)
+        made._ask = lambda given, task_vars: seen.append(given["seconds"]) or RUNNING
+        monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp, task_vars: {})
+        made.run(None, {"inventory_hostname": "node2"})
+    look_at_another()
+    made, _ = plugin([LOST, RUNNING], clock, board=str(tmp_path), patience=60)
+    monkeypatch.setattr(clock, "sleep", lambda seconds: (look_at_another(), setattr(clock, "now", clock.now + seconds)))
+    assert run(made, monkeypatch) == RUNNING
+    look_at_another()
+    assert seen[0] == seen[-1] == 5 and set(seen[1:-1]) == {0}, seen
+
+
 def test_who_does_not_ask_for_patience_gets_none(clock, monkeypatch):
     made, commands = plugin([BROKEN], clock)
     assert run(made, monkeypatch) == BROKEN and commands == ["wait"] and clock.slept == 0
