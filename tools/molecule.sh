@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs molecule's scenarios: `tools/molecule.sh` all of them, two at a time; `tools/molecule.sh NAME...` some, one after the other.
+# Runs molecule's scenarios: `tools/molecule.sh` all of them, three at a time; `tools/molecule.sh NAME...` some, one after the other.
 # What a scenario is, is told by the folders: molecule/<name>/molecule.yml. Goes on after one that fails; names those at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,7 +52,7 @@ if (($# == 0)); then
         scenario=$(basename "$(dirname "$file")")
         [[ " ${ALONE[*]} ${beside[*]-} " == *" $scenario "* ]] || beside+=("$scenario")
     done
-    printf '%s\n' ${beside[@]+"${beside[@]}"} | xargs -P 2 -I '{}' bash -euo pipefail -c 'run_beside {}'
+    printf '%s\n' ${beside[@]+"${beside[@]}"} | xargs -P 3 -I '{}' bash -euo pipefail -c 'run_beside {}'
     scenarios=("${ALONE[@]}")
 fi
 for scenario in "${scenarios[@]}"; do
