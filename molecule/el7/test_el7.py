@@ -206,7 +206,7 @@ def without_cuda(cluster, name):
 
 def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(cluster):
     without_cuda(cluster, "gpu2")
-    cluster.shell("gpu2", "mount -t tmpfs -o size=1m tmpfs /opt/mxcluster/cache")
+    cluster.shell("gpu2", "mount -t tmpfs -o size=1m,mode=755 tmpfs /opt/mxcluster/cache")
     failed = cluster.play("provision.yml", "--limit", "gpu2")
     assert failed.code != 0 and "No space left" in failed.output, failed.output
     assert not any(name.startswith("cuda") and name.endswith("9-2") for name in packages(cluster, "gpu2"))
