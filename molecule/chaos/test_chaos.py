@@ -163,7 +163,9 @@ def walls(cluster):
         cluster.shell(name, "echo '%s' > /etc/nftables.conf && systemctl -q enable --now nftables" % rules)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name.replace(" ", "-"),
+                                                marks=[pytest.mark.soak] * (fault.name == "a worker's node is powered off"))
+                                   for fault in FAULTS])
 def test_a_fault_ends_the_whole_job(cluster, fault, told):
     job = "chaos-%d" % time.time_ns()
     if fault.strike is fill_disk:
@@ -206,6 +208,7 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
     assert left(cluster, job) == {}, "also on a node that has come back"
 
 
+@pytest.mark.soak
 def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
     """It has started its part, and is lost before it can say so, or while the others wait for it in the rendezvous."""
     job = "start-%d" % time.time_ns()

@@ -215,6 +215,7 @@ def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(cluster):
     assert packages(cluster, "gpu2")["cuda-cublas-9-2"] == "9.2.148.1"
 
 
+@pytest.mark.soak
 def test_other_ways_to_install_cuda(cluster):
     """The network repository with the libraries alone; the installer for any Linux, with its patch; and back."""
     without_cuda(cluster, "gpu2")

@@ -18,7 +18,9 @@ def verdict_of(result, run):
     return json.loads((run / "verdict.json").read_text())
 
 
-@pytest.mark.parametrize("kv", ["local", "device", "dist_sync", "dist_device_sync", "dist_async", "dist_gsync", "dist_ssync"])
+@pytest.mark.parametrize("kv", [
+    "local", "dist_sync", "dist_async", "dist_gsync", "dist_ssync",
+    *(pytest.param(kv, marks=pytest.mark.soak) for kv in ("device", "dist_device_sync"))])  # without a GPU, much like the others
 def test_every_scheme_learns_the_digits(project, kv):
     """At the defaults: validation accuracy of at least 0.95. The run folder is complete; the last lines say what matters."""
     result, run = project.train(kv=kv, num_epochs=20)
