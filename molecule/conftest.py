@@ -38,6 +38,7 @@ class Cluster:
 
     def node(self, name):
         """The node as docker shows it, whatever its sshd and its firewall let in."""
+        keep_control_groups(self.container(name))
         return testinfra.get_host("docker://" + self.container(name))
 
     @staticmethod
@@ -96,6 +97,18 @@ class Cluster:
         return Job(result, folder, verdict)
 
 
+def keep_control_groups(container):
+    """Make anew what `docker exec` needs of a container, on a machine whose old hierarchies of control groups it shares.
+
+    The systemd of a container that boots there removes the groups of others that are empty, since their systemds have moved
+    all processes out of them.
+    """
+    known = subprocess.run(["docker", "inspect", "--format", "{{.Id}}", container], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL).stdout.decode().strip()
+    for groups in pathlib.Path("/sys/fs/cgroup").glob("*/docker") if known else ():
+        (groups / known).mkdir(exist_ok=True)
+
+
 def environment():
     """That of a user who has just opened a terminal: none of molecule's settings for Ansible. Open connections lie apart."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
@@ -126,6 +139,7 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.when == "call" and report.failed:
         for name in Cluster().names:
+            keep_control_groups(Cluster.container(name))
             journal = subprocess.run(["docker", "exec", Cluster.container(name), "journalctl", "--no-pager", "-n", "40"],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             report.sections.append(("journal of " + name, journal.stdout.decode(errors="replace")))
