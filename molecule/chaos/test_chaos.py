@@ -228,7 +228,7 @@ def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
     print(output)
     told("a node is cut off while the job starts: ansible-playbook ended after %.1f s" % ended)
     told("    " + "\n    ".join(output[output.index("PLAY RECAP"):].splitlines()))
-    assert train.returncode != 0 and ended < START + 2 * BOUND, output
+    assert train.returncode != 0 and ended < START + BOUND, output
     if (cluster.runs / job / "verdict.json").exists():
         verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
         assert "node3 is gone" in verdict["first_failure"]["reason"], output
