@@ -109,9 +109,14 @@ def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path, scripts):
         _, workers = train(mxnet_new.python, folder, scripts, "module", "dist_gsync", groups, 20,
                            worker_environment={i: {"PAUSE": pause} for i, pause in enumerate(pauses)})
         return workers[0]["started"][-1] - workers[0]["started"][1]
-    alone = seconds(tmp_path / "alone", [0, 0], ["0.1", "0.1"])
-    beside = seconds(tmp_path / "beside", [0, 0, 1, 1], ["0.1", "0.1", "0.4", "0.4"])
-    assert alone / beside >= 0.9, (alone, beside)
+    alone, beside = [], []
+    # The machine has other work now and then, which slows one run; a group that waits for the other is slow in each.
+    for attempt in range(3):
+        alone.append(seconds(tmp_path / ("alone-%d" % attempt), [0, 0], ["0.1", "0.1"]))
+        beside.append(seconds(tmp_path / ("beside-%d" % attempt), [0, 0, 1, 1], ["0.1", "0.1", "0.4", "0.4"]))
+        if min(alone) / min(beside) >= 0.9:
+            break
+    assert min(alone) / min(beside) >= 0.9, (alone, beside)
 
 
 def test_staleness_is_bounded_and_the_bound_is_reached(every_mxnet, tmp_path, scripts):

@@ -27,7 +27,8 @@ def train(python, folder, digits, kv, groups=(0, 0), servers=2, resumed=None, bo
     folder.mkdir()
     script = folder / "main.py"
     script.write_text(MAIN)
-    arguments = ["--kv-store", kv, "--data-dir", digits, "--num-epochs", EPOCHS, "--num-examples", 256, "--savemodel",
+    epochs = options.pop("epochs", EPOCHS)
+    arguments = ["--kv-store", kv, "--data-dir", digits, "--num-epochs", epochs, "--num-examples", 256, "--savemodel",
                  "--lr", 0.02, "--keep-checkpoints", options.pop("keep", EPOCHS)]
     # Small enough for some arrays to be split over the servers.
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
@@ -104,7 +105,8 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
     kept = tmp_path / "first" / "checkpoints"
     saved = states_of(kept, "mlp-%04d" % CUT)
     for name, kv, groups, servers in [("more", "dist_gsync", (0, 0, 1), 3), ("fewer", "dist_sync", (0,), 1)]:
-        job = train(every_mxnet.python, tmp_path / name, digits, kv, groups, servers, resumed=kept).succeed()
+        # Two groups come in any order, so that after EPOCHS the accuracy is anything from 0.49 to 0.56.
+        job = train(every_mxnet.python, tmp_path / name, digits, kv, groups, servers, resumed=kept, epochs=2 * EPOCHS).succeed()
         check_restored(job, servers, saved)
         assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
 
