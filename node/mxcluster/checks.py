@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Optional
 
@@ -123,18 +122,12 @@ def ssh(request: Json) -> Json:
         return {"peers": dict(zip(peers, pool.map(one, peers)))}
 
 
-def clock(_: Json) -> Json:
-    """What time it is here (unix seconds)."""
-    return {"time": time.time()}
-
-
 def gpu(request: Json) -> Optional[Json]:
     """See `gpus.check`; None for a node without a GPU."""
     return gpus.check(request["cuda"]) if request.get("cuda") else None
 
 
-CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu,
-          "clock": clock}  # type: Dict[str, Callable[[Json], Json]]
+CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu}  # type: Dict[str, Callable[[Json], Json]]
 
 
 def _digest_of_library() -> Optional[str]:

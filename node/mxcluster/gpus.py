@@ -107,12 +107,12 @@ def busy() -> Dict[int, str]:
 def check(cuda: Json) -> Json:
     """What verify.yml wants to know of a node with GPUs; `cuda` is what provision.yml has installed, see `versions.decide`.
 
-    {"wanted": cuda, "listed": number of GPUs, "driver", "nouveau", "nvcc", "device_query", "cudnn", "unresolved": [library, ...],
+    {"listed": number of GPUs, "driver", "nouveau", "nvcc", "device_query", "cudnn", "unresolved": [library, ...],
     "computes": {number: None, or why not}}; None for what is not there to be asked.
     """
     there = listed()
     paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}
-    return {"wanted": cuda, "listed": len(there), "driver": there[0].driver if there else None,
+    return {"listed": len(there), "driver": there[0].driver if there else None,
             "nouveau": os.path.isdir("/sys/module/nouveau"), "nvcc": nvcc(cuda["folder"]),
             "device_query": device_query(cuda["folder"]) if there else None, "cudnn": cudnn(cuda["folder"]),
             "unresolved": unresolved(paths), "computes": computes(len(there), paths) if there else {}}

@@ -7,6 +7,7 @@ import json
 import os
 import posixpath
 import time
+from collections import OrderedDict
 from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster import progress, verdict
@@ -163,8 +164,26 @@ def _ago(when: Optional[float], now: Optional[float]) -> str:
     return "-" if when is None else verdict.clock(max(0.0, (time.time() if now is None else now) - when)) + " ago"
 
 
+def agreed(plans: Dict[str, Any], job: str) -> Any:
+    """The plan of a job, {host: what it tells}: each of its nodes keeps the plan of all. BadInput if they are not the same.
+
+    The training user can write to what a node keeps: one that tells another plan is named.
+    """
+    parties = OrderedDict()  # type: Dict[str, List[str]]
+    for host, plan in sorted(plans.items()):
+        parties.setdefault(json.dumps(plan, sort_keys=True), []).append(host)
+    if not parties:
+        raise BadInput("no node tells the plan of the job %s: end it with stop.yml -e job=%s" % (job, job))
+    if len(parties) > 1:
+        few = min(parties.values(), key=len)
+        raise BadInput("the nodes tell different plans of the job %s: %s. Look at who has changed it; -e without=%s goes on with "
+                       "the others, stop.yml -e job=%s ends the job"
+                       % (job, " and ".join(", ".join(hosts) for hosts in parties.values()), ",".join(few), job))
+    return plans[min(plans)]
+
+
 def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
-    """The plan of a job that another controller has started, as one of its nodes tells it, fit to be gone on with.
+    """The plan of a job that another controller has started, as its nodes tell it, fit to be gone on with.
 
     `asked` is {host: {"python", "jobs_dir"}} as this controller's inventory has them, None for a node that has not answered.
     These paths count: what is in a job folder the training user can change, and here it would say what is run on all nodes.

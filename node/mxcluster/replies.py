@@ -109,11 +109,39 @@ def _entries(value: Any) -> list:
     return [one for one in found if one is not None]
 
 
+def _or_error(shape: shapes.Shape) -> shapes.Shape:
+    """What a check has found, or {"error": why it could not look}."""
+    failed = fields({"error": words})
+    return lambda value: failed(value) if isinstance(value, dict) and "error" in value else shape(value)
+
+
+_digest = either(None, records.digest)
+_imported = {"python": words, "numpy": words, "mxnet": words, "libmxnet": _digest, "compiled_in": flag, "says": words}
+_file = _or_error(fields({"sha256": records.digest}))
+_gpus = fields({"listed": whole(), "driver": either(None, words), "nouveau": flag, "nvcc": either(None, words),
+                "device_query": either(None, words), "cudnn": either(None, words), "unresolved": list_of(words),
+                "computes": dict_of(_digits, either(None, words))})
+
+
+def _mxnet(value: Any) -> Json:
+    """Of an MXNet that cannot be imported, the error and what is known without it."""
+    broken = fields({"error": words}, {"python": words, "libmxnet": _digest})
+    return broken(value) if isinstance(value, dict) and "error" in value else fields(_imported)(value)
+
+
+_found = fields({"mxnet": _mxnet, "files": _or_error(fields(dict.fromkeys(("hosts", "groups", "data_sharding"), _file))),
+                 "room": _or_error(dict_of(records.path, whole())),
+                 "ssh": _or_error(fields({"peers": dict_of(words, either(None, words), 5000)})),
+                 "gpus": either(None, _or_error(_gpus))})
+_met = fields({"host": words, "rtt": number, "offset": number})
+_unreachable = fields({"host": words, "name": words, "address": words, "port": whole(), "reason": words})
+_meeting = fields({"met": list_of(_met, 5000), "unreachable": list_of(_unreachable, 5000), "taken": list_of(words),
+                   "limits": fields({"open_files": whole(-1)})})  # -1: as many as it likes
 _offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
     "record": {"record": records.of_node},
-    "check": {"check": json_of(8, 5000)},
+    "check": {"check": _found},
     "start": {"job": _job, "pid": whole(1), "status": either(None, status)},
     "wait": {"status": status, "progress": progress},
     "status": {"status": status, "progress": progress},
@@ -167,6 +195,14 @@ def packed(host: str, known: Any, plan: Json) -> Json:
         raise BadInput("its status.json makes no sense: %s" % wrong) from None
     own = {process["name"] for process in plan["processes"] if process["host"] == host}
     return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
+
+
+def meeting(host: str, value: Any) -> Json:
+    """The content of a meeting.json that was collected from this host, or BadInput."""
+    try:
+        return dict(_meeting(value), host=host)
+    except shapes.Wrong as wrong:
+        raise BadInput("its meeting.json makes no sense: %s" % wrong) from None
 
 
 def job_of(arguments: Json) -> str:

@@ -19,23 +19,27 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     """The verdict: {"ok", "status", "checks": [...], "nodes": [...]}.
 
     meetings: {host: content of its meeting.json, {"error": why} or None if it has none}.
-    wanted: {"files": {name: sha256 as planned},
-    "ssh": whether nodes shall reach each other, "met": whether they were let meet,
-    "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
+    wanted: {"files": {name: sha256 as planned}, "nodes": those of the plan, with the "build" of MXNet that each has and the
+    "cuda" of those that train on GPUs, see `versions.decide`, "ssh": whether nodes shall reach each other, "met": whether they
+    were let meet, "max_clock_offset" s, "min_disk_mb", "min_shm_mb", "min_open_files"}.
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
     lines = [line("every node answers", ["%s does not answer, see above" % host for host in silent])]
     for name, label in (("python", "the same Python"), ("numpy", "the same numpy"), ("mxnet", "the same MXNet"),
                         ("libmxnet", "the same libmxnet.so")):
-        lines.append(asked(line(label, same(known, name)), known, name))
+        # MXNet's library for GPUs is another than that for CPUs.
+        builds = {host: node["build"] for host, node in wanted["nodes"].items()} if name == "libmxnet" else {}
+        lines.append(asked(line(label, same(known, name, builds)), known, name))
     lines += [asked(line("MXNet has the distributed kv-store", distributed(known)), known, "compiled_in"),
               line("hosts, groups and data_sharding as planned", planned_files(known, wanted["files"])),
               line("ssh from every node to every other", unreachable_by_ssh(known)) if wanted["ssh"]
               else skipped("ssh from every node to every other", "ssh_mesh_mode is none"),
               line("room on disks and in shared memory", no_room(known, wanted))]
-    having, unasked = facts({host: answer for host, answer in known.items() if answer.get("gpus")}, "gpus")
-    lines += verify_gpus.judge(dict(having), line, skipped) + [line("GPUs", unasked) for _ in unasked[:1]]
+    cuda = {host: node["cuda"] for host, node in wanted["nodes"].items() if node.get("cuda")}
+    having, unasked = facts({host: answer for host, answer in known.items() if host in cuda and answer["gpus"]}, "gpus")
+    lines += verify_gpus.judge({host: dict(found, wanted=cuda[host]) for host, found in having}, line, skipped)
+    lines += [line("GPUs", unasked) for _ in unasked[:1]]
     if silent or not wanted["met"]:
         lines += [skipped(label, "not all nodes answer" if silent else "check mode starts nothing")
                   for label in ("TCP between all roles on the planned ports", "clocks", "open files")]
@@ -89,29 +93,21 @@ def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], Li
                   % (host, answer[name]["error"]) for host, answer in sorted(known.items()) if "error" in answer[name]]
 
 
-def same(known: Dict[str, Json], name: str) -> List[str]:
-    """Who differs: the smaller parties are named against the largest."""
-    values, problems = OrderedDict(), []  # type: ignore
+def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
+    """Who differs from the others of its kind, {host: kind}: the smaller parties are named against the largest."""
+    parties, problems = OrderedDict(), []  # type: ignore
     for host in sorted(known):
         answer = known[host]["mxnet"]
         if answer.get(name):
-            values.setdefault(answer[name], []).append(host)
+            parties.setdefault(kinds.get(host, ""), OrderedDict()).setdefault(answer[name], []).append(host)
         elif name == "mxnet":  # one line is enough
             problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
-    # MXNet's library for GPUs is another than that for CPUs; of each kind there is to be one.
-    for kind in sorted({cuda_of(known[host]) if name == "libmxnet" else "" for host in known}):
-        parties = sorted(((value, [host for host in hosts if name != "libmxnet" or cuda_of(known[host]) == kind])
-                          for value, hosts in values.items()), key=lambda party: -len(party[1]))
-        if len([hosts for _, hosts in parties if hosts]) > 1:
+    for _, of_kind in sorted(parties.items()):
+        if len(of_kind) > 1:
             problems.append("%s: run provision.yml without --limit" % "; ".join(
-                "%s: %s" % (", ".join(hosts), value[:12]) for value, hosts in parties if hosts))
+                "%s: %s" % (", ".join(hosts), value[:12])
+                for value, hosts in sorted(of_kind.items(), key=lambda party: -len(party[1]))))
     return problems
-
-
-def cuda_of(answer: Json) -> str:
-    """The version of CUDA that a node has MXNet for, "" if it trains on its CPU."""
-    wanted = (answer.get("gpus") or {}).get("wanted") or {}
-    return str(wanted.get("version") or "")
 
 
 def distributed(known: Dict[str, Json]) -> List[str]:

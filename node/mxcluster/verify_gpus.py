@@ -9,7 +9,8 @@ Json = Dict[str, Any]
 def judge(answers: Dict[str, Json], line: Callable[[str, List[str]], Json], skipped: Callable[[str, str], Json]) -> List[Json]:
     """[line, ...]; none if no node has a GPU.
 
-    answers: {host: answer of `gpus.check`}; `line` and `skipped` are those of `verify`.
+    answers: {host: answer of `gpus.check`, with "wanted", what the plan says of its CUDA}; `line` and `skipped` are
+    those of `verify`.
     A check that could not be made on some node is a line of its own, which says so.
     """
     if not answers:

@@ -17,7 +17,7 @@ author:
 options:
   command:
     description:
-      - V(status) tells of all jobs, V(choose) finds the one that is meant, V(adopt) takes its plan from a node.
+      - V(status) tells of all jobs, V(choose) finds the one that is meant, V(adopt) takes its plan from its nodes.
       - V(choose_to_stop) finds the jobs to end, which O(job) or O(all) names.
       - V(logs), V(stopped) and V(detached) say for people what has been found, ended or started.
     type: str
@@ -31,10 +31,11 @@ options:
     description: The job's id; empty for the one that runs.
     type: str
     default: ""
-  plan:
-    description: For V(adopt), the plan as a node tells it.
-    type: dict
-    default: {}
+  without:
+    description: For V(adopt), the nodes whose plan does not count.
+    type: list
+    elements: str
+    default: []
   all:
     description: For V(choose_to_stop), whether all running jobs are meant.
     type: bool
@@ -45,7 +46,7 @@ options:
     elements: str
     default: []
   results:
-    description: For V(logs) and V(stopped), the result of each node. For V(stopped) that of a loop over job ids.
+    description: For V(logs), V(adopt) and V(stopped), the result of each node. For V(stopped) that of a loop over job ids.
     type: dict
     default: {}
   inventory:
@@ -148,7 +149,8 @@ def carry_out(given, check):
         return {"mxcluster_verdict_text": jobs.told_of_detached(given["job"], given["inventory"])}
     if given["command"] == "adopt":
         asked = {host: answer["asked"] if answer is not None else None for host, answer in answers.items()}
-        plan = jobs.adopt(given["plan"], given["job"], asked)
+        plans = {host: answer["plan"] for host, answer in results.items() if answer and host not in given["without"]}
+        plan = jobs.adopt(jobs.agreed(plans, given["job"]), given["job"], asked)
         return {"plan": plan, "asked": [host for host in plan["nodes"] if asked[host]]}
     if given["command"] == "choose_to_stop":
         chosen = jobs.choose_to_stop(found, given["job"], given["all"])
@@ -178,7 +180,7 @@ def main():
             job=dict(type="str", default=""),
             all=dict(type="bool", default=False),
             stopping=dict(type="list", elements="str", default=[]),
-            plan=dict(type="dict", default={}),
+            without=dict(type="list", elements="str", default=[]),
             results=dict(type="dict", default={}),
             inventory=dict(type="str", default=""),
             json=dict(type="bool", default=False),

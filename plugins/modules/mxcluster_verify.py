@@ -44,7 +44,7 @@ EXAMPLES = r"""
   mxcluster_verify:
     nodes: [node1, node2]
     answers_dir: .state/local/verify
-    wanted: {files: {}, ssh: true, max_clock_offset: 1, min_disk_mb: 1024, min_shm_mb: 32, min_open_files: 1024}
+    wanted: {files: {}, nodes: {}, ssh: true, max_clock_offset: 1, min_disk_mb: 1024, min_shm_mb: 32, min_open_files: 1024}
     path: .state/local/verify.json
 """
 
@@ -73,7 +73,8 @@ import traceback
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 try:
-    from mxcluster import verify
+    from mxcluster import replies, shapes, verify
+    from mxcluster.errors import BadInput
     IMPORT_ERROR = None
 except ImportError:
     IMPORT_ERROR = traceback.format_exc()
@@ -91,19 +92,24 @@ def answer(folder, host):
         return None
 
 
-def meeting(path):
-    """meeting.json of a node's archive; {"error": why} if its agent ended before; None if there is nothing at all."""
+def meeting(host, path):
+    """meeting.json of a node's archive; {"error": why} if its agent ended before or it makes no sense; None if there is nothing
+    at all."""
     try:
         with tarfile.open(path, "r:") as archive:
             names = archive.getnames()
             found = json.loads(archive.extractfile(
                 "meeting.json" if "meeting.json" in names else "status.json").read(MOST).decode("utf-8"))
-    except (OSError, KeyError, ValueError, AttributeError, tarfile.TarError):
+    except (OSError, KeyError, ValueError, AttributeError, RecursionError, tarfile.TarError):
         return None
-    if "meeting.json" in names:
-        return found
-    failure = found.get("first_failure") or {}
-    return {"error": "; ".join([failure.get("reason") or "ended: %s" % found.get("reason")] + (failure.get("log") or [])[-3:])}
+    try:
+        if "meeting.json" in names:
+            return replies.meeting(host, found)
+        ended = replies.of_host(host, replies.status(found))
+    except (BadInput, shapes.Wrong) as error:
+        return {"error": str(error)}
+    failure = ended["first_failure"] or {"reason": "ended: %s" % ended.get("reason"), "log": []}
+    return {"error": "; ".join([failure["reason"]] + failure["log"][-3:])}
 
 
 def main():
@@ -127,7 +133,7 @@ def main():
     for name in ("max_clock_offset", "min_disk_mb", "min_shm_mb", "min_open_files"):
         wanted[name] = float(wanted[name])
     verdict = verify.judge({host: answer(given["answers_dir"], host) for host in given["nodes"]},
-                           {host: meeting(given["archives"].get(host, "")) for host in given["nodes"]}, wanted)
+                           {host: meeting(host, given["archives"].get(host, "")) for host in given["nodes"]}, wanted)
     path = os.path.abspath(given["path"])
     try:
         with open(path + ".part", "w") as target:

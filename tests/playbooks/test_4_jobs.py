@@ -202,6 +202,21 @@ def test_a_lost_node_costs_its_own_results_alone(nodes):
         hosts.write_text(whole)
 
 
+def test_who_changes_the_plan_on_a_node_is_named(nodes):
+    """The training user of a node can: to have the controller fetch, report and judge another job than the one that ran."""
+    detach(nodes, "agreed", kv="dist_sync", num_epochs=1)
+    nodes.wait_for_nothing_left(60)
+    kept, = (nodes.path / ".state" / "local" / "jobs").glob("node3/agreed/job.json")
+    plan = json.loads(kept.read_text())
+    kept.write_text(json.dumps(dict(plan, processes=plan["processes"][:1])))
+    result = nodes.run("train.yml", "-e", "attach=agreed")
+    assert result.code != 0, result.output
+    assert "different plans of the job agreed: node1, node2, node4 and node3." in result.output, result.output
+    assert not (nodes.path / "runs" / "agreed").exists()
+    result = nodes.run("train.yml", "-e", "attach=agreed", "-e", "without=node3")
+    assert result.code == 0 and "OK        job agreed" in result.output, result.output
+
+
 def test_of_two_controllers_with_one_job_id_the_loser_leaves_the_winner_alone(nodes):
     """It is told to choose another id, or to attach; on each node the first one keeps its processes and its files."""
     options = json.dumps({"kv": "dist_sync", "script": nodes.script(LONG), "detach": True, "job_id": "same",

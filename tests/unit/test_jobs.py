@@ -115,6 +115,15 @@ def test_the_plan_of_another_controller_runs_nothing_but_what_this_inventory_say
     assert adopted["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/a/one"}}
 
 
+def test_nodes_that_tell_different_plans_of_a_job_are_named():
+    """What one keeps its training user can change: the plan of another job, ports or shares."""
+    assert jobs.agreed({"b": plan(), "a": plan()}, "one") == plan()
+    with pytest.raises(BadInput, match="different plans of the job one: a, c and b. .*-e without=b goes on"):
+        jobs.agreed({"a": plan(), "b": plan(kv="dist_async"), "c": plan()}, "one")
+    with pytest.raises(BadInput, match="no node tells the plan of the job one"):
+        jobs.agreed({}, "one")
+
+
 def test_a_node_that_does_not_answer_keeps_nobody_from_the_job():
     told = plan(nodes={"a": {}, "b": {"python": "/tmp/forged", "job_dir": "/etc"}})
     adopted = jobs.adopt(told, "one", dict(ASKED, b=None))

@@ -91,3 +91,40 @@ def test_a_packed_status_tells_of_its_own_host_and_job_alone():
     for hostile in ([], dict(STATUS, job="other"), dict(STATUS, job=plan["job"], state="well")):
         with pytest.raises(BadInput, match="its status.json makes no sense"):
             replies.packed("node1", hostile, plan)
+
+
+CHECK = {"mxnet": {"python": "3.6.8", "numpy": "1.19.5", "mxnet": "1.9.1", "libmxnet": "a" * 64, "compiled_in": True, "says": ""},
+         "files": {"hosts": {"sha256": "b" * 64}, "groups": {"error": "groups: line 2"}, "data_sharding": {"sha256": "c" * 64}},
+         "room": {"/opt/mxcluster": 5, "/dev/shm": 6}, "ssh": {"peers": {"node2": None, "node3": "refused"}},
+         "gpus": {"listed": 1, "driver": "470.256.02", "nouveau": False, "nvcc": None, "device_query": None, "cudnn": "7.6.5",
+                  "unresolved": [], "computes": {"0": None}}}
+
+
+@pytest.mark.parametrize("name, found", [
+    ("mxnet", {"error": "MXNet cannot be imported", "python": "3.6.8", "libmxnet": None}), ("files", {"error": "no folder"}),
+    ("ssh", {"error": "no ssh"}), ("gpus", None), ("gpus", {"error": "no nvidia-smi"}), ("room", {})])
+def test_what_verify_is_told_may_be_that_a_check_failed(name, found):
+    told = dict(CHECK, **{name: found})
+    assert replies.check("check", "node1", {"check": told, "ports_open": ""})["check"] == told
+
+
+@pytest.mark.parametrize("name, found, words", [
+    ("mxnet", {}, "mxnet"), ("mxnet", dict(CHECK["mxnet"], libmxnet="all is well"), "mxnet.libmxnet"),
+    ("mxnet", dict(CHECK["mxnet"], compiled_in="yes"), "mxnet.compiled_in"), ("files", {"hosts": {"sha256": "b" * 64}}, "files"),
+    ("room", {"/": "much"}, "room"), ("ssh", {"peers": []}, "ssh.peers"), ("gpus", [], "gpus"),
+    ("gpus", dict(CHECK["gpus"], computes={"0": 1}), "gpus.computes.0"), ("gpus", {"listed": 2}, "gpus")])
+def test_what_verify_is_told_has_its_shape(name, found, words):
+    """Before, it was checked for its size alone, and ended verify.yml with a traceback."""
+    with pytest.raises(BadInput, match="the answer of node1 to check is refused: check.%s" % words):
+        replies.check("check", "node1", {"check": dict(CHECK, **{name: found})})
+
+
+MEETING = {"host": "node9", "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0, "more": 1}], "unreachable": [], "taken": [],
+           "missing": [], "limits": {"open_files": 1024, "free": 1, "shm": 1}}
+
+
+def test_a_meeting_tells_of_its_own_node():
+    assert replies.meeting("node1", MEETING) == {"host": "node1", "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0}],
+                                                 "unreachable": [], "taken": [], "limits": {"open_files": 1024}}
+    with pytest.raises(BadInput, match="its meeting.json makes no sense: met"):
+        replies.meeting("node1", dict(MEETING, met=[{"host": "node2", "rtt": "quick", "offset": 0}]))

@@ -10,18 +10,18 @@ ANSWER = {"mxnet": {"python": "3.6.8", "numpy": "1.19.5", "mxnet": "1.9.1", "lib
                     "compiled_in": True, "says": ""},
           "files": {"hosts": {"sha256": "h"}, "groups": {"sha256": "g"}},
           "room": {"/opt/mxcluster": 50 * GIB, "/dev/shm": GIB},
-          "ssh": {"peers": {"a": None, "b": None, "c": None}}, "clock": {"time": 1.0}}
+          "ssh": {"peers": {"a": None, "b": None, "c": None}}, "gpus": None}
 MEETING = {"met": [{"host": "a", "rtt": 0.001, "offset": 0.01}], "unreachable": [], "taken": [], "missing": [],
            "limits": {"open_files": 4096}}
-WANTED = {"files": {"hosts": "h", "groups": "g"}, "ssh": True, "met": True, "max_clock_offset": 1.0, "min_disk_mb": 1024,
-          "min_shm_mb": 32, "min_open_files": 1024}
+WANTED = {"files": {"hosts": "h", "groups": "g"}, "nodes": {host: {"build": "cpu"} for host in "abc"}, "ssh": True, "met": True,
+          "max_clock_offset": 1.0, "min_disk_mb": 1024, "min_shm_mb": 32, "min_open_files": 1024}
 
 
 def judged(change=lambda answers, meetings, wanted: None):
     answers, meetings = ({host: copy.deepcopy(what) for host in "abc"} for what in (ANSWER, MEETING))
     for host in "abc":
         meetings[host]["host"] = host
-    wanted = dict(WANTED)
+    wanted = copy.deepcopy(WANTED)
     change(answers, meetings, wanted)
     return verify.judge(answers, meetings, wanted)
 
@@ -153,10 +153,10 @@ def test_nodes_with_gpus_have_another_library_than_those_without():
     cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "cudnn": None, "gpus": 1}
 
     def change(answers, meetings, wanted):
-        answers["a"]["gpus"] = None
         for host in "bc":
+            wanted["nodes"][host] = {"build": "cu92", "cuda": cuda}
             answers[host]["mxnet"]["libmxnet"] = "b" * 64
-            answers[host]["gpus"] = {"wanted": cuda, "listed": 1, "driver": "470.256.02", "nouveau": False, "nvcc": "9.2.148",
+            answers[host]["gpus"] = {"listed": 1, "driver": "470.256.02", "nouveau": False, "nvcc": "9.2.148",
                                      "device_query": None, "cudnn": None, "unresolved": [], "computes": {"0": None}}
     verdict = judged(change)
     assert verdict["ok"] and failures(verdict) == {}
@@ -167,3 +167,12 @@ def test_nodes_with_gpus_have_another_library_than_those_without():
         answers["c"]["mxnet"]["libmxnet"] = "c" * 64
     assert failures(judged(differ)) == {
         "the same libmxnet.so": ["b: bbbbbbbbbbbb; c: cccccccccccc: run provision.yml without --limit"]}
+
+
+def test_builds_differ_without_a_cuda_of_ours_too():
+    """Without root CUDA is the person's own, and the plan knows nothing of it."""
+    def change(answers, meetings, wanted):
+        wanted["nodes"]["c"]["build"] = "cu92"
+        answers["c"]["mxnet"]["libmxnet"] = "c" * 64
+        answers["b"]["gpus"] = {"never": "asked for"}
+    assert judged(change)["ok"]

@@ -61,7 +61,8 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     members.check_provisioned(hosts, records)
     members.check_versions(hosts, records)
     nodes = {node.host: {"address": node.address, "interface": node.interface,
-                         "job_dir": posixpath.join(job_dirs[node.host], job), "python": records[node.host]["python"]}
+                         "job_dir": posixpath.join(job_dirs[node.host], job), "python": records[node.host]["python"],
+                         "build": members.build_of(records[node.host])}
              for node in found}
     for host in nodes:
         if records[host].get("cuda"):

@@ -260,6 +260,15 @@ def pack_for(tmp_path, user, reader, under):
         assert "status.json" in archive.getnames()
 
 
+# MXNet's import lasts until the attacker holds the pipe, so that it is never too late.
+SLOW = """
+__version__ = '1.9.1'
+import os, time
+for _ in range(200):
+    if os.path.exists(%r):
+        break
+    time.sleep(0.1)
+"""
 ATTACK = r"""
 import glob, json, os, time
 hostile = json.loads(open("hostile.json").read())
@@ -274,6 +283,7 @@ while pipe is None:
                 break
         except (IOError, OSError):
             continue
+open("marks/holding", "w").close()
 while os.path.exists(process + "/cmdline") and open(process + "/cmdline", "rb").read():  # the last line counts
     time.sleep(0.01)
 os.write(pipe, ("\n" + json.dumps(hostile) + "\n").encode())
@@ -300,8 +310,10 @@ def attack(place):
     from mxcluster import network, node, records
     from mxcluster.errors import BadInput
     (place / "lib" / "mxnet" / "gluon" / "model_zoo").mkdir(parents=True)
+    (place / "marks").mkdir()
+    os.chown(str(place / "marks"), pwd.getpwnam("nobody").pw_uid, -1)
     for name in ("mxnet", "mxnet/gluon", "mxnet/gluon/model_zoo"):
-        (place / "lib" / name / "__init__.py").write_text("__version__ = '1.9.1'\nimport time; time.sleep(0.3)\n")
+        (place / "lib" / name / "__init__.py").write_text(SLOW % str(place / "marks" / "holding"))
     (place / "lib" / "mxnet" / "gluon" / "model_zoo" / "vision.py").write_text(
         "def get_model(name): raise ValueError('no\\nlenet')")
     (place / "lib" / "numpy.py").write_text("__version__ = '1.23.5'\n")
