@@ -82,7 +82,7 @@ def problems(wanted: List[int]) -> List[str]:
 def unlike(wanted: Optional[Json]) -> Optional[str]:
     """Why a job that takes all GPUs would not get what this node has; None if it does, or takes none.
 
-    `wanted`: {"record": how many provision.yml has seen, "bus": how many on the PCI bus when it installed CUDA, else 0}.
+    `wanted`: {"record": how many provision.yml has seen, "bus": how many on the PCI bus, if it chose an MXNet for GPUs, else 0}.
     """
     if not wanted:
         return None

@@ -89,7 +89,7 @@ def look(plan: Json, host: str, record: Json, variables: Json) -> Json:
     """What a node must be able to give for its part of the job (the request of ``mxcluster.node look``)."""
     processes, options = for_node(plan, host)["processes"], plan["options"]
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
-    counted = {"record": record.get("gpus") or 0, "bus": int((record.get("cuda") or {}).get("gpus") or 0)}
+    counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
     if not options["script"] and trains:
         if DATASETS[options["data"]].from_data_dir:
             files = [] if options["data_src"] else [options["data_dir"]]  # or else it is brought first

@@ -221,9 +221,9 @@ def decide(choice: Json, node: Json) -> Json:
     "driver" (of the loaded module, None), "own_system" (whether mxcluster may install anything there), "family" (Ansible's
     os_family), "missing" (libraries and programs that it needs and has not).
 
-    {"target", "system", "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", ...},
-    "driver": None or {"branch", "least", "installable"}, "installed": None or what verify.yml should find}; each file of
-    NVIDIA's is {"url", "name", "sha256" or ""}.
+    {"target", "gpus": how many of those on its bus it trains on, "system", "environment", "cuda": None or {"version", "source",
+    ...its row}, "cudnn": None or {"version", ...}, "driver": None or {"branch", "least", "installable"}, "installed":
+    None or what verify.yml should find}; each file of NVIDIA's is {"url", "name", "sha256" or ""}.
     BadInput with the reason and the nearest that works.
     """
     if node["architecture"] != "x86_64":
@@ -245,8 +245,8 @@ def decide(choice: Json, node: Json) -> Json:
     python = node["python"] or row.get("python")
     if python:
         check_python(choice["mxnet_version"], python)
-    decision = {"target": wanted, "system": known[0] if known else "", "environment": built, "cuda": None, "cudnn": None,
-                "driver": None, "installed": None}
+    decision = {"target": wanted, "gpus": len(node["gpus"]) if cuda else 0, "system": known[0] if known else "",
+                "environment": built, "cuda": None, "cudnn": None, "driver": None, "installed": None}
     if cuda:
         check_gpus(cuda, node["gpus"])
         check_driver(cuda, node["driver"])

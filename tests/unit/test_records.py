@@ -12,7 +12,7 @@ TOLD = {"address_of_default_route": "10.0.0.2", "interfaces": {"lo": ["127.0.0.1
         "hostname": "b.lab", "host_keys": ["ssh-ed25519 AAAAC3Nz", "ssh-rsa AAAAB3Nz=="], "gpus": 2, "python_version": "3.6.8",
         "mxnet": "1.2.1", "numpy": "1.14.6", "model_zoo": ["alexnet", "squeezenet1.0"], "fingerprints": {"numpy": "0" * 64}}
 PLACES = {"python": "/opt/mxcluster/env/bin/python", "job_dir": "/opt/mxcluster/jobs", "data_dir": "/opt/mxcluster/data",
-          "target": "cu92", "cuda": {"version": "9.2", "folder": "/usr/local/cuda-9.2", "cudnn": None, "gpus": 2},
+          "target": "cu92", "bus": 2, "cuda": {"version": "9.2", "folder": "/usr/local/cuda-9.2", "cudnn": None, "gpus": 2},
           "ssh": {"public_key": "ssh-ed25519 AAAAC3Nz", "user": "mxcluster", "port": "22"}}
 
 

@@ -95,6 +95,7 @@ def test_a_node_without_a_gpu_gets_the_wheel_for_cpus():
     assert decided["target"] == "cpu" and decided["cuda"] is decided["cudnn"] is decided["driver"] is None
     assert decided["environment"]["builds"][0]["wheels"][0] == "mxnet==1.2.1.post1"
     assert decide(cuda_version="")["target"] == "cpu"  # and one whose GPUs are not wanted
+    assert decide(cuda_version="")["gpus"] == 0
     assert decide({"gpus": []}, mxnet_build="mkl")["target"] == "cpu-mkl"
 
 
@@ -156,6 +157,7 @@ def test_a_driver_serves_every_gpu_of_a_node():
 def test_without_root_the_system_is_the_users_own():
     own = {"own_system": False, "system": "Slackware", "system_version": "15.0", "python": "3.6"}
     assert decide(own)["cuda"]["source"] == "none"
+    assert decide(own)["installed"] is None and decide(own)["gpus"] == 2  # a driver that shows none later is missed all the same
     assert decide(dict(own, gpus=[]))["target"] == "cpu"
 
 
