@@ -1,7 +1,9 @@
 """provision.yml on the local inventory: truthful, idempotent, and nowhere but in the state folder."""
 
 import json
+import os
 import re
+import shutil
 
 
 def changes(output):
@@ -43,11 +45,20 @@ def test_check_mode_after_it_has_nothing_to_promise(project):
 
 
 def test_limit_to_one_node_leaves_the_records_of_the_others(project):
+    """And what a machine has left that was switched off during a job goes, on that node alone."""
+    leases = [project.path / ".state" / "local" / "jobs" / node / "cut-off" / "lease" for node in ("node1", "node2")]
+    for lease in leases:
+        lease.parent.mkdir(parents=True)
+        lease.write_text("")
+        os.utime(str(lease.parent), (1, 1))
     before = sorted(path.name for path in project.path.glob(".state/local/nodes/*.json"))
     result = project.run("provision.yml", "--limit", "node2")
     assert result.code == 0, result.output
     assert before == sorted(path.name for path in project.path.glob(".state/local/nodes/*.json")) == [
         "node%d.json" % number for number in range(1, 5)]
+    assert [lease.exists() for lease in leases] == [True, False], result.output
+    for lease in leases:
+        shutil.rmtree(str(lease.parent))
 
 
 HOSTILE = {"hostname": "node1\n    ProxyCommand touch /tmp/evil", "host_keys": ["@cert-authority * ssh-ed25519 AAAA"],

@@ -63,7 +63,7 @@ def data(play, room):
 
 
 def test_nothing_of_ansibles_is_left_when_a_module_acts_as_the_user(play, room):
-    """Issue 11, C1: each poll left 100 kB in /tmp. The fixture looks there; what fails is told all the same."""
+    """Each poll left 100 kB in /tmp. The fixture looks there; what fails is told all the same."""
     told = play([
         {"name": "write", "mxcluster_file": {"path": str(room / "theirs" / "file"), "content": "", "user": HARMLESS}},
         {"name": "rebuild", "mxcluster_blocks": {"user": HARMLESS, "files": []}},
@@ -89,7 +89,7 @@ def test_data_come_as_the_training_user(data, room):
 
 @pytest.mark.parametrize("trap", ["data_dir", "folder", "file"])
 def test_no_link_of_the_training_users_leads_root_astray(data, room, trap):
-    """Issue 11, A1: a link gave /etc to him. A FIFO of his holds nobody up."""
+    """A link gave /etc to him. A FIFO of his holds nobody up."""
     where = room / "theirs" / "data"
     if trap == "data_dir":
         where.symlink_to(room / "roots")
@@ -141,7 +141,7 @@ def test_jobs_are_nobody_elses_to_read(play, room):
 
 @pytest.mark.parametrize("task", ["undo", "verify"])
 def test_a_jobs_folder_is_removed_as_the_training_user(play, room, task):
-    """Issue 11, A4: root's recursive delete follows what he exchanges meanwhile; his own cannot get further than he can."""
+    """Root's recursive delete follows what he exchanges meanwhile; his own cannot get further than he can."""
     job = give(give(room / "theirs" / "jobs") / "one")
     os.chown(str(room / "theirs"), 0, 0)
     os.chmod(str(room / "roots"), 0o700)

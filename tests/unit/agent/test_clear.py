@@ -1,4 +1,4 @@
-"""What no job owns any more is removed by the next job and by status.yml: what hard kills leave (issue 11, C8)."""
+"""What no job owns any more is removed by the next job, by status.yml and by provision.yml: what hard kills leave."""
 import os
 import signal
 import time

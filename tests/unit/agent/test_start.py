@@ -86,7 +86,7 @@ def test_the_environment_is_the_plans_and_little_else(job):
 
 
 def test_nobody_else_reads_a_jobs_folder_or_holds_its_locks(job):
-    """Issue 11, A7. Also a folder and a lock as an earlier version has made them."""
+    """Also a folder and a lock as an earlier version has made them."""
     secret, lock, starting = (job.folder.file(name) for name in ("secret.py", "agent.lock", os.path.join(os.pardir, LOCK)))
     let_everybody_through(pathlib.Path(secret))
     for path in (secret, lock):

@@ -57,7 +57,7 @@ UNPACK = "import sys; sys.path.insert(0, sys.argv[1]); from mxcluster.report imp
 
 @pytest.mark.parametrize("under", ["with the filter", "without", "the system's"])
 def test_a_node_gives_the_controller_no_owner_and_no_permission(tmp_path, monkeypatch, under):
-    """Issue 11, A3: a node gave the controller a setuid-root file."""
+    """A node gave the controller a setuid-root file."""
     path = make_tar(tmp_path / "a.tar", member("folder", tarfile.DIRTYPE, mode=0o7777, owner=1), member("private", mode=0o600),
                     member("root", size=1, mode=0o6755, owner=0), member("folder/other", size=1, mode=0o7777, owner=65534))
     if under == "the system's":

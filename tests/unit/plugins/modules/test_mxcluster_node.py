@@ -97,7 +97,7 @@ def test_the_jobs_of_a_node_are_told_with_what_was_asked(play):
 
 
 def test_what_killed_modules_and_controllers_left_is_removed(play, monkeypatch, tmp_path):
-    """Issue 11, C1 and C8: old temporary folders of ours and old archives; not what is in use, or another user's."""
+    """Old temporary folders of ours and old archives; not what is in use, or another user's."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "spool").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))

@@ -82,7 +82,7 @@ def test_what_the_controller_has_heard_besides_is_in_the_verdict(tmp_path):
 
 
 def test_archives_that_a_killed_controller_left_are_removed(tmp_path):
-    """Issue 11, C8. Those of a controller that is collecting stay."""
+    """Those of a controller that is collecting stay."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     for job in ("j", "killed", "collecting"):
         (tmp_path / "collected" / job).mkdir(parents=True)
