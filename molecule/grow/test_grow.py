@@ -1,4 +1,5 @@
 """A cluster gets a worker, then loses one: files and keys are complete each time, and a shared key is not forgotten."""
+from mxcluster.datasets import write_digits
 
 
 def without(*names):
@@ -14,8 +15,8 @@ def peers(cluster, name):
     return [line.split("mxcluster:")[1] for line in lines if " mxcluster:" in line]
 
 
-def test_a_worker_is_added(cluster, inventory):
-    """The scenario has provisioned three nodes; the cluster is first made anew of two."""
+def test_a_worker_is_added(cluster, inventory, tmp_path):
+    """The scenario has provisioned three nodes; the cluster is first made anew of two. Data come in by a login with sudo."""
     small = inventory(without("node3"))
     result = cluster.play("provision.yml", inventory=small)
     assert result.code == 0, result.output
@@ -32,8 +33,11 @@ def test_a_worker_is_added(cluster, inventory):
     for name in cluster.names:
         assert peers(cluster, name) == ["node1", "node2", "node3"]
         assert cluster.shell(name, "cat /etc/mxcluster/hosts").splitlines()[2] == "172.29.13.13"
-    job = cluster.train(kv="dist_gsync", num_epochs=2)
+    write_digits(str(tmp_path / "digits.npz"))
+    job = cluster.train(kv="dist_gsync", num_epochs=2, data_src=str(tmp_path), data_dir="/home/mxcluster/own")
     assert job.result.code == 0 and len(job.verdict["nodes"]) == 3, job.result.output
+    for name in cluster.names:
+        assert cluster.shell(name, "stat -c '%U %a' /home/mxcluster/own/digits.npz").startswith("mxcluster "), name
 
 
 def test_a_worker_is_removed(cluster, inventory):
