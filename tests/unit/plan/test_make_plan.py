@@ -31,7 +31,7 @@ def test_the_keys_of_a_plan():
     assert plan["heartbeat"] == {"interval": 1, "timeout": 5}
     assert plan["root"] == {"address": "127.0.0.11", "port": 9300}
     assert plan["nodes"]["node2"] == {"address": "127.0.0.12", "interface": "lo", "job_dir": "/state/jobs/node2/job-1",
-                                      "python": "/state/mxnet/bin/python"}
+                                      "python": "/state/mxnet/bin/python", "build": ""}
     assert plan["files"] == {"hosts": "127.0.0.11\n127.0.0.12\n127.0.0.13\n127.0.0.14\n",
                              "groups": "127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n",
                              "data_sharding": "0.0 0.25\n0.25 0.5\n0.5 0.75\n0.75 1.0\n"}
