@@ -33,7 +33,7 @@ def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables
     tasks = [{"ansible.builtin.import_role": {"name": "ssh_mesh", "tasks_from": "key.yml"}},
              {"name": "show", "ansible.builtin.import_role": {"name": "node_record", "tasks_from": "main.yml"}}]
     told = play(tasks, "--check", ssh_mesh_mode="none", mxcluster_env_dir="/nowhere", mxcluster_state_dir="/nowhere",
-                __versions={"target": "cpu", "installed": None}, **variables)
+                __versions={"target": "cpu", "gpus": 0, "installed": None}, **variables)
     assert not told["refused"]
     record = json.loads(told["node_record : Keep the answer on the controller"]["diff"]["after"])
     assert record["ssh"]["port"] == port

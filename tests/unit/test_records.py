@@ -12,7 +12,7 @@ TOLD = {"address_of_default_route": "10.0.0.2", "interfaces": {"lo": ["127.0.0.1
         "hostname": "b.lab", "host_keys": ["ssh-ed25519 AAAAC3Nz", "ssh-rsa AAAAB3Nz=="], "gpus": 2, "python_version": "3.6.8",
         "mxnet": "1.2.1", "numpy": "1.14.6", "model_zoo": ["alexnet", "squeezenet1.0"], "fingerprints": {"numpy": "0" * 64}}
 PLACES = {"python": "/opt/mxcluster/env/bin/python", "job_dir": "/opt/mxcluster/jobs", "data_dir": "/opt/mxcluster/data",
-          "target": "cu92", "bus": 2, "cuda": {"version": "9.2", "folder": "/usr/local/cuda-9.2", "cudnn": None, "gpus": 2},
+          "target": "cu92", "bus": "2", "cuda": {"version": "9.2", "folder": "/usr/local/cuda-9.2", "cudnn": None, "gpus": 2},
           "ssh": {"public_key": "ssh-ed25519 AAAAC3Nz", "user": "mxcluster", "port": "22"}}
 
 
@@ -22,7 +22,7 @@ def made(**told):
 
 def test_what_is_as_it_should_be_stays_as_it_is():
     record = made()
-    assert record == dict(TOLD, host="b", schema=records.SCHEMA, **dict(PLACES, ssh=dict(PLACES["ssh"], port=22)))
+    assert record == dict(TOLD, host="b", schema=records.SCHEMA, **dict(PLACES, bus=2, ssh=dict(PLACES["ssh"], port=22)))
     assert records.read("b", json.loads(json.dumps(record))) == record
     assert records.make("b", {}, dict(PLACES, cuda="", ssh={"public_key": "", "user": "", "port": "22"}))["cuda"] is None
 
