@@ -36,7 +36,8 @@ MACHINE = {
 ENVIRONMENT = {"python_version": version, "mxnet": version, "numpy": version, "model_zoo": shapes.list_of(network)}
 FINGERPRINTS = shapes.dict_of(shapes.one_of("libmxnet.so", "numpy"), digest)
 # What the role adds.
-PLACES = {"python": path, "job_dir": path, "data_dir": path, "target": shapes.words, "bus": lambda value: shapes.whole(0, 1024)(_number(value)),
+PLACES = {"python": path, "job_dir": path, "data_dir": path, "target": shapes.words,
+          "bus": lambda value: shapes.whole(0, 1024)(_number(value)),
           "cuda": lambda value: shapes.fields({"folder": path}, rest=shapes.json_of(1))(value) if value else None,
           "ssh": shapes.fields({}, {"public_key": shapes.either("", public_key), "user": shapes.either("", user_name),
                                     "port": lambda value: shapes.whole(1, 65535)(_number(value))})}

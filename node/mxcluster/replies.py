@@ -132,7 +132,7 @@ def _mxnet(value: Any) -> Json:
 _found = fields({"mxnet": _mxnet, "files": _or_error(fields(dict.fromkeys(("hosts", "groups", "data_sharding"), _file))),
                  "room": _or_error(dict_of(records.path, whole())),
                  "ssh": _or_error(fields({"peers": dict_of(words, either(None, words), 5000)})),
-                 "gpus": either(None, _or_error(_gpus))})
+                 "gpus": either(None, _or_error(_gpus))}, {"ports_open": words})
 _met = fields({"host": words, "rtt": number, "offset": number})
 _unreachable = fields({"host": words, "name": words, "address": words, "port": whole(), "reason": words})
 _meeting = fields({"met": list_of(_met, 5000), "unreachable": list_of(_unreachable, 5000), "taken": list_of(words),
