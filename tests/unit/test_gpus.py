@@ -68,6 +68,13 @@ def test_a_job_that_takes_all_gets_what_is_there_or_is_refused(smi):
         assert "run provision.yml" in told
 
 
+def test_a_driver_that_does_not_fit_its_library_gives_no_gpus_however_many_it_has_under_proc(smi):
+    folder = smi("echo 'Driver/library version mismatch'; exit 18")
+    for bus in ("0000:3b:00.0", "0000:86:00.0"):
+        (folder / "gpus" / bus).mkdir(parents=True)
+    assert gpus.unlike({"record": 2, "bus": 2}).startswith("the PCI bus has 2 GPUs and the driver shows 0: ")
+
+
 def test_what_computes_counts_gpus_as_the_drivers_tools_do(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     monkeypatch.setattr(gpus, "ONES", "import os, json; print('GPU', json.dumps([0, os.environ['CUDA_DEVICE_ORDER']]))")

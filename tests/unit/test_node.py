@@ -52,6 +52,15 @@ def test_every_problem_is_told_at_once_with_value_and_cure():
     assert path.startswith("/no/such/file does not exist on this node: ")
 
 
+def test_gpus_that_cannot_be_used_are_told_in_one_line(monkeypatch):
+    """Issue 11, B5. What the plan has counted on, and what there is; not each GPU once more."""
+    monkeypatch.setattr(gpus, "listed", lambda: [])
+    (problem,) = node.look({"gpus": [0, 1], "all_gpus": {"record": 2, "bus": 2}})["problems"]
+    assert problem.startswith("the PCI bus has 2 GPUs and the driver shows 0: ") and "run provision.yml" in problem
+    (problem,) = node.look({"gpus": [], "all_gpus": {"record": 0, "bus": 1}})["problems"]
+    assert problem.startswith("the PCI bus has 1 GPUs and the driver shows 0: ")
+
+
 def test_a_host_name_is_refused_as_an_address():
     assert node.address_problems("node1.example", KNOWN) == [
         "address 'node1.example' is not a literal IPv4 address, which ps-lite needs: set node_address"]

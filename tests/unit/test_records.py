@@ -1,13 +1,19 @@
 """Node records: what a node tells is believed as far as it matches, and no further."""
 import json
+import pathlib
 
 import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mxcluster import mesh, planning, records
 from mxcluster.errors import BadInput
 
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+VARIABLES = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())
 TOLD = {"address_of_default_route": "10.0.0.2", "interfaces": {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.2/24"], "ib0": []},
         "hostname": "b.lab", "host_keys": ["ssh-ed25519 AAAAC3Nz", "ssh-rsa AAAAB3Nz=="], "gpus": 2, "python_version": "3.6.8",
         "mxnet": "1.2.1", "numpy": "1.14.6", "model_zoo": ["alexnet", "squeezenet1.0"], "fingerprints": {"numpy": "0" * 64}}
@@ -55,6 +61,52 @@ def test_no_path_comes_from_the_node(place):
     assert made(**{place: "/tmp/evil"}) == made()
 
 
+def test_the_role_adds_all_that_does_not_come_from_the_node():
+    """What it leaves out would be nobody's word: a job would count on no GPU, and miss none."""
+    places = yaml.safe_load((PROJECT / "roles" / "node_record" / "vars" / "main.yml").read_text())["__node_record_places"]
+    assert set(places) == set(records.PLACES)
+
+
+def tasks_of(entries):
+    """All tasks of a file, those in blocks too."""
+    for entry in entries:
+        yield entry
+        for name in ("block", "rescue", "always", "tasks"):
+            yield from tasks_of(entry.get(name) or [])
+
+
+def test_what_root_runs_on_a_node_is_named_by_the_role():
+    """Not by a record or a plan: what is in these may have been written on a node."""
+    own = {"{{ mxcluster_env_dir }}/bin/python", "{{ __train_job_python }}"}
+    folders = ("{{ mxcluster_job_dir }}", "{{ __train_job_folder }}")
+    assert VARIABLES["__train_job_python"] in own
+    assert VARIABLES["__train_job_folder"] == "{{ mxcluster_job_dir }}/{{ __train_job_plan.job }}"
+    found = 0
+    for path in [*PROJECT.glob("roles/*/*/*.yml"), *PROJECT.glob("playbooks/*.yml")]:
+        content = yaml.safe_load(path.read_text())
+        for task in tasks_of(content if isinstance(content, list) else []):
+            for asked in [task["mxcluster_node"]] if "mxcluster_node" in task else []:
+                found += 1
+                assert asked["python"] in own, "%s: %s" % (path, asked["python"])
+                for name in {"job_dir", "jobs_dir"} & set(asked):
+                    assert asked[name].startswith(folders), "%s: %s" % (path, asked[name])
+    assert found >= 12
+
+
+@pytest.mark.parametrize("told, refused", [({}, False), ({"python": "/tmp/evil"}, True), ({"job_dir": "/tmp/evil/j"}, True)])
+def test_a_plan_whose_paths_are_not_the_roles_is_refused(told, refused):
+    """The inventory has changed since provision.yml asked the node; and root goes nowhere that only a record names."""
+    node = dict({"python": "/opt/env/bin/python", "job_dir": "/opt/jobs/j"}, **told)
+    templar = Templar(DataLoader(), variables=dict(
+        VARIABLES, mxcluster_env_dir="/opt/env", mxcluster_job_dir="/opt/jobs", inventory_hostname="b",
+        __train_job_planned={"plan": {"job": "j", "nodes": {"b": node}}}))
+    problems = templar.template(VARIABLES["__train_job_moved"])
+    assert bool(problems) == refused
+    assert not refused or "/tmp/evil" in problems[0] and problems[0].endswith("run provision.yml")
+    look = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "look.yml").read_text())
+    assert "__train_job_moved" in look[-1]["ansible.builtin.assert"]["that"]
+
+
 def test_what_nobody_asked_for_is_dropped():
     assert made(ansible_facts={"x": 1}, anything=["else"]) == made()
 
@@ -85,16 +137,27 @@ WORDS = {"known_hosts": r"(\S+ )(ssh-\S+|ecdsa-\S+|sk-\S+) [A-Za-z0-9+/=]+",
          "authorized_keys": r'from="[^" ]+" \S+ [A-Za-z0-9+/=]+ mxcluster:\S+'}
 
 
-@given(name=HOSTILE, key=HOSTILE, user=HOSTILE, alias=HOSTILE, origin=HOSTILE, host=HOSTILE)
-def test_no_word_becomes_two_in_ssh_files(name, key, user, alias, origin, host):
-    """The renderers alone: records that have never been checked, and variables of whatever content."""
+GOOD = {"name": "b.lab", "host key": "ssh-ed25519 AAAAC3Nz", "own key": "ssh-rsa AAAA", "user": "mx", "alias": "gate",
+        "origin": "192.0.2.7", "host": "b"}
+
+
+@pytest.mark.parametrize("which", sorted(GOOD))
+@given(word=HOSTILE)
+def test_no_word_becomes_two_in_ssh_files(which, word):
+    """The renderers alone: records that have never been checked, and variables of whatever content. All others are as they
+    should be, or each would hide what is let through elsewhere.
+    """
     import re
-    record = {"hostname": name, "host_keys": [key], "interfaces": {}, "ssh": {"public_key": "ssh-rsa AAAA", "user": user}}
-    variables = {host: {"ansible_host": alias, "ssh_mesh_from": [origin]}}
+    words = dict(GOOD, **{which: word})
+    host = words["host"]
+    record = {"hostname": words["name"], "host_keys": [words["host key"]], "interfaces": {},
+              "ssh": {"public_key": words["own key"], "user": words["user"]}}
+    variables = {host: {"ansible_host": words["alias"], "ssh_mesh_from": [words["origin"]]}}
     try:
         blocks = mesh.blocks({host: {"address": "10.0.0.2"}}, {host: record}, variables, "~/.ssh/k")
     except BadInput as refusal:
-        assert "ssh's files are not written" in str(refusal) and "\n" not in str(refusal)
+        known = "its ssh keys are not known here" if (which, word) == ("own key", "") else "ssh's files are not written"
+        assert known in str(refusal) and "\n" not in str(refusal)
         return
     for block, allowed in WORDS.items():
         for line in blocks[block].split("\n"):

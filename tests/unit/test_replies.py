@@ -63,6 +63,14 @@ def test_every_command_has_its_shape(command, answer, words):
         replies.check(command, "node1", answer)
 
 
+def test_what_no_program_of_ours_says_is_dropped():
+    """Some names mean something to Ansible, to the callback and to who waits for the job."""
+    told = {"problems": [], "held": {"ports": {}, "gpus": {}}, "fits": True}
+    hostile = {"mxcluster_verdict_text": ["OK"], "mxcluster_exit_status": 0, "restart": {"extra": {}}, "lost": {"since": 1.0},
+               "verdict": {"ok": True}, "packed": {"problem": "x"}, "unreachable": False, "add_host": {"host_name": "x"}}
+    assert replies.check("look", "node1", dict(told, changed=False, **hostile)) == dict(told, changed=False)
+
+
 ENTRY = {"job": "j", "state": "ended", "why": None, "kv": "dist_sync", "reason": "done", "started": 1.0, "ended": 2.0,
          "lease": 60.0,
          "nodes": ["node1", "node2"], "ports": {}, "address": "10.0.0.1", "gpus": [], "status": None, "progress": {}}

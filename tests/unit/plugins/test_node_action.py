@@ -338,6 +338,23 @@ def test_the_role_leaves_the_loop_when_it_has_failed(answer, leaves):
     assert str(templar.template("{{ %s }}" % until)) == str(leaves)
 
 
+@pytest.mark.parametrize("started, done", [
+    ({"job": "one", "pid": 7}, ["mxcluster_node", "mxcluster_file"]),
+    ({"failed": False, "msg": "another controller has just started the job one"}, ["ansible.builtin.fail"]),
+    ({"unreachable": True}, ["ansible.builtin.fail"])])
+def test_who_was_refused_by_a_node_undoes_nothing_there(started, done):
+    """Issue 11, C5. The folder of that name may be another controller's job: it is ended and removed only by who started it."""
+    import yaml
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar
+
+    from tests.ansible_modules import PROJECT
+    tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "undo.yml").read_text())
+    templar = Templar(DataLoader(), variables={"__train_job_started": started})
+    runs = [task for task in tasks if str(templar.template("{{ %s }}" % task.get("when", "true"))) == "True"]
+    assert [name for task in runs for name in task if name.startswith(("mxcluster_", "ansible."))] == done
+
+
 def test_checkpoints_are_brought_between_two_waits(monkeypatch, tmp_path):
     """In pieces that the node is asked for; the module is told where they have gone only by what it need not offer again."""
     import base64

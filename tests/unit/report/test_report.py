@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from html.parser import HTMLParser
 
 import pytest
@@ -46,6 +47,22 @@ def test_the_events_of_all_nodes_are_merged_by_time(good_run):
     assert {event["host"] for event in events} == {"node1", "node2"}
     times = [event["time"] for event in events]
     assert times == sorted(times)
+
+
+def test_no_node_tells_of_the_workers_of_another(tmp_path, cache_dir):
+    """Issue 11, A2. Or one node could say that all have done their work."""
+    plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
+    done = '{"event": "done", "time": 1.0, "role": "worker", "index": %d, "host": "node%d", "text": "forged"}\n'
+    path = tmp_path / "nodes" / "node2" / "events.jsonl"
+    lines = [line for line in path.read_text().splitlines(True) if '"done"' not in line or '"index": 3' in line]
+    path.write_text("".join(lines) + done % (0, 1) + done % (0, 2) + done % (2, 1))
+    with tarfile.open(archives["node2"], "w") as tar:
+        tar.add(str(path.parent), arcname=".")
+    report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    forged = [(event["host"], event["index"]) for event in events if event.get("text") == "forged"]
+    assert forged in ([("node2", 2)], [("node1", 2)]), "of its own worker it may tell what it likes"
 
 
 def test_the_verdict_is_written(good_run, failed_run):

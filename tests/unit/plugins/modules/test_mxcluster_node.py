@@ -128,6 +128,18 @@ def test_what_killed_modules_and_controllers_left_is_removed(play, monkeypatch, 
     assert left == ["pid 7", "%s is left of a module that was killed, and cannot be removed" % old]
 
 
+def test_an_end_is_compared_with_the_unit_before_root_ends_that(play, module, monkeypatch):
+    """Whatever the answer of the user's program says of it."""
+    seen = []
+    monkeypatch.setattr(module, "unit_of", lambda params: "mxcluster-agent@j.service")
+    monkeypatch.setattr(module, "untrue_end", lambda given, unit: seen.append("looked") or "%s is forged" % given.params["told"])
+    monkeypatch.setattr(module, "settle_unit", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit])
+    told = {"files": 1, "bytes": 1, "left": [], "problem": None, "untrue": None}
+    result, _ = play(told, command="collect", told="done", python=sys.executable, job_dir="/j", output="/o")
+    assert result["untrue"] == "done is forged" and seen == ["looked", "ended"]
+    assert result["left"] == ["unit mxcluster-agent@j.service is active"]
+
+
 @pytest.mark.parametrize("command", ["look", "record", "check"])
 def test_command_lines_of_the_node(play, command):
     request = {"files": ["/data/$HOME/~"], "address": "10.0.0.5"}

@@ -81,6 +81,30 @@ def test_what_the_controller_has_heard_besides_is_in_the_verdict(tmp_path):
     assert answer["verdict"]["left"] == {host: [] for host in archives}
 
 
+def test_an_end_that_root_has_not_seen_fails_the_job(tmp_path):
+    """Issue 11, A2. All files of the node say that its part is done: they are the training user's."""
+    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
+    waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
+    assert run_module(tmp_path, run_dir="runs/j", plan=plan, archives=archives, waits=waits)["verdict"]["ok"]
+    waits["node1"]["packed"]["untrue"] = "it was told that its part was done, but its agent has failed"
+    verdict = run_module(tmp_path, run_dir="runs/k", plan=plan, archives=archives, waits=waits)["verdict"]
+    assert not verdict["ok"] and verdict["first_failure"]["host"] == "node1"
+    assert verdict["first_failure"]["reason"] == waits["node1"]["packed"]["untrue"]
+
+
+def test_a_node_that_could_not_be_contacted_is_named_and_the_others_are_here(tmp_path):
+    """Issue 11, C3."""
+    plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
+    archives["node2"] = str(tmp_path / "nothing.tar")
+    contacts = {"node1": {"user": "root"}, "node2": {"lost": {"since": 5.0, "why": "No route to host"}}}
+    verdict = run_module(tmp_path, run_dir="runs/j", plan=plan, archives=archives, contacts=contacts)["verdict"]
+    assert verdict["first_failure"]["host"] == "node2" and "No route to host" in verdict["first_failure"]["reason"], verdict
+    assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
+    assert (tmp_path / "runs" / "j" / "nodes" / "node1" / "worker-0.log").exists()
+
+
 def test_archives_that_a_killed_controller_left_are_removed(tmp_path):
     """Those of a controller that is collecting stay."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)

@@ -1,0 +1,39 @@
+"""What the controller makes of the answers of nodes about their jobs; node/mxcluster/jobs.py has tests of its own."""
+import importlib.util
+
+import pytest
+
+from mxcluster.errors import BadInput
+from tests.ansible_modules import PROJECT
+
+PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "host": "a", "address": "10.0.0.1", "port": 9091, "gpus": [],
+           "group": 0, "share": [0, 1]}
+PLAN = {"schema": 1, "job": "one", "kv": "dist_sync", "nodes": {"a": {}, "b": {}}, "processes": [PROCESS],
+        "options": {"lease": 60}}
+ANSWER = {"jobs": [], "asked": {"python": "/env/python", "jobs_dir": "/jobs"}}
+
+
+@pytest.fixture
+def carry_out():
+    spec = importlib.util.spec_from_file_location("mxcluster_jobs", str(PROJECT / "plugins" / "modules" / "mxcluster_jobs.py"))
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return lambda **given: loaded.carry_out(dict({"answers": {}, "results": {}}, **given), False)
+
+
+@pytest.mark.parametrize("lost", [{}, {"failed": True, "msg": "no such python"}, {"jobs": "none"}])
+def test_a_job_is_gone_on_with_where_nodes_answer(carry_out, lost):
+    """Issue 11, C3. A node that is dead is not asked for its results, and keeps nobody from those of the others."""
+    adopted = carry_out(command="adopt", job="one", without=[], answers={"a": ANSWER, "b": lost},
+                        results={"a": {"plan": PLAN}, "b": {}})
+    assert adopted["asked"] == ["a"]
+    assert adopted["plan"]["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/one"},
+                                        "b": {"python": "", "job_dir": ""}}
+
+
+def test_the_plan_of_a_node_that_is_left_out_does_not_count(carry_out):
+    told = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
+    given = dict(command="adopt", job="one", answers={"a": ANSWER, "b": ANSWER}, results=told)
+    assert carry_out(without=["b"], **given)["plan"]["kv"] == "dist_sync"
+    with pytest.raises(BadInput, match="different plans of the job one"):
+        carry_out(without=[], **given)
