@@ -135,7 +135,7 @@ def carry_out(given, check):
     """The result of one command."""
     answers = {host: answer if isinstance((answer or {}).get("jobs"), list) else None
                for host, answer in given["answers"].items()}
-    results = {host: answer if answer and not answer.get("failed") and not answer.get("skipped") else None
+    results = {host: None if not answer or any(answer.get(name) for name in ("failed", "skipped", "unreachable")) else answer
                for host, answer in given["results"].items()}
     found = jobs.merge(answers)
     lost = [host for host, answer in answers.items() if answer is None]

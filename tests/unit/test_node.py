@@ -53,7 +53,7 @@ def test_every_problem_is_told_at_once_with_value_and_cure():
 
 
 def test_gpus_that_cannot_be_used_are_told_in_one_line(monkeypatch):
-    """Issue 11, B5. What the plan has counted on, and what there is; not each GPU once more."""
+    """What the plan has counted on, and what there is; not each GPU once more."""
     monkeypatch.setattr(gpus, "listed", lambda: [])
     (problem,) = node.look({"gpus": [0, 1], "all_gpus": {"record": 2, "bus": 2}})["problems"]
     assert problem.startswith("the PCI bus has 2 GPUs and the driver shows 0: ") and "run provision.yml" in problem

@@ -343,7 +343,7 @@ def test_the_role_leaves_the_loop_when_it_has_failed(answer, leaves):
     ({"failed": False, "msg": "another controller has just started the job one"}, ["ansible.builtin.fail"]),
     ({"unreachable": True}, ["ansible.builtin.fail"])])
 def test_who_was_refused_by_a_node_undoes_nothing_there(started, done):
-    """Issue 11, C5. The folder of that name may be another controller's job: it is ended and removed only by who started it."""
+    """The folder of that name may be another controller's job: it is ended and removed only by who started it."""
     import yaml
     from ansible.parsing.dataloader import DataLoader
     from ansible.template import Templar

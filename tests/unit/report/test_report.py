@@ -50,7 +50,7 @@ def test_the_events_of_all_nodes_are_merged_by_time(good_run):
 
 
 def test_no_node_tells_of_the_workers_of_another(tmp_path, cache_dir):
-    """Issue 11, A2. Or one node could say that all have done their work."""
+    """Or one node could say that all have done their work."""
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     done = '{"event": "done", "time": 1.0, "role": "worker", "index": %d, "host": "node%d", "text": "forged"}\n'

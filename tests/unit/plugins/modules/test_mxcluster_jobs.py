@@ -23,9 +23,10 @@ def carry_out():
 
 @pytest.mark.parametrize("lost", [{}, {"failed": True, "msg": "no such python"}, {"jobs": "none"}])
 def test_a_job_is_gone_on_with_where_nodes_answer(carry_out, lost):
-    """Issue 11, C3. A node that is dead is not asked for its results, and keeps nobody from those of the others."""
-    adopted = carry_out(command="adopt", job="one", without=[], answers={"a": ANSWER, "b": lost},
-                        results={"a": {"plan": PLAN}, "b": {}})
+    """A node that is dead is not asked for its results, and keeps nobody from those of the others."""
+    for plan in ({}, {"unreachable": True, "msg": "timed out"}):  # lost before it was asked for its jobs, or after it
+        adopted = carry_out(command="adopt", job="one", without=[], answers={"a": ANSWER, "b": lost},
+                            results={"a": {"plan": PLAN}, "b": plan})
     assert adopted["asked"] == ["a"]
     assert adopted["plan"]["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/one"},
                                         "b": {"python": "", "job_dir": ""}}

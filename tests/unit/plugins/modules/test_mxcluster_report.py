@@ -82,7 +82,7 @@ def test_what_the_controller_has_heard_besides_is_in_the_verdict(tmp_path):
 
 
 def test_an_end_that_root_has_not_seen_fails_the_job(tmp_path):
-    """Issue 11, A2. All files of the node say that its part is done: they are the training user's."""
+    """All files of the node say that its part is done: they are the training user's."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
