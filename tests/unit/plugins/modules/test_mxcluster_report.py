@@ -94,7 +94,6 @@ def test_an_end_that_root_has_not_seen_fails_the_job(tmp_path):
 
 
 def test_a_node_that_could_not_be_contacted_is_named_and_the_others_are_here(tmp_path):
-    """Issue 11, C3."""
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     archives["node2"] = str(tmp_path / "nothing.tar")
