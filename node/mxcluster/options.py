@@ -103,6 +103,7 @@ OPTIONS = (
     _count("batch_size", 32, 1),
     _positive("lr", 0.05),
     _choice("lr_scale", "auto", ("auto", "none")),
+    _choice("gsync_y", "rate", ("rate", "gradient", "one")),
     Option("lr_factor", 1.0, to_float, lambda value: 0 < value <= 1, "a number above 0 and at most 1, such as 0.9"),
     _positive("lr_factor_epoch", 1.0),
     _choice("on_nan", "stop", ("stop", "continue")),
@@ -146,7 +147,7 @@ OPTIONS = (
 
 
 # What a resumed job has from the one that it goes on from.
-TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_scale", "lr_factor", "lr_factor_epoch",
+TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_scale", "gsync_y", "lr_factor", "lr_factor_epoch",
            "num_epochs", "num_examples", "on_nan", "seed", "savemodel", "keep_checkpoints")
 
 
@@ -198,7 +199,7 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
             return False
 
     result = dict(given)
-    old = dict({"lr_scale": "none"}, **old)  # of a job that was planned before there was this knob
+    old = dict({"lr_scale": "none", "gsync_y": "gradient"}, **old)  # of a job that was planned before there were these knobs
     result.update({name: old[name] for name in TRAINED if name in old and is_default(name)})
     if result.get("kv") == "dist_ssync" and old.get("kv") == "dist_ssync" and is_default("staleness"):
         result["staleness"] = old["staleness"]

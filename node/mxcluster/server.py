@@ -64,14 +64,14 @@ class Commands(object):
     """
 
     def __init__(self, store):
-        from mxcluster.kvstore import guard, states
+        from mxcluster.kvstore import agreement, guard, states
         self._store, self._guard, self._states = store, guard, states
         self._folder = os.environ["MXCLUSTER_JOB_DIR"]
         self._opener = seal.Opener(seal.read_token(self._folder))
+        self._classes = guard.names(declared_classes())
         self._given = states.resumed()
-        self._updates = None
-        self._names = guard.names(declared_classes())
-        self._optimizer = None
+        self._update = None
+        self._agreement = agreement.Agreement()
         self._refused = 0
 
     def receive(self, body):
@@ -79,30 +79,61 @@ class Commands(object):
         message = None
         try:
             message = self._opener.opened(body)
-            {"optimizer": self._set_optimizer, "save": self._save, "forget": self._forget}[message.kind](message)
+            {"optimizer": self._set_optimizer, "begin": self._begin, "training": self._agree, "refresh": self._refresh, "save": self._save,
+             "forget": self._forget}[message.kind](message)
         except (seal.NotSealed, self._guard.Forbidden) as refusal:
             self._tell(message, refusal)
 
     def close(self):
         """To be called once when the workers are done."""
-        if hasattr(self._optimizer, "close"):
-            self._optimizer.close()
+        if hasattr(self._update, "close"):
+            self._update.close()
+
+    def _begin(self, message):
+        """A worker has a store of ours, whose name is the message: before anything is pushed its scheme runs here."""
+        if self._update is None:
+            groups = [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]
+            if message.payload == b"dist_ssync":
+                from mxcluster.kvstore.stale import StaleUpdate
+                self._update = StaleUpdate(len(groups), self._updates)
+            else:
+                from mxcluster.kvstore.group import of_process
+                self._update = of_process(os.environ, self._store.rank, self._given)
+            self._run(self._update)
+
+    def _updates(self, optimizer):
+        return self._states.Updates(optimizer, self._given, self._store.rank, int(os.environ["DMLC_NUM_SERVER"]))
+
+    def _run(self, update):
+        pulse.enter(pulse.SERVING)
+        self._store._set_updater(_guarded(_felt(update), "the optimizer failed on the server"))
 
     def _set_optimizer(self, message):
-        self._optimizer = self._guard.check_optimizer(self._guard.read(message.payload, self._names))
-        self._updates = self._states.Updates(getattr(self._optimizer, "base", self._optimizer), self._given, self._store.rank,
-                                             int(os.environ["DMLC_NUM_SERVER"]))
-        if hasattr(self._optimizer, "receive"):  # of kvstore.merge; MXNet's own optimizers have none
-            self._optimizer.apply = self._updates
-        receive = getattr(self._optimizer, "receive", self._updates)
-        pulse.enter(pulse.SERVING)
-        self._store._set_updater(_guarded(_felt(receive), "the optimizer failed on the server"))
+        self._update = self._updates(self._read(message.payload))
+        self._run(self._update)
+
+    def _read(self, payload):
+        return self._guard.check_optimizer(self._guard.read(payload, self._classes))
+
+    def _agree(self, message):
+        """A worker's optimizer and the order of its keys: the first that tells of either decides, and others must agree."""
+        told = json.loads(message.payload.decode("utf-8"))
+        optimizer = self._read(told["optimizer"].encode("utf-8")) if told["optimizer"] else None
+        if self._agreement.is_new(message.sender, told, optimizer):
+            self._update.use(optimizer)
+
+    def _refresh(self, message):
+        self._update.refresh(int(message.payload))
 
     def _save(self, message):
+        if not getattr(self._update, "writes", True):
+            return
         told = json.loads(message.payload.decode("utf-8"))
-        self._updates.save(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["name"]), told["id"])
+        self._update.save(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["name"]), told["id"])
 
     def _forget(self, message):
+        if not getattr(self._update, "writes", True):
+            return
         told = json.loads(message.payload.decode("utf-8"))
         checkpoints.forget(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["network"]), int(told["epochs"]),
                            told.get("spare", ""))
@@ -153,9 +184,12 @@ def _guarded(function, failed):
     def call(*args):
         try:
             return function(*args)
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.write("mxcluster: %s (see above); ending\n" % failed)
+        except BaseException as error:
+            if isinstance(error, MxclusterError):  # it says itself what is wrong
+                sys.stderr.write("mxcluster: %s; ending\n" % error)
+            else:
+                traceback.print_exc()
+                sys.stderr.write("mxcluster: %s (see above); ending\n" % failed)
             sys.stderr.flush()
             os._exit(exitcodes.UPDATER_FAILED)
     return call

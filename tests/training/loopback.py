@@ -8,6 +8,8 @@ import subprocess
 import time
 import uuid
 
+from mxcluster.plan import processes
+
 NODE_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "node"
 SCHEDULER = "127.0.0.11"
 PORT = 19091 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # tests run beside each other
@@ -16,12 +18,14 @@ PORT = 19091 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # te
 class Job:
     """Scheduler, servers and workers on 127.0.0.11 .., ended together.
 
-    `groups` holds the group of each worker; `script` is run by every worker; `environment` goes to every process and
+    `groups` holds the group of each worker; each of `servers` is a process for each group under dist_gsync; `script` is run by every worker; `environment` goes to every process and
     `worker_environment[i]` to worker i.
     """
 
     def __init__(self, python, folder, script, kv, groups=(0, 0), servers=1, port=PORT, arguments=(),
                  environment=None, worker_environment=None, staleness=0, wrap=(), heartbeat=5):
+        each = 1 + max(groups) if kv == "dist_gsync" else 1  # processes of a server
+        servers = [{"address": "127.0.0.%d" % (21 + index // each), "port": port + index % each} for index in range(servers * each)]
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.processes = {}
@@ -29,15 +33,17 @@ class Job:
             stream.write(uuid.uuid4().hex)
         self._common = dict(
             PATH=os.environ["PATH"], PYTHONPATH=str(NODE_PACKAGE), PYTHONDONTWRITEBYTECODE="1", HOME=str(self.folder),
-            DMLC_PS_ROOT_URI=SCHEDULER, DMLC_PS_ROOT_PORT=str(port), DMLC_NUM_SERVER=str(servers),
+            DMLC_PS_ROOT_URI=SCHEDULER, DMLC_PS_ROOT_PORT=str(port), DMLC_NUM_SERVER=str(len(servers)),
             DMLC_NUM_WORKER=str(len(groups)), DMLC_INTERFACE="lo", PS_HEARTBEAT_INTERVAL="1",
             PS_HEARTBEAT_TIMEOUT=str(heartbeat), OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="1",
             MXCLUSTER_JOB="test", MXCLUSTER_JOB_DIR=str(self.folder), MXCLUSTER_KV=kv, MXCLUSTER_STALENESS=str(staleness),
-            MXCLUSTER_GROUPS=",".join(map(str, groups)), **(environment or {}))
+            MXCLUSTER_GROUPS=",".join(map(str, groups)), MXCLUSTER_SERVER_RANKS=",".join(map(str, processes.ranks(servers))),
+            **(environment or {}))
         run = [*wrap, str(python), "-u", "-m", "mxcluster.run"]
         self._start("scheduler", 0, SCHEDULER, port, [*run, "serve"])
-        for index in range(servers):
-            self._start("server", index, "127.0.0.%d" % (21 + index), port, [*run, "serve"])
+        for index, server in enumerate(servers):
+            own = dict(DMLC_NUM_WORKER=str(groups.count(index % each))) if each > 1 else {}
+            self._start("server", index, server["address"], server["port"], [*run, "serve"], own)
         for index in range(len(groups)):
             own = dict(MXCLUSTER_GROUP=str(groups[index]), **(worker_environment or {}).get(index, {}))
             self._start("worker", index, "127.0.0.%d" % (31 + index), port,

@@ -1,68 +1,61 @@
-"""``dist_gsync``: Grouping-SGD on a worker."""
+"""``dist_gsync`` with several groups: Grouping-SGD on a worker. With one group it is MXNet's own dist_sync (`install`)."""
 
 import os
 
 from mxnet import nd
+from mxnet.kvstore import KVStore
 
-from mxcluster.kvstore.base import AsyncStore
-from mxcluster.kvstore.keys import KeyLayout, merges_per_server
-from mxcluster.kvstore.merge import CLOCK_RANGE, GroupMerge
+from mxcluster.kvstore import layout, orders
+from mxcluster.kvstore.base import IS_OLD, OwnStore
+
+BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
 
 
-class GroupedStore(AsyncStore):
+class GroupedStore(OwnStore):
     """BSP inside a group, asynchronous between groups (Jiang et al., CCGrid 2019).
 
-    A step waits for the own group alone: every server counts the merges of the group in a clock of one number, and
-    the step is complete when each clock shows as many merges as this worker has pushed.  It can never show more,
-    because nobody of the group pushes the next step before.
+    Each group has server processes of its own, which wait for its members and no others: a worker talks to those of its
+    group alone, as under dist_sync. What the groups have in common the servers share (`group`).
     """
 
     name = "dist_gsync"
+    inner = "dist_sync"
 
     def __init__(self, groups, index):
+        self._bound = int(os.environ.get(BOUND, 1000 * 1000))
+        os.environ[BOUND] = str(2 ** 31 - 1)  # ps-lite would cut an array over the servers of all groups; `_places` cuts it
         super(GroupedStore, self).__init__(groups, index)
         self.group = groups[index]
-        self.layout = KeyLayout(max(groups) + 1, self.servers)
-        self._clocks = [(key, nd.zeros((1,))) for key in self.layout.clocks(self.group)]
-        self._expected = [0] * self.servers
+        self.layout = layout.from_environment(os.environ)
+
+    @property
+    def type(self):
+        # Module and FeedForward divide by the batches of all workers if they find "dist" and "_sync" in it.
+        return "gsync" if IS_OLD and self.in_trainer else "dist_sync_gsync"
 
     def refresh(self):
-        """Brings the group's snapshot up to the newest weights of all groups, for the pulls that follow.
+        """Brings what the group pulls up to the newest weights of all groups, for the pulls that follow.
 
-        To be called when no worker trains, as after the last step.
+        To be called when no worker of the group trains, as after the last step.
         """
-        self._flush()
-        for key, clock in self._clocks:
-            super(AsyncStore, self).push(key, nd.ones((1,)))
-            super(AsyncStore, self).pull(key, out=clock)
-        for _, clock in self._clocks:
-            clock.wait_to_read()
+        nd.waitall()  # a message may overtake what this worker has still to push
+        orders.tell(self, "refresh", str(self.group))
 
-    def _own_key(self, index):
-        return self.layout.key(self.group, index)
+    def pushpull(self, key, value, out=None, priority=0):
+        if out is None or not hasattr(KVStore, "pushpull"):
+            return super(GroupedStore, self).pushpull(key, value, out, priority)
+        self._tell()
+        keys, values = self._spread(key, value)
+        return KVStore.pushpull(self, keys, values, out=self._spread(key, out)[1], priority=priority)
 
-    def _all_keys(self, index):
-        return [self.layout.key(group, index) for group in range(self.layout.groups)]
+    def _places(self, number, size):
+        return self._of(self.group, number, size)
 
-    def _clock_keys(self):
-        every = [(key, 1) for group in range(self.layout.groups) for key in self.layout.clocks(group)]
-        return every, [(key, 1) for key, _ in self._clocks]
+    def _copies(self, number, size):
+        return [place for group in range(self.layout.groups) for place in self._of(group, number, size)]
 
-    def _server_update(self, optimizer, gluon):
-        sizes = [self.groups.count(group) for group in range(self.layout.groups)]
-        return GroupMerge(optimizer, self.layout, sizes, scale=len(self.groups) if gluon else 1,
-                          fixed_y=os.environ.get("MXCLUSTER_GSYNC_Y") == "1",
-                          trace=os.environ.get("MXCLUSTER_TRACE") == "1")
-
-    def _pushed(self, key, size):
-        for server, merges in enumerate(merges_per_server(self.layout, key, size, self.bound)):
-            self._expected[server] = (self._expected[server] + merges) % CLOCK_RANGE
-
-    def _serve(self, pulls):
-        self._wait_until(self._group_is_complete)
-        self._pull_now(pulls)
-
-    def _group_is_complete(self):
-        for key, clock in self._clocks:
-            super(AsyncStore, self).pull(key, out=clock)
-        return [int(clock.asscalar()) for _, clock in self._clocks] == self._expected
+    def _of(self, group, number, size):
+        parts = self.layout.parts(number, size, self._bound)
+        if len(parts) == 1:
+            return [(self.layout.key(group, number, parts[0][0]), None, None)]
+        return [(self.layout.key(group, number, host), begin, end) for host, begin, end in parts]

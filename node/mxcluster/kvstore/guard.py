@@ -27,8 +27,6 @@ from mxcluster.errors import BadInput, MxclusterError
 
 # By their bytes, those of protocol 0 that are not read: for messages.
 _OTHERS = {b"S": "STRING", b"i": "INST", b"P": "PERSID", b"\x80": "PROTO", b"\x8c": "SHORT_BINUNICODE", b"\x82": "EXT1"}
-_OURS = {"mxcluster.kvstore.merge": ("GroupMerge", "StaleUpdate", "RoundScheduler"), "mxcluster.kvstore.keys": ("KeyLayout",),
-         "mxcluster.kvstore.step": ("Staleness",)}
 _NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _PLAIN_DTYPE = re.compile(r"[biuf][1248]$")
 _PROTOCOL = re.compile(r"__|_.*_$")  # attributes that Python, numpy or ctypes look for themselves
@@ -63,8 +61,6 @@ def names(declared=()):
     from mxnet.optimizer import Optimizer
     # Before any declared module is imported: what that derives from Optimizer is its own.
     classes = [cls for base in (Optimizer, LRScheduler) for cls in _family(base) if cls.__module__.startswith("mxnet.")]
-    for module, listed in _OURS.items():
-        classes += [vars(importlib.import_module(module))[name] for name in listed]
     return names_of(classes + [declared_class(text) for text in declared])
 
 
@@ -100,15 +96,12 @@ def read(data, allowed):
 
 
 def check_optimizer(found):
-    """Refuse (Forbidden) all but an Optimizer, or a wrapper of ours around one."""
+    """Refuse (Forbidden) all but an Optimizer."""
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
-
-    from mxcluster.kvstore.merge import ServerUpdate
-    optimizer = getattr(found, "base", None) if isinstance(found, ServerUpdate) else found
-    if not isinstance(optimizer, Optimizer):
-        raise Forbidden("it is no optimizer but %s" % type(optimizer).__name__)
-    schedule = getattr(optimizer, "lr_scheduler", None)
+    if not isinstance(found, Optimizer):
+        raise Forbidden("it is no optimizer but %s" % type(found).__name__)
+    schedule = getattr(found, "lr_scheduler", None)
     if schedule is not None and not isinstance(schedule, LRScheduler):
         raise Forbidden("its lr_scheduler is no LRScheduler but %s" % type(schedule).__name__)
     return found

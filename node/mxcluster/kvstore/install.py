@@ -1,6 +1,7 @@
 """Puts the kv-stores where scripts look for them: ``mx.kv.create``."""
 
 import difflib
+import functools
 import importlib
 import os
 
@@ -29,12 +30,13 @@ def install(make):
             return existing[kind]
         if kind in OURS + DISTRIBUTED:
             _check_job(kind)
-            existing[kind] = make(lambda: _ours(kind) if kind in OURS else original(name))
+            existing[kind] = make(lambda: _ours(kind, original) if kind in OURS else original(name))
             return existing[kind]
         if kind in LOCAL or kind in _registered():
             return original(name)
         raise ValueError(unknown(name, _registered()))
 
+    _hook(existing)
     create.__doc__ = original.__doc__
     for module in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
         try:
@@ -44,6 +46,43 @@ def install(make):
         if getattr(module, "create", None) is original:
             module.create = create
     return original
+
+
+def _hook(stores):
+    """Tells our stores when Gluon's Trainer and Module are in a step, or ask what a store is. `stores` are those that are made."""
+    from mxnet import gluon, module
+
+    def asked(trainer, function, *args, **kwargs):
+        for store in stores.values():
+            store.in_trainer = True
+        try:
+            return function(trainer, *args, **kwargs)
+        finally:
+            for store in stores.values():
+                store.in_trainer = False
+
+    def stepped(caller, function, *args, **kwargs):
+        store = getattr(caller, "_kvstore", None)
+        if not hasattr(store, "begin_step"):
+            return function(caller, *args, **kwargs)
+        store.begin_step()
+        try:
+            return function(caller, *args, **kwargs)
+        finally:
+            store.end_step()
+
+    _wrap(gluon.Trainer, "_init_kvstore", asked)
+    _wrap(gluon.Trainer, "step", stepped)
+    _wrap(module.Module, "update", stepped)
+
+
+def _wrap(owner, name, around):
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def call(self, *args, **kwargs):
+        return around(self, function, *args, **kwargs)
+    setattr(owner, name, call)
 
 
 def unknown(name, registered=()):
@@ -66,8 +105,10 @@ def _check_job(kind):
                            "`ansible-playbook train.yml -e kv=%s -e script=...`" % (kind, kind))
 
 
-def _ours(kind):
+def _ours(kind, original):
     groups = [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]
+    if kind == "dist_gsync" and max(groups) == 0:
+        return original("dist_sync")  # which is what one group of all is
     index = int(os.environ["MXCLUSTER_INDEX"])
     if kind == "dist_gsync":
         from mxcluster.kvstore.gsync import GroupedStore as Store

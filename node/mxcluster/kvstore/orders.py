@@ -1,5 +1,6 @@
 """What a worker tells the servers: its messages are sealed, and an optimizer is looked at before it is sent."""
 
+import copy
 import os
 
 from mxnet import kvstore as stock
@@ -12,7 +13,7 @@ _OURS = 0  # ps-lite's command whose body is for the Python controller of the se
 
 
 def install():
-    """Seals what any KVStore sends to the servers' Python: MXNet's own `set_optimizer`, too."""
+    """Seals what any KVStore sends to the servers' Python; MXNet's own `set_optimizer` sends Gluon's multipliers, too."""
     original = stock.KVStore._send_command_to_servers
 
     def send(self, head, body):
@@ -24,6 +25,29 @@ def install():
 
     send.__doc__ = original.__doc__
     stock.KVStore._send_command_to_servers = send
+    set_optimizer = stock.KVStore.set_optimizer
+
+    def set_portable(self, optimizer):
+        set_optimizer(self, portable(optimizer))
+
+    set_portable.__doc__ = set_optimizer.__doc__
+    stock.KVStore.set_optimizer = set_portable
+
+
+def portable(optimizer):
+    """A copy of a worker's optimizer that can be pickled.
+
+    Gluon keeps lr_mult and wd_mult in the parameters, which stay behind (from MXNet 1.5 on even silently, and a copy already
+    has lost them); they are put into the optimizer's own tables.
+    """
+    parameters = dict(getattr(optimizer, "param_dict", None) or {})
+    sent = copy.copy(optimizer)
+    sent.lr_mult, sent.wd_mult = dict(optimizer.lr_mult), dict(optimizer.wd_mult)
+    for index, parameter in parameters.items():
+        sent.lr_mult[index] = parameter.lr_mult
+        sent.wd_mult[index] = parameter.wd_mult
+    sent.param_dict = {}
+    return sent
 
 
 def tell(store, kind, payload):

@@ -1,89 +1,154 @@
 """``dist_ssync``: stale synchronous parallel on a worker."""
 
+import collections
 import os
+import time
 
 from mxnet import nd
 
 from mxcluster import events
-from mxcluster.kvstore.base import AsyncStore
-from mxcluster.kvstore.keys import KeyLayout
-from mxcluster.kvstore.merge import FINISHED, StaleUpdate
+from mxcluster.kvstore.backoff import Backoff
+from mxcluster.kvstore.base import IS_OLD, OwnStore, first
+from mxcluster.kvstore.stale import CLOCK_KEY, FINISHED
+
+_REPORT_SECONDS = 5.0
 
 
-class StaleStore(AsyncStore):
+class StaleStore(OwnStore):
     """Weights are shared as under dist_async; iteration t starts when ``t - min(clock) <= staleness``.
 
-    Source: Ho et al., NIPS 2013.  (MXNet-G writes s + 1 for the same bound, and gives up after nine seconds.)
-    A worker's clock is the number of iterations whose updates are on the servers.  In the first iteration, whose length is
-    still being learnt, every parameter counts as one; all workers do so alike, and no bound is exceeded by it.
+    Source: Ho et al., NIPS 2013. (MXNet-G writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is
+    the number of its iterations whose updates are on the servers. An iteration is a call of Trainer.step or Module.update, which
+    pulls when the next one may start. Where neither is used, a push of a key that was pushed before begins the next iteration, and
+    pulls are answered at once: what they bring may be one iteration older than the bound.
     """
 
     name = "dist_ssync"
+    inner = "dist_async"
 
     def __init__(self, groups, index):
         super(StaleStore, self).__init__(groups, index)
         self.staleness = int(os.environ["MXCLUSTER_STALENESS"])
-        self.layout = KeyLayout(1, self.servers)
-        self._clock_key = self.layout.clock(0, 0)
         self._clock = nd.zeros((len(groups),))
-        self._iteration = 0
-        self._counted = None  # the step that the clock has counted
+        super(OwnStore, self).init(CLOCK_KEY, self._clock)
+        self._iteration = 0  # complete ones
         self._slowest = 0  # min(clock) at the last look
+        self._arrays = collections.OrderedDict()  # key pushed in this iteration -> where it was pulled to since
+        self._shapes = {}
+        self._collected = None  # inside of Trainer.step and Module.update: the pulls so far
         self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
+        self._backoff = Backoff()
+        self._began = self._reported = time.monotonic()
+        self._counts = {"steps": 0, "waited_s": 0.0, "polling_s": 0.0, "polls": 0}
+
+    @property
+    def type(self):
+        # Gluon's Trainer of MXNet 1.2 keeps the optimizer to itself for every type with "dist" in it (apache/mxnet#11855).
+        return "ssync" if IS_OLD and self.in_trainer else self.name
+
+    def begin_step(self):
+        """A call of Trainer.step or Module.update begins."""
+        if self._arrays:
+            self._complete()
+        self._collected = []
+
+    def end_step(self):
+        """It ends: its pulls are served as soon as the next iteration may start."""
+        pulls, self._collected = self._collected, None
+        self._pull_now(pulls)
+        if self._arrays and not self._complete():
+            self._pull_now(pulls)  # what was pulled first may miss updates that the next iteration must see
 
     def close(self):
-        """Counts this worker as infinitely far, so that nobody waits for it any more."""
-        super(StaleStore, self).close()
-        if self._sent_scale is not None:
-            self._advance(FINISHED)
+        """Counts this worker as infinitely far, so that nobody waits for it any more. The store is not used after it."""
+        if self._arrays:
+            self._arrive()
+        self._advance(FINISHED)
+        self._report()
 
-    def _own_key(self, index):
-        return self.layout.key(0, index)
+    def _places(self, number, size):
+        if not 0 <= number < CLOCK_KEY:
+            raise ValueError("parameter key %r is outside 0 .. %d: use smaller integer keys" % (number, CLOCK_KEY - 1))
+        return [(number, None, None)]
 
-    def _all_keys(self, index):
-        return [self._own_key(index)]
+    def _push(self, keys, values, priority):
+        if self._collected is None and any(key in self._arrays for key in keys):
+            self._complete()
+        super(StaleStore, self)._push(keys, values, priority)
+        for key, arrays in zip(keys, values):
+            self._arrays[key] = None
+            self._shapes[key] = first(arrays).shape
 
-    def _clock_keys(self):
-        clocks = [(self._clock_key, len(self.groups))]
-        return clocks, clocks
+    def _pull(self, keys, values, priority):
+        if self._collected is not None and any(key in self._arrays for key in keys):
+            self._collected.append((keys, values, priority))
+        else:
+            self._pull_now([(keys, values, priority)])
 
-    def _server_update(self, optimizer, gluon):
-        return StaleUpdate(optimizer, self.layout, len(self.groups))
+    def _pull_now(self, pulls):
+        for keys, values, priority in pulls:
+            super(StaleStore, self)._pull(keys, values, priority)
+            self._arrays.update((key, arrays) for key, arrays in zip(keys, values) if key in self._arrays)
 
-    def _serve(self, pulls):
-        # A pull is answered after the push of the same key, so complete pulls mean that the updates have arrived,
-        # and only then may the clock say so: messages to different servers have no order.
-        self._pull_now(pulls)
-        for _, arrays, _ in pulls:
-            for array in arrays if isinstance(arrays, (list, tuple)) else [arrays]:
-                array.wait_to_read()
-        if self._counted == self._counts["steps"] and not self._pattern.learning:
-            return  # a pull outside the pattern of this step
-        self._counted = self._counts["steps"]
+    def _complete(self):
+        """This iteration is done; returns when the next may start: True if that was at once."""
+        self._arrive()
         self._iteration += 1
+        self._counts["steps"] += 1
         self._advance(1.0)
-        if not self._may_start():
-            self._wait_until(self._look)
-            # What was pulled above may miss updates that this iteration must see.
-            self._pull_now(pulls)
+        at_once = self._may_start()
+        if not at_once:
+            self._wait()
         if self._trace:
             events.from_env().write("ssync", iteration=self._iteration, slowest=self._slowest)
         self._slowest = self._newest()  # seen before the next pull, hence valid for the next iteration
+        if time.monotonic() - self._reported > _REPORT_SECONDS:
+            self._report()
+        return at_once
+
+    def _arrive(self):
+        """Returns when all updates of this iteration are on the servers.
+
+        A pull is answered after the push of the same key. Only then may the clock tell of it: messages to different servers have
+        no order.
+        """
+        for key, arrays in self._arrays.items():
+            if arrays is None:
+                arrays = nd.zeros(self._shapes[key])  # nobody asked for it
+                super(OwnStore, self).pull(key, out=arrays)
+            for array in arrays if isinstance(arrays, (list, tuple)) else [arrays]:
+                array.wait_to_read()
+        self._arrays.clear()
 
     def _advance(self, ticks):
         tick = nd.zeros((len(self.groups),))
         tick[self.index] = ticks
-        super(AsyncStore, self).push(self._clock_key, tick)
-        super(AsyncStore, self).pull(self._clock_key, out=self._clock)
+        super(OwnStore, self).push(CLOCK_KEY, tick)
+        super(OwnStore, self).pull(CLOCK_KEY, out=self._clock)
         self._clock.wait_to_read()
+
+    def _wait(self):
+        began = time.monotonic()
+        for pause in self._backoff.pauses():
+            time.sleep(pause)
+            asked = time.monotonic()
+            super(OwnStore, self).pull(CLOCK_KEY, out=self._clock)
+            self._slowest = self._newest()
+            self._counts["polling_s"] += time.monotonic() - asked
+            self._counts["polls"] += 1
+            if self._may_start():
+                break
+        waited = time.monotonic() - began
+        self._backoff.waited(waited)
+        self._counts["waited_s"] += waited
 
     def _may_start(self):
         return self._iteration - self._slowest <= self.staleness
 
-    def _look(self):
-        super(AsyncStore, self).pull(self._clock_key, out=self._clock)
-        self._slowest = self._newest()
-        return self._may_start()
-
     def _newest(self):
         return int(self._clock.asnumpy().min())
+
+    def _report(self):
+        self._reported = time.monotonic()
+        counts = {name: round(value, 4) for name, value in self._counts.items()}
+        events.from_env().write("kv", seconds=round(self._reported - self._began, 4), **counts)

@@ -76,6 +76,7 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
         processes.check_network(options["network"], workers[0], records[workers[0]])
 
     held = held or {}
+    servers, each = processes.servers_of(servers, options["kv"], grouped)
     port = ports.root_port(options["root_port"], processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST), held)
     plan = {"schema": 1, "job": job, "kv": options["kv"], "lease": 0 if options["detach"] else options["lease"],
             "workers": count, "servers": len(servers),
@@ -91,6 +92,9 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
             "ports_open": [host for host in nodes
                            if scheduler and (variables.get(host) or {}).get("mxcluster_user") == ""],
             "processes": processes.lay_out(scheduler, servers, workers, nodes, port)}
+    for process in plan["processes"]:
+        if process["role"] == "server" and each > 1:
+            process["group"] = process["index"] % each
     _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records, held), data_dirs or {}, model_file)
     batches(plan)  # refuses shares without a sample
     return plan

@@ -1,7 +1,7 @@
 """The processes of a job: each with its host, address, port, GPUs, command and environment."""
 import posixpath
 from collections import Counter
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import checkpoints, gpus
 from ..datasets import DATASETS
@@ -29,6 +29,22 @@ def lay_out(scheduler: Optional[str], servers: Sequence[str], workers: Sequence[
                        "port": port + taken[address] if scheduler else None, "gpus": [], "group": None, "share": None})
         taken[address] += 1
     return result
+
+
+def servers_of(hosts: Sequence[str], kv: str, groups: Sequence[Sequence[int]]) -> Tuple[List[str], int]:
+    """(the host of each server process, how many of them each server of the inventory is).
+
+    Under dist_gsync with several groups each server is one process for each group, which waits for that group's workers alone.
+    """
+    each = len(groups) if kv == "dist_gsync" else 1
+    return [host for host in hosts for _ in range(each)], each
+
+
+def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
+    """The rank that ps-lite gives each of these processes: by address as text, the last first, then by port (van.cc)."""
+    by_port = sorted(range(len(servers)), key=lambda one: servers[one]["port"])
+    order = sorted(by_port, key=lambda one: servers[one]["address"], reverse=True)  # equal ones stay in their order
+    return [order.index(one) for one in range(len(servers))]
 
 
 def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
@@ -91,6 +107,7 @@ def program_arguments(process: Dict[str, Any], options: Dict[str, Any], data_dir
 def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
     """The environment of a process: what ps-lite reads, what mxcluster reads, and the user's own variables."""
     node, options = plan["nodes"][process["host"]], plan["options"]
+    own = str(plan["workers"])
     group_of = {index: number for number, members in enumerate(plan["groups"]) for index in members}
     env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])), **gpus.ORDER,
            "MXCLUSTER_JOB": plan["job"], "MXCLUSTER_ROLE": process["role"], "MXCLUSTER_INDEX": str(process["index"]),
@@ -103,16 +120,22 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
         if options.get("data_dir"):
             env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
+    if plan["kv"] == "dist_gsync" and len(plan["groups"]) > 1:
+        servers = [one for one in plan["processes"] if one["role"] == "server"]
+        env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
+        env["MXCLUSTER_GSYNC_Y"] = options["gsync_y"]
     if options["server_classes"]:
         env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
     if options["resume"]:
         env["MXCLUSTER_RESUME"] = checkpoints.name_of(options["network"], options["model_load_epoch"])
+    if process["role"] == "server" and process["group"] is not None:  # it merges as soon as so many have pushed
+        own = str(len(plan["groups"][process["group"]]))
     if plan["staleness"] is not None:
         env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
     if plan["root"]:
         env.update({"DMLC_ROLE": process["role"], "DMLC_PS_ROOT_URI": plan["root"]["address"],
                     "DMLC_PS_ROOT_PORT": str(plan["root"]["port"]), "DMLC_NUM_SERVER": str(plan["servers"]),
-                    "DMLC_NUM_WORKER": str(plan["workers"]), "DMLC_NODE_HOST": process["address"],
+                    "DMLC_NUM_WORKER": own, "DMLC_NODE_HOST": process["address"],
                     "DMLC_INTERFACE": node["interface"], "PORT": str(process["port"]),
                     "PS_VERBOSE": str(options["ps_verbose"]),
                     "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),

@@ -32,7 +32,8 @@ class Saver(object):
         """Write all that is needed to go on after `epochs` epochs. A reader never finds half of it."""
         name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
         os.makedirs(self.folder, exist_ok=True)
-        servers = int(os.environ["DMLC_NUM_SERVER"]) if self.distributed else 1
+        # The server processes of a host, one for each group, write one part together.
+        servers = self.kv.layout.hosts if hasattr(self.kv, "layout") else int(os.environ.get("DMLC_NUM_SERVER", 1))
         if self.distributed:
             self._tell("save", name=name, id=number)
         else:

@@ -1,0 +1,44 @@
+"""What the workers of a job must agree on, as a server hears it from each of them (pure)."""
+
+from mxcluster.errors import BadInput
+
+_PLAIN = (bool, int, float, str, type(None))
+_COUNTS = ("num_update", "begin_num_update")
+
+
+class Agreement(object):
+    """The first worker that tells of something decides it; BadInput names another that says otherwise.
+
+    Told are the order in which a worker has initialised string keys, and its optimizers: the how manieth one, and what it is.
+    """
+
+    def __init__(self):
+        self._names = []  # (name, who has told it)
+        self._number, self._optimizer, self._teller = 0, {}, ""
+
+    def is_new(self, sender, told, optimizer):
+        """Whether the servers take this optimizer now. `told` is {"number", "names"}."""
+        for place, name in enumerate(told["names"]):
+            if place == len(self._names):
+                self._names.append((name, sender))
+            known, teller = self._names[place]
+            if name != known:
+                raise BadInput("the key %d of %s is %r, and of %s %r: call init() for the same keys in the same order on all "
+                               "workers" % (place, sender, name, teller, known))
+        if optimizer is None:  # it has been told of before
+            return False
+        if told["number"] > self._number:
+            self._number, self._optimizer, self._teller = told["number"], _plain(optimizer), sender
+            return True
+        mine = _plain(optimizer)
+        for name in sorted(set(mine) | set(self._optimizer)) if told["number"] == self._number else ():
+            if mine.get(name) != self._optimizer.get(name):
+                raise BadInput("the optimizer of %s has %s=%r, and that of %s %r: give all workers the same"
+                               % (sender, name, mine.get(name), self._teller, self._optimizer.get(name)))
+        return False
+
+
+def _plain(optimizer):
+    """{name: value} of an optimizer's plain attributes, and its class."""
+    found = {name: value for name, value in vars(optimizer).items() if type(value) in _PLAIN and name not in _COUNTS}
+    return dict(found, **{"class": type(optimizer).__name__})

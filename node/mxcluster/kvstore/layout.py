@@ -1,0 +1,63 @@
+"""Which server process holds what under ``dist_gsync`` with several groups (pure).
+
+Every host of servers runs one server process for each group. Stock MXNet merges in it what the group's members push. A
+parameter has a home host, the same for all groups, on which the group's processes share its newest weights. A large
+parameter is cut, and each host is home to one part.
+
+ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so that keys above 215329
+overflow (run on MXNet 1.9.1). A parameter therefore has a block of keys, one for each server process.
+"""
+
+MAX_KEY = 215329
+_HASH = 9973
+
+
+class Layout(object):
+    """Keys for `groups` groups on `hosts` hosts.
+
+    Args: `ranks` the rank that ps-lite gives each server process; process ``host * groups + group`` is that of a group on a
+    host. Attribute: ``capacity``, how many parameters fit. Raises ValueError when not one fits.
+    """
+
+    def __init__(self, groups, hosts, ranks):
+        self.groups, self.hosts, self.servers = groups, hosts, groups * hosts
+        if sorted(ranks) != list(range(self.servers)):
+            raise ValueError("%r are no ranks of %d server processes" % (ranks, self.servers))
+        offsets = {offset * _HASH % self.servers: offset for offset in range(self.servers)}
+        self.ranks = ranks
+        self._offsets = [offsets[rank] for rank in ranks]
+        self._processes = {offset: process for process, offset in enumerate(self._offsets)}
+        self.capacity = (MAX_KEY + 1) // self.servers
+        if not self.capacity:
+            raise ValueError("%d groups on %d hosts of servers leave no key for a parameter, because ps-lite has %d keys: use "
+                             "fewer groups or servers" % (groups, hosts, MAX_KEY + 1))
+
+    def key(self, group, parameter, host):
+        """The key under which `group` pushes the part of `parameter` that is at home on `host`."""
+        if not 0 <= parameter < self.capacity:
+            raise ValueError("parameter key %r is outside 0 .. %d, which is what %d groups leave: use smaller integer keys or "
+                             "fewer groups" % (parameter, self.capacity - 1, self.groups))
+        return parameter * self.servers + self._offsets[host * self.groups + group]
+
+    def split(self, key):
+        """(group, parameter, host) of a key."""
+        parameter, offset = divmod(key, self.servers)
+        host, group = divmod(self._processes[offset], self.groups)
+        return group, parameter, host
+
+    def parts(self, parameter, size, bound):
+        """[(host, begin, end), ...]: where the `size` numbers of a parameter are at home.
+
+        One of `bound` numbers or more is cut as ps-lite cuts it for as many servers.
+        """
+        if size < bound or self.hosts == 1:
+            return [(parameter % self.hosts, 0, size)]
+        cuts = [int(float(size) / self.hosts * host + 0.5) for host in range(self.hosts + 1)]
+        return [(host, cuts[host], cuts[host + 1]) for host in range(self.hosts)]
+
+
+def from_environment(environ):
+    """The Layout of the job that this process is of, from the variables of its plan."""
+    groups = 1 + max(int(group) for group in environ["MXCLUSTER_GROUPS"].split(","))
+    ranks = [int(rank) for rank in environ["MXCLUSTER_SERVER_RANKS"].split(",")]
+    return Layout(groups, len(ranks) // groups, ranks)

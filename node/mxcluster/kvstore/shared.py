@@ -1,0 +1,102 @@
+"""Memory that the server processes of one host share: what `group.GroupUpdate` keeps of each parameter. Python alone.
+
+It is a file in /dev/shm. The process that comes last removes its name, so that nothing is left however a job ends. Each part
+of it has a lock, a byte of the file, which the kernel frees when its holder dies.
+
+Layout, in 8-byte integers unless said otherwise::
+
+    head: how many processes have opened it, the end of what is in use, the newest round
+    table: for each parameter of the layout the places (offset, length) of its weights and of its states, and the
+        number of the optimizer that the states are of
+    regions, each beginning at a page
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import mmap
+import os
+import stat
+
+from mxcluster.errors import MxclusterError
+
+FOLDER = "/dev/shm"
+_OPENED, _END, _ROUND, _HEAD = 0, 1, 2, 8
+_ROW = 5  # numbers of a row of the table
+WEIGHTS, STATES, OPTIMIZER = 0, 2, 4  # where a row has the place of each, and the number of the optimizer
+
+
+def path_of(token, host):
+    """The file of a job's memory on one host. Nobody can guess it who has not the job's token (bytes)."""
+    return os.path.join(FOLDER, "mxcluster-" + hmac.new(token, b"memory of " + host.encode(), hashlib.sha256).hexdigest()[:32])
+
+
+class Memory(object):
+    """The memory that `processes` processes share; each gives the same `path`, and room for `parameters` rows.
+
+    MxclusterError if the file is another user's, or if there is no room.
+    """
+
+    def __init__(self, path, processes, parameters):
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        found = os.fstat(self._file)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise MxclusterError("%s is not this user's alone: remove it, and start the job anew" % path)
+        length = 8 * (_HEAD + _ROW * parameters)
+        with self._locked(0):
+            if os.fstat(self._file).st_size < length:
+                os.ftruncate(self._file, _pages(length))  # takes room as it is filled
+            self._map = mmap.mmap(self._file, length)
+            self._head = memoryview(self._map).cast("q")
+            self._head[_END] = max(self._head[_END], _pages(length))
+            self._head[_OPENED] += 1
+            if self._head[_OPENED] == processes:
+                os.unlink(path)
+
+    @contextlib.contextmanager
+    def lock(self, parameter):
+        """Nobody else touches the parameter meanwhile."""
+        with self._locked(1 + parameter):
+            begin = _HEAD + _ROW * parameter
+            yield self._head[begin:begin + _ROW]
+
+    def place(self, row, kind, length):
+        """A new region of so many bytes, all 0, for the parameter whose row is locked; its old one is no longer named."""
+        with self._locked(0):
+            begin = self._head[_END]
+            self._head[_END] = begin + _pages(length)
+            self._reserve(begin, _pages(length))
+        row[kind], row[kind + 1] = begin, length
+        return self.region(row, kind)
+
+    def region(self, row, kind):
+        """The bytes of a region (a buffer that can be written); None if the parameter has none."""
+        begin, length = row[kind], row[kind + 1]
+        return mmap.mmap(self._file, length, offset=begin) if length else None
+
+    def raise_round(self, number):
+        """The newest round of all parameters, which is at least `number` from now on."""
+        if number > self._head[_ROUND]:
+            with self._locked(0):
+                self._head[_ROUND] = max(number, self._head[_ROUND])
+        return self._head[_ROUND]
+
+    def _reserve(self, begin, length):
+        try:  # a page that there is no room for would kill the process that first writes to it
+            os.posix_fallocate(self._file, begin, length)
+        except OSError as error:
+            raise MxclusterError("%s has no room for %d MB more, in which the servers of a host keep the weights (%s): make room "
+                                 "there, or enlarge it" % (FOLDER, (length >> 20) + 1, error.strerror)) from error
+
+    @contextlib.contextmanager
+    def _locked(self, byte):
+        fcntl.lockf(self._file, fcntl.LOCK_EX, 1, byte)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+
+
+def _pages(length):
+    return -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
