@@ -147,8 +147,8 @@ OPTIONS = (
 
 
 # What a resumed job has from the one that it goes on from.
-TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_scale", "gsync_y", "lr_factor", "lr_factor_epoch",
-           "num_epochs", "num_examples", "on_nan", "seed", "savemodel", "keep_checkpoints")
+TRAINED = ("kv", "program", "network", "data", "data_dir", "batch_size", "lr", "lr_scale", "gsync_y", "lr_factor",
+           "lr_factor_epoch", "num_epochs", "num_examples", "on_nan", "seed", "savemodel", "keep_checkpoints")
 
 
 def cast(given: Dict[str, Any]) -> Dict[str, Any]:

@@ -79,8 +79,8 @@ class Commands(object):
         message = None
         try:
             message = self._opener.opened(body)
-            {"optimizer": self._set_optimizer, "begin": self._begin, "training": self._agree, "refresh": self._refresh, "save": self._save,
-             "forget": self._forget}[message.kind](message)
+            {"optimizer": self._set_optimizer, "begin": self._begin, "training": self._agree, "refresh": self._refresh,
+             "save": self._save, "forget": self._forget}[message.kind](message)
         except (seal.NotSealed, self._guard.Forbidden) as refusal:
             self._tell(message, refusal)
 

@@ -18,14 +18,16 @@ PORT = 19091 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # te
 class Job:
     """Scheduler, servers and workers on 127.0.0.11 .., ended together.
 
-    `groups` holds the group of each worker; each of `servers` is a process for each group under dist_gsync; `script` is run by every worker; `environment` goes to every process and
+    `groups` holds the group of each worker; each of `servers` is a process for each group under
+    dist_gsync; `script` is run by every worker; `environment` goes to every process and
     `worker_environment[i]` to worker i.
     """
 
     def __init__(self, python, folder, script, kv, groups=(0, 0), servers=1, port=PORT, arguments=(),
                  environment=None, worker_environment=None, staleness=0, wrap=(), heartbeat=5):
         each = 1 + max(groups) if kv == "dist_gsync" else 1  # processes of a server
-        servers = [{"address": "127.0.0.%d" % (21 + index // each), "port": port + index % each} for index in range(servers * each)]
+        servers = [{"address": "127.0.0.%d" % (21 + index // each), "port": port + index % each}
+                   for index in range(servers * each)]
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.processes = {}

@@ -176,7 +176,7 @@ def test_what_is_given_anew_counts_also_at_its_default():
     given = {"kv": "dist_sync", "lr": "0.05", "lr_scale": "auto"}
     assert options.inherit(given, old)["lr"] == 0.1
     merged = options.inherit(given, old, anew=["kv", "lr", "lr_scale"])
-    assert merged == dict(given, num_epochs=3)
+    assert merged == dict(given, num_epochs=3, gsync_y="gradient")
 
 
 @pytest.mark.parametrize("old, given, scale", [

@@ -1,4 +1,5 @@
 """A job's folder on a node: what lies in it and how it is read and written."""
+import contextlib
 import errno
 import json
 import os
@@ -10,7 +11,8 @@ import zipfile
 from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster.agent.keep import Mark, mark
-from mxcluster.errors import BadInput
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.kvstore import seal, shared
 from mxcluster.kvstore.seal import TOKEN
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.pulse import SUFFIX as PULSE
@@ -134,8 +136,17 @@ class JobFolder:
 
     def tidy(self) -> None:
         """Remove what only a job that runs needs."""
+        self._forget_memory()
         for name in self.spent():
             remove(self.file(name))
+
+    def _forget_memory(self) -> None:
+        """The last server process of a host removes the name of what they share; if one dies before, it is still there."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
+            plan = self.plan()
+            for process in plan["processes"]:
+                if process["role"] == "server" and process["group"] == 0:
+                    remove(shared.path_of(seal.read_token(self.path), process["index"] // len(plan["groups"])))
 
     def free(self) -> int:
         """Bytes that may still be written here by this user."""

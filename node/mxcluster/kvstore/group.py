@@ -14,6 +14,7 @@ from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.kvstore import layout as layouts
 from mxcluster.kvstore import seal, shared, states
 from mxcluster.kvstore.schedule import RoundScheduler
+from mxcluster.kvstore.shared_states import Shared
 from mxcluster.kvstore.views import array_on, view
 
 _REPORT_SECONDS = 5.0
@@ -27,13 +28,14 @@ class GroupUpdate(object):
     A group's sum steps the newest weights with ``rescale_grad * W / |g|``, and with the learning rate divided by Y: how many
     updates there were since the group's own last one, this one counted. The group then pulls a copy of the newest weights.
 
-    Args: `layout` a `layout.Layout`; `host` and `group` that this process serves; `sizes` |g| of each; `memory` a `shared.Memory`;
-    `given` what `states.load` has read; `divided` what Y divides: the learning rate, the gradient (as in the paper, where it is
-    the same), or nothing.
+    Args: `layout` a `layout.Layout`; `host` and `group` that this process serves; `sizes` |g| of each; `memory` a
+    `shared.Memory`; `given` what `states.load` has read; `divided` what Y divides: the learning rate, the gradient (as in the
+    paper, where it is the same), or nothing.
     """
 
     def __init__(self, layout, host, group, sizes, memory, given=None, divided=RATE, trace=False):
-        self._layout, self._host, self._group, self._sizes, self._memory = layout, host, group, sizes, memory
+        self._layout, self._host, self._group, self._sizes = layout, host, group, sizes
+        self._memory = memory
         self._given, self._divided, self._trace = given or {}, divided, trace
         self.writes = group == 0  # the states of all groups, which are the same
         self._optimizer, self._number = None, 0  # the optimizer, and the how manieth of the job it is
@@ -88,10 +90,10 @@ class GroupUpdate(object):
         """Those that another group's process has made for this optimizer, or new ones."""
         made_for = row[shared.OPTIMIZER]
         if made_for > self._number:  # others know a newer optimizer already; ours is done soon
-            return states.Shared(self._optimizer, number, parameter.array)
+            return Shared(self._optimizer, number, parameter.array)
         if made_for == self._number:
-            return states.Shared(self._optimizer, number, parameter.array, self._memory.region(row, shared.STATES))
-        made = states.Shared(self._optimizer, number, parameter.array,
+            return Shared(self._optimizer, number, parameter.array, self._memory.region(row, shared.STATES))
+        made = Shared(self._optimizer, number, parameter.array,
                              lambda length: self._memory.place(row, shared.STATES, length), new=True)
         row[shared.OPTIMIZER] = self._number
         if self._number == 1 and number in self._given:
@@ -123,7 +125,7 @@ class GroupUpdate(object):
 
 
 def of_process(environ, rank, given):
-    """The GroupUpdate of the server process with these variables, which ps-lite gave this rank. MxclusterError if it is another."""
+    """The GroupUpdate of the server process with these variables. MxclusterError if ps-lite gave it another rank than planned."""
     layout = layouts.from_environment(environ)
     process = int(environ["MXCLUSTER_INDEX"])
     host, group = divmod(process, layout.groups)
@@ -131,7 +133,7 @@ def of_process(environ, rank, given):
         raise MxclusterError("ps-lite gave server-%d the rank %d, and the plan says %d: its keys would be those of another group"
                              % (process, rank, layout.ranks[process]))
     groups = environ["MXCLUSTER_GROUPS"].split(",")
-    path = shared.path_of(seal.read_token(environ["MXCLUSTER_JOB_DIR"]), environ["MXCLUSTER_HOST"])
+    path = shared.path_of(seal.read_token(environ["MXCLUSTER_JOB_DIR"]), host)
     return GroupUpdate(layout, host, group, [groups.count(str(number)) for number in range(layout.groups)],
                        shared.Memory(path, layout.groups, layout.capacity), given, environ.get("MXCLUSTER_GSYNC_Y") or RATE,
                        environ.get("MXCLUSTER_TRACE") == "1")

@@ -6,7 +6,7 @@ from mxnet import nd
 from mxnet.kvstore import KVStore
 
 from mxcluster.kvstore import layout, orders
-from mxcluster.kvstore.base import IS_OLD, OwnStore
+from mxcluster.kvstore.base import IS_OLD, OwnStore, first, pairs, part
 
 BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
 
@@ -27,6 +27,8 @@ class GroupedStore(OwnStore):
         super(GroupedStore, self).__init__(groups, index)
         self.group = groups[index]
         self.layout = layout.from_environment(os.environ)
+        self._unpulled = set()  # keys that were pushed, and not pulled since
+        self._pulled_group, self._has_pushed = self.group, False
 
     @property
     def type(self):
@@ -36,8 +38,12 @@ class GroupedStore(OwnStore):
     def refresh(self):
         """Brings what the group pulls up to the newest weights of all groups, for the pulls that follow.
 
-        To be called when no worker of the group trains, as after the last step.
+        To be called when no worker of the group trains, as after the last step. A worker that has pushed nothing, such as one
+        that only measures, is of a group whose weights nobody changes: it pulls those of another group from then on.
         """
+        if not self._has_pushed:
+            self._pulled_group = (self.group + 1) % self.layout.groups
+            return
         nd.waitall()  # a message may overtake what this worker has still to push
         orders.tell(self, "refresh", str(self.group))
 
@@ -46,7 +52,37 @@ class GroupedStore(OwnStore):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
         self._tell()
         keys, values = self._spread(key, value)
+        self._pushes(keys)
+        self._unpulled.difference_update(keys)
         return KVStore.pushpull(self, keys, values, out=self._spread(key, out)[1], priority=priority)
+
+    def pull(self, key, out=None, priority=0, ignore_sparse=True):
+        if self._pulled_group == self.group:
+            return super(GroupedStore, self).pull(key, out, priority, ignore_sparse)
+        for name, arrays in pairs(key, out):
+            for place in self._of(self._pulled_group, self._known(name)[0], first(arrays).size):
+                KVStore.pull(self, place[0], out=part(arrays, place), priority=priority)
+
+    def _push(self, keys, values, priority):
+        self._pushes(keys)
+        super(GroupedStore, self)._push(keys, values, priority)
+
+    def _pull(self, keys, values, priority):
+        super(GroupedStore, self)._pull(keys, values, priority)
+        self._unpulled.difference_update(keys)
+
+    def _pushes(self, keys):
+        """Refuses a second push.
+
+        A server counts pushes, as MXNet's do under dist_sync: the second of one worker would be taken for another's.
+        """
+        self._has_pushed, self._pulled_group = True, self.group
+        for key in keys if self.groups.count(self.group) > 1 else ():
+            if key in self._unpulled:
+                raise ValueError("parameter %d is pushed twice without a pull between: the server would take the second push for "
+                                 "that of another worker of the group. Add up gradients before push(), or pull after each push"
+                                 % self.layout.split(key)[1])
+            self._unpulled.add(key)
 
     def _places(self, number, size):
         return self._of(self.group, number, size)

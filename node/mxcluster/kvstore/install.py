@@ -49,7 +49,7 @@ def install(make):
 
 
 def _hook(stores):
-    """Tells our stores when Gluon's Trainer and Module are in a step, or ask what a store is. `stores` are those that are made."""
+    """Tells our stores, those that are made, when Gluon's Trainer and Module are in a step, or ask what a store is."""
     from mxnet import gluon, module
 
     def asked(trainer, function, *args, **kwargs):

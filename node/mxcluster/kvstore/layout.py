@@ -1,8 +1,8 @@
 """Which server process holds what under ``dist_gsync`` with several groups (pure).
 
-Every host of servers runs one server process for each group. Stock MXNet merges in it what the group's members push. A
-parameter has a home host, the same for all groups, on which the group's processes share its newest weights. A large
-parameter is cut, and each host is home to one part.
+Every server of the plan, called a host here, is one server process for each group. Stock MXNet merges in it what the group's
+members push. A parameter has a home host, the same for all groups, on which the group's processes share its newest weights.
+A large parameter is cut, and each host is home to one part.
 
 ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so that keys above 215329
 overflow (run on MXNet 1.9.1). A parameter therefore has a block of keys, one for each server process.

@@ -28,8 +28,8 @@ WEIGHTS, STATES, OPTIMIZER = 0, 2, 4  # where a row has the place of each, and t
 
 
 def path_of(token, host):
-    """The file of a job's memory on one host. Nobody can guess it who has not the job's token (bytes)."""
-    return os.path.join(FOLDER, "mxcluster-" + hmac.new(token, b"memory of " + host.encode(), hashlib.sha256).hexdigest()[:32])
+    """The file of a job's memory on the host with this number. Nobody can guess it who has not the job's token (bytes)."""
+    return os.path.join(FOLDER, "mxcluster-" + hmac.new(token, b"memory of host %d" % host, hashlib.sha256).hexdigest()[:32])
 
 
 class Memory(object):

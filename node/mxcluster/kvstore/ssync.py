@@ -19,8 +19,8 @@ class StaleStore(OwnStore):
 
     Source: Ho et al., NIPS 2013. (MXNet-G writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is
     the number of its iterations whose updates are on the servers. An iteration is a call of Trainer.step or Module.update, which
-    pulls when the next one may start. Where neither is used, a push of a key that was pushed before begins the next iteration, and
-    pulls are answered at once: what they bring may be one iteration older than the bound.
+    pulls when the next one may start. Where neither is used, a push of a key that was pushed before begins the next iteration,
+    and pulls are answered at once: what they bring may be one iteration older than the bound.
     """
 
     name = "dist_ssync"

@@ -15,7 +15,6 @@ from mxnet.optimizer import get_updater
 
 from mxcluster import checkpoints, events
 from mxcluster.errors import BadInput
-from mxcluster.kvstore.views import array_on, view
 
 
 class Updates(object):
@@ -69,71 +68,6 @@ class Updates(object):
         for index, size in self._sizes.items():
             found.update(content(self._number(index), size, [array.asnumpy() for array in flat(self._updater.states[index])]))
         save(folder, name, number, found, self._rank, self._servers)
-
-
-class Shared(object):
-    """The states of one parameter in memory that several processes share, and the update that uses them.
-
-    Args: `region` the memory that another process has filled, a function that gives it by its length for states that are
-    `new`, or None for states of this process's own. Raises BadInput for an optimizer whose states are no arrays of float32.
-
-    In memory: how many updates there were (int64), then the arrays one after the other.
-    """
-
-    def __init__(self, optimizer, index, weight, region=None, new=False):
-        made = optimizer.create_state_multi_precision(index, weight)
-        for part in leaves(made):
-            if not hasattr(part, "asnumpy") or numpy.dtype(part.dtype) != numpy.float32:
-                raise BadInput("%s keeps %r for a parameter; with several groups servers share arrays of float32 only: use another "
-                               "optimizer, or one group" % (type(optimizer).__name__, type(part).__name__))
-        templates = flat(made)
-        sizes = [_size(array) for array in templates]
-        if region is None or new:
-            length = 8 + 4 * sum(sizes)
-            region = region(length) if new else bytearray(length)
-            new = True
-        self._count = numpy.frombuffer(region, dtype=numpy.int64, count=1)
-        numbers, begin, self._arrays, self._numbers = numpy.frombuffer(region, dtype=numpy.float32, offset=8), 0, [], []
-        for template, size in zip(templates, sizes):
-            part = numbers[begin:begin + size]
-            begin += size
-            if new:
-                numpy.copyto(part, template.asnumpy().reshape(-1))
-            shared = array_on(part, template.shape)
-            self._arrays.append(template if shared is None else shared)
-            self._numbers.append(part)
-        self._is_copied = bool(templates) and self._arrays[0] is templates[0]
-        self._state = rebuilt(made, list(self._arrays))
-
-    def update(self, optimizer, index, weight, grad):
-        """One update of the weight."""
-        if self._is_copied:
-            for array, numbers in zip(self._arrays, self._numbers):
-                numpy.copyto(view(array), numbers)
-        optimizer._index_update_count[index] = optimizer.begin_num_update + int(self._count[0])
-        optimizer.update_multi_precision(index, weight, grad, self._state)
-        self._count[0] += 1
-        for array, numbers in zip(self._arrays, self._numbers):
-            array.wait_to_read()
-            if self._is_copied:
-                numpy.copyto(numbers, view(array))
-
-    def arrays(self):
-        """The states as flat numpy arrays, which share the memory."""
-        return self._numbers
-
-    def give(self, given, size, rank, servers):
-        """Fill the states with what `load` has read of a checkpoint, for `size` of the parameter's numbers."""
-        total, saved = given
-        if len(saved) != len(self._numbers):
-            raise BadInput("the checkpoint has %d arrays of the optimizer's state, and the optimizer %d: resume with the same "
-                           "optimizer" % (len(saved), len(self._numbers)))
-        for numbers, source in zip(self._numbers, saved):
-            piece = share(source, total, size, rank, servers)
-            if piece.size != numbers.size:
-                raise BadInput("the checkpoint has %d numbers for a state of %d: resume with the same network and optimizer"
-                               % (piece.size, numbers.size))
-            numpy.copyto(numbers, piece)
 
 
 def content(parameter, size, arrays):
@@ -207,20 +141,6 @@ def flat(state):
     if isinstance(state, (tuple, list)):
         return [array for part in state for array in flat(part)]
     return [state] if hasattr(state, "asnumpy") else []
-
-
-def leaves(state):
-    """All that a state holds but None, in order."""
-    if isinstance(state, (tuple, list)):
-        return [leaf for part in state for leaf in leaves(part)]
-    return [] if state is None else [state]
-
-
-def rebuilt(state, arrays):
-    """A state of the same form with the next of `arrays` in the place of each array; `arrays` is emptied."""
-    if isinstance(state, (tuple, list)):
-        return type(state)(rebuilt(part, arrays) for part in state)
-    return arrays.pop(0) if hasattr(state, "asnumpy") else state
 
 
 def _size(array):

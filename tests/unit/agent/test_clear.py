@@ -7,6 +7,7 @@ import pytest
 
 from mxcluster import processes
 from mxcluster.agent import claims
+from mxcluster.kvstore import shared
 from tests.unit.agent.jobs import Job, command_line
 
 SPENT = ["lease", "reserve", "secret_env.json", "token", ".status.json.4711", "worker-0.pulse"]
@@ -29,6 +30,25 @@ def killed(job):
     leave(job)
     os.kill(status["agent"]["pid"], signal.SIGKILL)
     job.until(lambda: not processes.alive(job.agent(status)))
+
+
+def test_what_server_processes_share_is_removed(tmp_path):
+    """Its name is there until all of a host have come, and one may die before."""
+    job, token = Job(tmp_path / "jobs" / "one"), "t" * 40
+    os.makedirs(job.path)
+    plan = {"job": "one", "host": "node1", "files": {}, "groups": [[0], [1]], "processes": [
+        {"name": "server-%d" % index, "role": "server", "index": index, "group": index % 2, "command": ["true"], "env": {}}
+        for index in (4, 5)]}
+    job.folder.prepare(plan, None, token)
+    path = shared.path_of(token.encode(), 2)
+    open(path, "w").close()
+    try:
+        job.folder.tidy()
+        assert not os.path.exists(path) and not os.path.exists(job.folder.file("token"))
+        job.folder.tidy()  # without a token nothing is known of it
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from mxcluster import options
 from mxcluster.errors import BadInput
-from mxcluster.plan import for_node, make_plan
+from mxcluster.plan import for_node, make_plan, processes
 from tests.inventories.cases import changed, load, plan_of
 
 LOCAL = load("good/local")
@@ -27,7 +27,7 @@ def test_the_keys_of_a_plan():
                          "group_labels", "shares", "staleness", "files", "options", "nodes", "processes",
                          "ports_open"}
     assert plan["schema"] == 1 and plan["job"] == "job-1" and plan["kv"] == "dist_gsync" and plan["lease"] == 10.0
-    assert plan["workers"] == 4 and plan["servers"] == 2 and plan["staleness"] is None
+    assert plan["workers"] == 4 and plan["servers"] == 4 and plan["staleness"] is None
     assert plan["heartbeat"] == {"interval": 1, "timeout": 5}
     assert plan["root"] == {"address": "127.0.0.11", "port": 9300}
     assert plan["nodes"]["node2"] == {"address": "127.0.0.12", "interface": "lo", "job_dir": "/state/jobs/node2/job-1",
@@ -57,7 +57,7 @@ def test_ports_are_unique_per_address():
 def test_every_kv(kv):
     plan = local(kv=kv)
     assert plan["kv"] == kv and plan["staleness"] == (3 if kv == "dist_ssync" else None)
-    assert len(plan["processes"]) == (7 if kv.startswith("dist") else 1)
+    assert len(plan["processes"]) == (9 if kv == "dist_gsync" else 7 if kv.startswith("dist") else 1)
     for process in plan["processes"]:
         assert ("MXCLUSTER_STALENESS" in process["env"]) == (kv == "dist_ssync")
 
@@ -73,7 +73,7 @@ def test_one_process_needs_neither_scheduler_nor_servers_nor_forks(kv):
 
 def test_the_first_workers_and_servers():
     plan = local(num_workers="3", num_servers="1")
-    assert plan["workers"] == 3 and plan["servers"] == 1 and list(plan["nodes"]) == ["node1", "node2", "node3"]
+    assert plan["workers"] == 3 and plan["servers"] == 2 and list(plan["nodes"]) == ["node1", "node2", "node3"]
     assert plan["groups"] == [[0, 1], [2]] and plan["group_labels"] == ["a", "b"]
     assert [share[1] for share in plan["shares"]] == [1 / 3, 2 / 3, 1.0]
     assert workers(plan)[0]["env"]["DMLC_NUM_WORKER"] == "3" and workers(plan)[0]["env"]["MXCLUSTER_GROUPS"] == "0,0,1"
@@ -176,10 +176,31 @@ def test_make_plan_changes_nothing_that_it_is_given():
     assert given == before and make_plan(*given) == plan
 
 
+def test_each_server_is_a_process_for_each_group():
+    """It merges as soon as the group's workers have pushed; the others count all workers, for barriers and the end."""
+    plan = local(num_workers="3")
+    servers = [process for process in plan["processes"] if process["role"] == "server"]
+    assert [(one["host"], one["group"], one["env"]["DMLC_NUM_WORKER"]) for one in servers] == [
+        ("node1", 0, "2"), ("node1", 1, "1"), ("node2", 0, "2"), ("node2", 1, "1")]
+    assert {one["env"]["DMLC_NUM_WORKER"] for one in plan["processes"] if one not in servers} == {"3"}
+    # By address as text, the last first, then by port.
+    assert {one["env"]["MXCLUSTER_SERVER_RANKS"] for one in plan["processes"]} == {"2,3,0,1"}
+    assert {one["env"]["DMLC_NUM_SERVER"] for one in plan["processes"]} == {"4"}
+    alone = local(num_workers="2")
+    assert alone["servers"] == 2 and not any("MXCLUSTER_SERVER_RANKS" in one["env"] for one in alone["processes"])
+
+
+@pytest.mark.parametrize("places, expected", [
+    ([("10.0.0.9", 1), ("10.0.0.10", 1), ("10.0.0.2", 1)], [0, 2, 1]), ([("10.0.0.1", 9), ("10.0.0.1", 10)], [0, 1]),
+    ([("10.0.0.1", 10), ("10.0.0.2", 9), ("10.0.0.1", 9), ("10.0.0.2", 10)], [3, 0, 2, 1])])
+def test_ranks_are_those_of_ps_lite(places, expected):
+    assert processes.ranks([{"address": address, "port": port} for address, port in places]) == expected
+
+
 def test_for_node():
     plan = local()
     parts = {host: for_node(plan, host) for host in plan["nodes"]}
-    assert [process["name"] for process in parts["node1"]["processes"]] == ["scheduler-0", "server-0", "worker-0"]
+    assert [process["name"] for process in parts["node1"]["processes"]] == ["scheduler-0", "server-0", "server-1", "worker-0"]
     together = [process for part in parts.values() for process in part["processes"]]
     assert sorted(together, key=str) == sorted(plan["processes"], key=str)
     for host, part in parts.items():
@@ -202,4 +223,4 @@ def test_a_hundred_nodes_take_no_time():
             "records": dict.fromkeys(names, record), "options": {"kv": "dist_gsync"}}
     plan = plan_of(case)
     assert plan["workers"] == 200 and [len(group) for group in plan["groups"]] == [40] * 5
-    assert len(for_node(plan, "n7")["processes"]) == 2
+    assert len(for_node(plan, "n7")["processes"]) == 6

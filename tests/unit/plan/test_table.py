@@ -12,7 +12,7 @@ def test_table_of_a_grouped_job():
     text = table(plan("gpus"))
     assert text == """\
 job job-1
-kv dist_gsync, 5 workers in 2 groups, 2 servers
+kv dist_gsync, 5 workers in 2 groups, 4 servers
 program image_classification: network resnet50_v1, data imagenet (1281167 samples), batch size 32 per worker, 20 epochs
 learning rate 0.05
 batches per epoch: 4449 (worker 4), 8897 (workers 0-3)
@@ -20,8 +20,10 @@ samples repeated per epoch to fill them: 0 to 16 a worker
 
 role       index  host   address:port   interface  GPUs  group  share
 scheduler  0      head   10.1.0.1:9091  ib0        -     -      -
-server     0      head   10.1.0.1:9092  ib0        -     -      -
-server     1      head   10.1.0.1:9093  ib0        -     -      -
+server     0      head   10.1.0.1:9092  ib0        -     fast   -
+server     1      head   10.1.0.1:9093  ib0        -     slow   -
+server     2      head   10.1.0.1:9094  ib0        -     fast   -
+server     3      head   10.1.0.1:9095  ib0        -     slow   -
 worker     0      fast1  10.1.0.2:9091  ib0        0,1   fast   0 0.222222
 worker     1      fast1  10.1.0.2:9092  ib0        2,3   fast   0.222222 0.444444
 worker     2      fast2  10.1.0.3:9091  ib0        1,2   fast   0.444444 0.666667

@@ -1,0 +1,111 @@
+"""Memory that processes share, with real processes."""
+import os
+import signal
+import time
+
+import pytest
+
+from mxcluster.errors import MxclusterError
+from mxcluster.kvstore import shared
+
+
+@pytest.fixture
+def path():
+    found = shared.path_of(os.urandom(16), 1)
+    yield found
+    if os.path.exists(found):
+        os.unlink(found)
+
+
+def forked(function):
+    """Runs the function in another process; returns its number."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function()
+        finally:
+            os._exit(1)
+    return child
+
+
+def succeed(function):
+    assert os.waitpid(forked(lambda: (function(), os._exit(0))), 0)[1] == 0
+
+
+def test_what_one_writes_another_reads(path):
+    mine = shared.Memory(path, 2, 10)
+    with mine.lock(3) as row:
+        region = mine.place(row, shared.WEIGHTS, 6000)
+        region[5999:] = b"x"
+
+    def other():
+        theirs = shared.Memory(path, 2, 10)
+        with theirs.lock(3) as row:
+            there = theirs.region(row, shared.WEIGHTS)
+            assert len(there) == 6000 and there[5999:] == b"x" and there[:1] == b"\0"
+            there[:1] = b"y"
+            assert theirs.region(row, shared.STATES) is None
+        with theirs.lock(4) as row:
+            theirs.place(row, shared.STATES, 1)[:] = b"z"
+        assert theirs.raise_round(7) == 7
+    succeed(other)
+    assert region[:1] == b"y" and mine.raise_round(5) == 7
+    with mine.lock(4) as row:
+        assert mine.region(row, shared.STATES)[:] == b"z"
+
+
+def test_nothing_is_left_once_all_have_come(path):
+    shared.Memory(path, 2, 10)
+    assert os.path.exists(path)
+    succeed(lambda: shared.Memory(path, 2, 10))
+    assert not os.path.exists(path)
+
+
+def test_who_dies_with_a_lock_holds_nobody_up(path):
+    mine = shared.Memory(path, 3, 10)
+
+    def holder():
+        with shared.Memory(path, 3, 10).lock(5) as row:
+            row[shared.OPTIMIZER] = 1
+            time.sleep(60)
+    child = forked(holder)
+    try:
+        while mine._head[8 + 5 * 5 + shared.OPTIMIZER] != 1:
+            time.sleep(0.01)
+        with mine.lock(4):
+            pass  # another parameter is free
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    with mine.lock(5) as row:
+        assert row[shared.OPTIMIZER] == 1
+
+
+def test_updates_of_many_processes_are_one_after_the_other(path):
+    mine = shared.Memory(path, 4, 10)
+
+    def count():
+        theirs = shared.Memory(path, 4, 10)
+        for _ in range(2000):
+            with theirs.lock(1) as row:
+                row[shared.OPTIMIZER] = row[shared.OPTIMIZER] + 1
+        os._exit(0)
+    for child in [forked(count) for _ in range(3)]:
+        assert os.waitpid(child, 0)[1] == 0
+    with mine.lock(1) as row:
+        assert row[shared.OPTIMIZER] == 6000
+
+
+def test_a_file_that_others_can_write_is_refused(path):
+    with open(path, "w"):
+        os.chmod(path, 0o666)
+    with pytest.raises(MxclusterError, match="is not this user's alone"):
+        shared.Memory(path, 2, 10)
+
+
+def test_memory_that_is_not_there_is_told_before_it_is_used(path, monkeypatch):
+    mine = shared.Memory(path, 2, 10)
+    with mine.lock(0) as row, pytest.raises(MxclusterError, match="/dev/shm has no room for .* MB more"):
+        mine.place(row, shared.WEIGHTS, 1 << 50)
+    with mine.lock(0) as row:  # and what there is room for goes on
+        assert len(mine.place(row, shared.WEIGHTS, 10)) == 10
