@@ -1,5 +1,6 @@
 """``dist_gsync`` with several groups: Grouping-SGD on a worker. With one group it is MXNet's own dist_sync (`install`)."""
 
+import copy
 import os
 
 from mxnet import nd
@@ -8,6 +9,7 @@ from mxnet.kvstore import KVStore
 from mxcluster.kvstore import layout, orders
 from mxcluster.kvstore.base import IS_OLD, OwnStore, first, pairs, part
 
+_COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr_scheduler")  # which all processes reckon alike
 BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
 
 
@@ -71,6 +73,13 @@ class GroupedStore(OwnStore):
         super(GroupedStore, self)._pull(keys, values, priority)
         self._unpulled.difference_update(keys)
 
+    def _pickled(self, optimizer):
+        kept = numbers_kept(optimizer)
+        if kept:
+            raise ValueError("dist_gsync with several groups cannot use %s: it keeps %s in Python, which the groups' server processes "
+                             "do not share. Use another optimizer, or one group" % (type(optimizer).__name__, ", ".join(kept)))
+        return super(GroupedStore, self)._pickled(optimizer)
+
     def _pushes(self, keys):
         """Refuses a second push.
 
@@ -95,3 +104,18 @@ class GroupedStore(OwnStore):
         if len(parts) == 1:
             return [(self.layout.key(group, number, parts[0][0]), None, None)]
         return [(self.layout.key(group, number, host), begin, end) for host, begin, end in parts]
+
+
+def numbers_kept(optimizer):
+    """The names of the attributes that change with an optimizer's updates, beside its counts of updates; it is tried on a copy."""
+    tried = copy.deepcopy(orders.portable(optimizer))
+    before = {name: repr(value) for name, value in vars(tried).items()}
+    weight = nd.ones((2, 2))
+    try:
+        state = tried.create_state_multi_precision(0, weight)
+        for _ in range(2):
+            tried.update_multi_precision(0, weight, nd.ones((2, 2)), state)
+        nd.waitall()
+    except Exception:  # one that takes no such weight: the servers will see
+        return []
+    return sorted(name for name, value in vars(tried).items() if name not in _COUNTED and repr(value) != before.get(name))
