@@ -152,7 +152,8 @@ REPLIES = {
     "piece": {"data": _text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]
-ALSO = {"checkpoints": _offer, "left": list_of(words), "left_out": list_of(words), "behind": list_of(words),
+ALSO = {"pulses": dict_of(_name, _pulse), "checkpoints": _offer, "left": list_of(words), "left_out": list_of(words),
+        "behind": list_of(words),
         "untrue": either(None, words), "ports_open": words, "cleared": list_of(words),
         "units": either(None, list_of(words, 10000)), "facts": ANY}
 # What the module and Ansible add to the answer, which is all that the programs may say.

@@ -44,6 +44,28 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
                   % (_idle(failure, pulses[least]), told))
 
 
+def failure(plan: Json, host: str, found: Json) -> Json:
+    """The failure of a node of whose worker the controller has seen (`found`: {"name", "time"}) that it is done too early."""
+    part = next(one for one in plan["processes"] if one["name"] == found["name"])
+    return {"host": host, "role": part["role"], "index": part["index"], "name": part["name"], "kind": "stall", "exit_code": None,
+            "reason": "its script ended, and others wait for its next push", "time": found["time"], "log": [], "echo": False}
+
+
+def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
+    """The name of a worker that is done, while another of those that merge `together` has pushed more often; None if none is.
+
+    That one waits for ever. `pulses` are those that have been as they are for a while.
+    """
+    for indices in together:
+        of_set = {name: pulses[name] for name in ("worker-%d" % index for index in indices) if name in pulses}
+        done = [name for name, found in of_set.items() if found["phase"] == pulse.FINISHED]
+        first = min(done, key=lambda name: (of_set[name]["pushes"], name)) if done else ""
+        if any(found["phase"] == pulse.TRAINING and found["pushes"] > of_set[first]["pushes"]
+               for found in of_set.values() if first):
+            return first
+    return None
+
+
 def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
     """The names of the workers of whom none gets far without the blamed one."""
     workers = [name for name, part in parts.items() if part["role"] == "worker"]

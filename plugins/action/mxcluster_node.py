@@ -8,6 +8,7 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import base64
+import json
 import os
 import re
 import shlex
@@ -21,11 +22,11 @@ from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 try:
-    from mxcluster import processes, replies, verdict
+    from mxcluster import processes, replies, stalls, verdict
     from mxcluster.errors import MxclusterError
     from mxcluster.report import arrivals
 except ImportError:  # the playbooks say so themselves, in their own words
-    arrivals = processes = replies = verdict = None
+    arrivals = processes = replies = stalls = verdict = None
 
 PAUSES = (4.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
 LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
@@ -35,6 +36,8 @@ HURRIED = 3
 USUAL = 10
 HURRY = 15.0  # seconds that are little while
 SILENT = ".silent-"  # before the name of a host on the board that does not answer; the others are asked more often then
+PULSE = ".pulse-"  # before the name of a host on the board whose processes' pulses are in the file
+SETTLED = 3.0  # seconds that pulses have to be as they are before anything is concluded
 CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # seconds for which the results of a node are tried to be brought
 BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
@@ -68,7 +71,7 @@ class ActionModule(ActionBase):
             # go on polling, and so renew the lease of a job that no controller reports on.
             processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
         left = {name: arguments.pop(name) for name in ("output", "spool", "into") if name in arguments}
-        wanted = arguments.pop("checkpoints", None)
+        wanted, together = arguments.pop("checkpoints", None), arguments.pop("together", [])
         if wanted and arrivals and not self._task.check_mode:
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
             arguments["took"] = self._arrivals.taken()
@@ -81,6 +84,10 @@ class ActionModule(ActionBase):
             board, host = arguments["board"], task_vars["inventory_hostname"]
             if failed(result["status"]):
                 post(board, host)
+            elif not result["ended"] and uneven(board, host, result.get("pulses") or {}, together):
+                result["uneven"] = {"name": uneven(board, host, result["pulses"], together), "time": time.time()}
+                post(board, host)
+                self._stop(arguments, result, task_vars)
             elif not result["ended"] and others(board, host):
                 self._stop(arguments, result, task_vars)
         offered = result.pop("checkpoints", None)
@@ -269,6 +276,38 @@ def failed(status):
     return status["state"] == "ended" and status["reason"] != "done"
 
 
+def uneven(board, host, pulses, together):
+    """The name of a worker of the host's that is done too early (`stalls.uneven`), by what all hosts have told; None if none is.
+
+    The board holds the pulses of each host. How long they are as they are tells the time at which they were written.
+    """
+    if not together:
+        return None
+    path = os.path.join(board, PULSE + host)
+    told = json.dumps({name: {"phase": found["phase"], "pushes": found["pushes"]} for name, found in sorted(pulses.items())})
+    if told != read(path):
+        post(board, PULSE + host)
+        with open(path + ".part", "w") as stream:
+            stream.write(told)
+        os.replace(path + ".part", path)
+    settled = {}
+    for name in os.listdir(board):
+        path = os.path.join(board, name)
+        if name.startswith(PULSE) and not name.endswith(".part") and time.time() - os.stat(path).st_mtime >= SETTLED:
+            settled.update(json.loads(read(path) or "{}"))
+    found = stalls.uneven(settled, together)
+    return found if found in pulses else None
+
+
+def read(path):
+    """The text of a file, "" of one that is not there."""
+    try:
+        with open(path) as stream:
+            return stream.read()
+    except (IOError, OSError):
+        return ""
+
+
 def post(board, host):
     """Puts the host's name on the board, a folder on the controller."""
     if not os.path.isdir(board):
@@ -282,7 +321,7 @@ def post(board, host):
 
 def others(board, host):
     """The hosts on the board whose part has failed but this one, sorted."""
-    return (sorted(name for name in os.listdir(board) if name != host and not name.startswith(SILENT))
+    return (sorted(name for name in os.listdir(board) if name != host and not name.startswith("."))
             if os.path.isdir(board) else [])
 
 

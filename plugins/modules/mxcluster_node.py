@@ -87,6 +87,14 @@ options:
         noted, too; without, the job may well go on where only this controller cannot reach it.
     type: bool
     default: true
+  together:
+    description:
+      - For V(wait) with a O(board), lists of workers (by index) without whose push no other's is merged. If one of them is done,
+        and another of its list has pushed more often and goes no further, the node of the first is noted. The action plugin
+        sees to it.
+    type: list
+    elements: list
+    default: []
   patience:
     description:
       - For V(wait), for how many seconds a node that cannot be asked, or cannot answer, is asked again before that is a failure.
@@ -401,6 +409,7 @@ def main():
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "str"},
             "keeper": {"type": "bool", "default": True},
+            "together": {"type": "list", "elements": "list", "default": []},
             "patience": {"type": "float", "default": 0},
             "checkpoints": {"type": "dict"},
             "took": {"type": "str", "default": ""},

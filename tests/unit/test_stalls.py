@@ -48,6 +48,26 @@ def test_unequal_batches(kv):
     assert "unequal" in found["reason"]
 
 
+@pytest.mark.parametrize("together, found", [([[0, 1, 2]], "worker-1"), ([[0, 1], [2]], "worker-1"), ([[0, 2], [1]], None),
+                                             ([[0], [1], [2]], None), ([], None)])
+def test_who_is_done_while_others_have_pushed_more(together, found):
+    pulses = {"worker-0": {"phase": "training", "pushes": 8}, "worker-1": {"phase": "finished", "pushes": 6},
+              "worker-2": {"phase": "training", "pushes": 8}, "server-0": {"phase": "serving", "pushes": 0}}
+    assert stalls.uneven(pulses, together) == found
+    pulses["worker-0"]["pushes"] = pulses["worker-2"]["pushes"] = 6  # they measure, or save
+    assert stalls.uneven(pulses, together) is None
+    pulses["worker-0"].update(phase="finished", pushes=8)  # it may have pushed without waiting
+    assert stalls.uneven(pulses, together) is None
+
+
+def test_the_failure_of_one_that_is_done_too_early_is_explained():
+    failure = stalls.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
+    statuses = {"a": {"pulses": {"worker-0": {"phase": "training", "pushes": 8, "time": NOW - 4}}},
+                "b": {"pulses": {"worker-1": {"phase": "finished", "pushes": 6, "time": NOW - 5}}}}
+    told = stalls.explain(failure, {"kv": "dist_sync", "processes": PROCESSES}, statuses)
+    assert (told["host"], told["name"]) == ("b", "worker-1") and "ended after 6 pushes, and worker-0 waits" in told["reason"]
+
+
 def test_the_other_group_is_not_waited_for():
     found = explained("dist_gsync", "worker-1", worker_0=("training", 9, 300), worker_1=("training", 8, 301),
                       worker_2=("training", 2, 1))

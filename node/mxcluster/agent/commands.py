@@ -8,7 +8,7 @@ import tarfile
 import time
 from typing import Any, Dict, List, Optional, Set, Union
 
-from mxcluster import checkpoints, exitcodes, processes
+from mxcluster import checkpoints, exitcodes, processes, pulse
 from mxcluster.agent import daemon, left, parts, written
 from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private, remove
 from mxcluster.agent.supervisor import failure
@@ -208,10 +208,12 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
 
 
 def with_progress(folder: JobFolder, answer: Json) -> Json:
-    """A status, and with it the last events of its processes, and what there is of checkpoints."""
+    """A status, and with it the last events of its processes, their pulses, and what there is of checkpoints."""
+    pulses = {part["name"]: pulse.read(pulse.file_of(folder.path, part["name"])) for part in answer["processes"]}
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
     offered = parts.offered(folder)
-    return dict({"checkpoints": offered} if offered else {}, status=answer, progress=folder.progress(names))
+    return dict({"checkpoints": offered} if offered else {}, status=answer, progress=folder.progress(names),
+                pulses={name: found for name, found in pulses.items() if found})
 
 
 def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:

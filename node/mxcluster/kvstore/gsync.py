@@ -76,8 +76,9 @@ class GroupedStore(OwnStore):
     def _pickled(self, optimizer):
         kept = numbers_kept(optimizer)
         if kept:
-            raise ValueError("dist_gsync with several groups cannot use %s: it keeps %s in Python, which the groups' server processes "
-                             "do not share. Use another optimizer, or one group" % (type(optimizer).__name__, ", ".join(kept)))
+            raise ValueError("dist_gsync with several groups cannot use %s: it keeps %s in Python, which the groups' server "
+                             "processes do not share. Use another optimizer, or one group"
+                             % (type(optimizer).__name__, ", ".join(kept)))
         return super(GroupedStore, self)._pickled(optimizer)
 
     def _pushes(self, keys):
@@ -107,7 +108,7 @@ class GroupedStore(OwnStore):
 
 
 def numbers_kept(optimizer):
-    """The names of the attributes that change with an optimizer's updates, beside its counts of updates; it is tried on a copy."""
+    """The names of what an optimizer's updates change in it, beside its counts of updates; they are tried on a copy."""
     tried = copy.deepcopy(orders.portable(optimizer))
     before = {name: repr(value) for name, value in vars(tried).items()}
     weight = nd.ones((2, 2))

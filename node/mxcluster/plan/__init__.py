@@ -83,7 +83,10 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
             "heartbeat": {"interval": processes.HEARTBEAT_INTERVAL, "timeout": options["heartbeat_timeout"]},
             "timeouts": {"start": options["start_timeout"], "stall": options["stall_timeout"]},
             "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
-            "groups": grouped, "group_labels": labels, "shares": [list(share) for share in parts],
+            "groups": grouped, "group_labels": labels,
+            # Workers without whose push no other's is merged. (Under dist_ssync one that is done holds up nobody.)
+            "together": [] if options["kv"] == "dist_ssync" else clusterfiles.waiting_sets(options["kv"], grouped),
+            "shares": [list(share) for share in parts],
             "staleness": options["staleness"],
             "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouped, lines),
                       "data_sharding": clusterfiles.render_data_sharding(parts)},

@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import events as event_files
-from mxcluster import replies
+from mxcluster import replies, stalls
 from mxcluster import verdict as verdicts
 from mxcluster.errors import BadInput
 from mxcluster.report import archive, arrivals, files
@@ -25,8 +25,8 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
     has to be there already. A host without an archive, or with one that cannot be used, costs the job its success but
     never the logs of the others. `cache_dir`: see write(). Doing it again gives the same.
 
-    `answers` is {host: what the controller has heard besides}: {"status", "lost", "left", "problem", "untrue", "behind"}, any
-    of them, see `verdict.compute`. That status counts if none was packed.
+    `answers` is {host: what the controller has heard besides}: {"status", "lost", "left", "problem", "untrue", "behind",
+    "uneven"}, any of them, see `verdict.compute`. That status counts if none was packed.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
@@ -54,6 +54,9 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
         problems[host] = said[host].get("problem") or problems[host]
         with contextlib.suppress(BadInput):
             statuses[host] = replies.packed(host, said[host]["status"], plan) if said[host].get("status") else None
+    for host, one in said.items():
+        if one.get("uneven") and statuses[host] and not statuses[host].get("first_failure"):
+            statuses[host]["first_failure"] = stalls.failure(plan, host, one["uneven"])
     verdict = verdicts.compute(plan, statuses, events, problems,
                                lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
                                untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
@@ -80,7 +83,7 @@ def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
     collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
     problem = refusal(wait) or collect.get("problem")
     return {"status": wait.get("status"), "lost": wait.get("lost") or contact.get("lost"), "left": collect.get("left"),
-            "problem": problem, "untrue": collect.get("untrue"), "behind": collect.get("behind")}
+            "problem": problem, "untrue": collect.get("untrue"), "behind": collect.get("behind"), "uneven": wait.get("uneven")}
 
 
 def refusal(result: Dict[str, Any]) -> Optional[str]:

@@ -24,7 +24,7 @@ def workers(plan):
 def test_the_keys_of_a_plan():
     plan = local(lease="10", staleness="", root_port="9300", heartbeat_timeout="5")
     assert set(plan) == {"schema", "job", "kv", "lease", "workers", "servers", "heartbeat", "timeouts", "root", "groups",
-                         "group_labels", "shares", "staleness", "files", "options", "nodes", "processes",
+                         "group_labels", "together", "shares", "staleness", "files", "options", "nodes", "processes",
                          "ports_open"}
     assert plan["schema"] == 1 and plan["job"] == "job-1" and plan["kv"] == "dist_gsync" and plan["lease"] == 10.0
     assert plan["workers"] == 4 and plan["servers"] == 4 and plan["staleness"] is None

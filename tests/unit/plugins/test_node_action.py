@@ -415,3 +415,23 @@ def test_a_start_tells_who_will_renew_the_lease(monkeypatch):
     made._ask = lambda arguments, task_vars: told.append(arguments["plan"]) or {"job": "j"}
     assert run(made, monkeypatch) == {"job": "j"}
     assert told == [{"job": "j", "controller": processes.witness(os.getppid())}] and made._task.args["plan"] == {"job": "j"}
+
+
+def test_a_worker_that_is_done_while_its_mates_wait_for_it_is_seen_by_its_own_node(tmp_path):
+    """By what all nodes have told, once it has been so for a while."""
+    board, together = str(tmp_path), [[0, 1]]
+    done = {"worker-1": {"phase": "finished", "pushes": 6, "time": 1.0}}
+    waits = {"worker-0": {"phase": "training", "pushes": 8, "time": 1.0}}
+
+    def tell(age):
+        told = [action.uneven(board, "node1", waits, together), action.uneven(board, "node2", done, together)]
+        for host in ("node1", "node2"):
+            path = str(tmp_path / (action.PULSE + host))
+            os.utime(path, (time.time() - age,) * 2)
+        return told
+    assert tell(2) == [None, None]  # the first look
+    assert tell(4) == [None, None]  # two seconds later
+    assert tell(0) == [None, "worker-1"]
+    waits["worker-0"]["pushes"] = 10  # it goes on: it pushes nothing that needs the other
+    assert tell(5) == [None, None]
+    assert action.uneven(board, "node2", done, []) is None and action.others(board, "node3") == []
