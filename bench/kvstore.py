@@ -1,44 +1,91 @@
-"""dist_gsync with one group of all against stock dist_sync, and what polling costs.
+"""What a step costs in mxcluster's kv-stores, against MXNet's own: two jobs that take turns, on one machine, without padding.
 
-Both train the same network with the same padded steps, in turns, so that both meet the same noise of the machine.
+Figures are ratios of medians over the rounds, with the interval that holds 90 % of resampled ones.
 """
 
 import json
 import pathlib
+import random
 import statistics
 import tempfile
+import time
 
 from tests.training.environments import mxnet_environment
-from tests.training.loopback import Job
+from tests.training.loopback import PORT, Job
 
-WORKERS, STEPS, ROUNDS, PAD = 4, 45, 3, 0.2
-NETWORKS = (("mlp", 32), ("resnet20", 2))
+ROUNDS, FIRST_ROUNDS = 15, 5
+EVERYBODY, HALVES = [0, 0, 0, 0], [0, 0, 1, 1]
+SIZES = (("65 x 1,000 numbers", 65, 1000, 20), ("20 x 5 MB", 20, 1310720, 3), ("1 x 100 MB", 1, 26214400, 3))
+PAIRS = (("dist_gsync, one group", ("dist_gsync", EVERYBODY), ("dist_sync", EVERYBODY)),
+         ("dist_gsync, two groups", ("dist_gsync", HALVES), ("dist_sync", EVERYBODY)),
+         ("dist_ssync", ("dist_ssync", EVERYBODY), ("dist_async", EVERYBODY)))
 
 
 def main():
-    """Prints one line for each network."""
+    """Prints a line for each pair and size, then what the first step of many keys takes, and the servers' memory."""
     python = mxnet_environment("1.9.1").python
-    for network, batch in NETWORKS:
-        speeds, polling, late = {"dist_sync": [], "dist_gsync": []}, [], 0
-        for _ in range(ROUNDS):
-            for kv, found in speeds.items():
-                with tempfile.TemporaryDirectory() as folder:
-                    results, job = run(python, pathlib.Path(folder), kv, network, batch)
-                    found.append(sum(result["samples_per_s"] for result in results))
-                    late += sum(result["late"] for result in results)
-                    last = {event["index"]: event for event in job.events("kv")}
-                    polling += [event["polling_s"] / event["seconds"] for event in last.values()]
-        ratios = [ours / stock for ours, stock in zip(speeds["dist_gsync"], speeds["dist_sync"])]
-        print("%-9s %d workers, steps of %.0f ms or more: gsync %.1f samples/s, dist_sync %.1f; gsync/dist_sync median %.3f "
-              "(%.3f .. %.3f); polling %.1f %% of a worker's time (at most %.1f %%); late steps %d of %d"
-              % (network, WORKERS, PAD * 1000, statistics.median(speeds["dist_gsync"]),
-                 statistics.median(speeds["dist_sync"]), statistics.median(ratios), min(ratios), max(ratios),
-                 100 * statistics.mean(polling), 100 * max(polling), late, 2 * ROUNDS * WORKERS * STEPS), flush=True)
+    for label, ours, stock in PAIRS:
+        for what, arrays, size, steps in SIZES:
+            found, memory = in_turns(python, (ours, stock), arrays, size, steps, ROUNDS)
+            tell("%s / %s, %s" % (label, stock[0], what), [blocks[1:] for blocks in found], 1000, "ms a step")
+            if arrays == 1:
+                print("    servers hold %.2f and %.2f times the parameters" % tuple(
+                    (held - least) / (4 * size) for held, least in zip(memory, floor(python, (ours, stock)))), flush=True)
+        found = [in_turns(python, (ours, stock), 2000, 10, 1, 0)[0] for _ in range(FIRST_ROUNDS)]
+        tell("%s / %s, 2,000 keys" % (label, stock[0]), [[one[side][0] for one in found] for side in (0, 1)], 1,
+             "s to the first step's end")
 
 
-def run(python, folder, kv, network, batch):
-    """One job; returns what its workers measured, and the job."""
-    script = pathlib.Path(__file__).with_name("padded_steps.py")
-    job = Job(python, folder, script, kv, [0] * WORKERS, arguments=[kv, network, batch, STEPS, PAD, folder / "worker"])
-    job.succeed(180)
-    return [json.loads((folder / ("worker-%d.json" % index)).read_text()) for index in range(WORKERS)], job
+def floor(python, pair):
+    """Bytes that the servers of both jobs hold with next to no parameters."""
+    return in_turns(python, pair, 1, 10, 1, 1)[1]
+
+
+def in_turns(python, pair, arrays, size, steps, rounds):
+    """Runs both jobs at once, of which one works at a time: ([seconds of a step of each block] of each, bytes of servers)."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "turns").mkdir()
+        jobs = []
+        for side, (kv, groups) in enumerate(pair):
+            script = pathlib.Path(__file__).with_name("_steps.py")
+            jobs.append(Job(python, folder / str(side), script, kv, groups, port=PORT + 40 * side, staleness=3, heartbeat=60,
+                            arguments=[kv, arrays, size, steps, folder / "turns", side, folder / str(side) / "worker"]))
+            turn(folder, jobs, side, 0)
+        for block in range(1, rounds + 1):
+            for side in (0, 1) if block % 2 else (1, 0):
+                turn(folder, jobs, side, block)
+        memory = [sum(resident(process.pid) for name, process in job.processes.items() if name.startswith("server"))
+                  for job in jobs]
+        for side, job in enumerate(jobs):
+            (folder / "turns" / ("%d-end" % side)).touch()
+            job.succeed(120)
+        return [json.loads((folder / str(side) / "worker-0.json").read_text()) for side in (0, 1)], memory
+
+
+def turn(folder, jobs, side, block):
+    """Lets one job do one block."""
+    (folder / "turns" / ("%d-%d" % (side, block))).touch()
+    deadline = time.time() + 300
+    while not (folder / "turns" / ("done-%d-%d" % (side, block))).exists():
+        if time.time() > deadline or any(process.poll() is not None for process in jobs[side].processes.values()):
+            for job in jobs:
+                job.end()
+            raise SystemExit("the block %d of %s did not end\n%s" % (block, jobs[side].folder, jobs[side].evidence()))
+        time.sleep(0.005)
+
+
+def resident(pid):
+    """Bytes of memory of a process; what it shares with others counts in parts."""
+    lines = pathlib.Path("/proc/%d/smaps_rollup" % pid).read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def tell(what, found, factor, unit):
+    """One line: both medians, and the ratio with its interval."""
+    ours, stock = (statistics.median(blocks) for blocks in found)
+    draws = random.Random(0)
+    ratios = sorted(statistics.median(draws.choices(found[0], k=len(found[0])))
+                    / statistics.median(draws.choices(found[1], k=len(found[1]))) for _ in range(2000))
+    print("%-60s %8.1f / %8.1f %s: %.2f (90 %%: %.2f to %.2f), %d rounds"
+          % (what, factor * ours, factor * stock, unit, ours / stock, ratios[100], ratios[1899], len(found[0])), flush=True)

@@ -1,0 +1,61 @@
+"""A worker of the benchmark `kvstore`: pushes and pulls arrays, in blocks of steps that another job's blocks take turns with.
+
+Arguments: kv, arrays, numbers of each, steps of a block, the folder of the turns, this job's name, output. A block begins when
+the folder holds `<name>-<block>`; the first has one step. Writes the seconds of a step of each block.
+"""
+
+import json
+import os
+import sys
+import time
+
+import mxnet as mx
+
+
+def main(kind, arrays, size, steps, turns, name, output):
+    """Works until there is a turn called `<name>-end`."""
+    me = int(os.environ["MXCLUSTER_INDEX"])
+    kv = mx.kv.create(kind)
+    began = time.time()
+    keys = list(range(arrays))
+    weights = [mx.nd.zeros((size,)) for _ in keys]
+    gradients = [mx.nd.ones((size,)) for _ in keys]
+    for key in keys:
+        kv.init(key, weights[key])
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.01, momentum=0.9, rescale_grad=1.0))
+    kv._barrier()
+    found, block = [], 0
+    while True:
+        turn = next_turn(turns, name, block)
+        if turn == "end":
+            break
+        kv._barrier()
+        start = time.time()
+        for _ in range(steps if block else 1):
+            for key in keys:
+                kv.push(key, gradients[key], priority=-key)
+            for key in keys:
+                kv.pull(key, out=weights[key], priority=-key)
+            mx.nd.waitall()
+        kv._barrier()
+        found.append((time.time() - start) / (steps if block else 1))
+        block += 1
+        if me == 0:
+            if block == 1:
+                found[0] = time.time() - began  # from the store to the end of the first step
+            open(os.path.join(turns, "done-%s-%d" % (name, block - 1)), "w").close()
+    with open("%s-%d.json" % (output, me), "w") as stream:
+        json.dump(found, stream)
+
+
+def next_turn(turns, name, block):
+    """Waits for this job's next turn: its number, or "end"."""
+    while True:
+        for turn in (block, "end"):
+            if os.path.exists(os.path.join(turns, "%s-%s" % (name, turn))):
+                return turn
+        time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], sys.argv[6], sys.argv[7])
