@@ -1,54 +1,366 @@
-"""Grouping-SGD once more, in numpy and from the paper's definition, to hold the servers' work against.
+"""Finds the order in which the servers merged from what the workers logged, and holds every merge against Grouping-SGD.
 
-It shares no code with mxcluster: it takes the order in which merges were completed from the servers' trace, the
-gradients from the workers, and computes every Y, scale and weight itself.
+The search reads three things of each worker: the weights that it began with, the gradients that it pushed, and the
+weights that it pulled after each step.  No word of the servers is read, and no code of mxcluster runs.
+
+Every parameter has an order of its own.  A parameter that is split over the hosts of the servers has one per slice.
+The definition of one of them, with W workers, of whom |g| are in group g:
+
+    N = 0 updates, L_g = 0 for every group, B = 0 batches, and w is the initial weight.
+    Merge number t of group g:
+        G = the sum of gradient t of each member
+        Y = N - L_g + 1, or always 1 with `fixed_y`
+        N += 1;  L_g = N;  B += |g|
+        n = ceil(B / W) is the round, and eta(n) the learning rate of the schedule in it
+        y="gradient": the optimizer steps w by G, with rescale_grad = r W / (|g| Y) and the learning rate eta(n)
+        y="rate":     the optimizer steps w by G, with rescale_grad = r W / |g| and the learning rate eta(n) / Y
+    Adam's number of updates is N.  r is the rescale_grad that dist_sync would have.
+    Every member of g pulls w as it is after this merge.
+
+The last line is what the search rests on.  It tries which group merges next, goes on with those groups whose logged
+weights come out, and goes back when nobody's do.  Each step starts from the logged weights of the merge before, so that
+the rounding of float32 does not add up; the optimizer's state is replayed in float64.
+
+What the search assumes of a schedule: all parameters of a server share it, and it is told the newest round among them,
+so another parameter may be ahead.  A group begins a step when the whole step before is merged, so none is ahead by more
+than one round.  The search tries the next round too, and lets no later merge of the slice fall back behind it.
+
+What no log can tell: Adam and RMSProp divide a constant factor of all gradients away unless there is weight decay or
+clipping.  A slice whose gradients are all 0 fits any order.
 """
 
 import collections
+import math
 
 import numpy as np
 
+TOLERANCE = 5e-6  # of the largest weight of a slice; one step in float32 rounds a fifth of it away
+
+Merge = collections.namedtuple("Merge", "group step y round error")  # error: relative, as TOLERANCE
+_State = collections.namedtuple("_State", "weight slots updates last done batches round")
+
+
+class NoOrder(AssertionError):
+    """No order of merges gives the weights that the workers pulled.
+
+    Attributes: `parameter` its name, `begin` and `end` of the slice, `group` and `step` that came nearest where the
+    search ended, `error` of it (relative to the largest weight), `merged` the number of merges before it.  `group`,
+    `step` and `error` are None when the logs contradict each other without any search.
+    """
+
+    def __init__(self, text, parameter, begin, end, group=None, step=None, error=None, merged=0):
+        super().__init__("%s[%d:%d]: %s" % (parameter, begin, end, text))
+        self.parameter, self.begin, self.end = parameter, begin, end
+        self.group, self.step, self.error, self.merged = group, step, error, merged
+
+
+class Explained:
+    """An order of merges that gives every weight that was pulled of one slice.
+
+    Attributes: `parameter` its name, `begin` and `end` of the slice, `merges` (a list of Merge) in their order,
+    `ambiguous` the number of merges at which another group's would have fitted too.
+    """
+
+    def __init__(self, parameter, begin, end, merges, ambiguous):
+        self.parameter, self.begin, self.end = parameter, begin, end
+        self.merges, self.ambiguous = merges, ambiguous
+
+    @property
+    def order(self):
+        """The groups in the order of their merges."""
+        return [merge.group for merge in self.merges]
+
+    @property
+    def ys(self):
+        """Y of each merge."""
+        return [merge.y for merge in self.merges]
+
+    @property
+    def error(self):
+        """The largest error of a merge."""
+        return max((merge.error for merge in self.merges), default=0.0)
+
+
+# -- the optimizers of MXNet 1.2 to 1.9, from their documentation and src/operator/optimizer_op-inl.h
+
+class Optimizer:
+    """What the optimizers share; the arguments are MXNet's."""
+
+    def __init__(self, learning_rate, wd=0.0, clip_gradient=None):
+        self.learning_rate, self.wd, self._clip_at = learning_rate, wd, clip_gradient
+
+    def slots(self, size):
+        """The state before the first update."""
+        raise NotImplementedError
+
+    def update(self, weight, slots, gradient, lr, wd, count):
+        """The new (weight, slots); `gradient` is rescaled already, `count` counts updates from 1."""
+        raise NotImplementedError
+
+    def _clipped(self, gradient):
+        return np.clip(gradient, -self._clip_at, self._clip_at) if self._clip_at else gradient
+
+
+class Sgd(Optimizer):
+    """Clips the gradient alone: weight decay is added afterwards."""
+
+    def __init__(self, learning_rate=0.01, momentum=0.0, **params):
+        super().__init__(learning_rate, **params)
+        self._momentum = _single(momentum)
+
+    def slots(self, size):
+        return (np.zeros(size),)
+
+    def update(self, weight, slots, gradient, lr, wd, count):
+        velocity = self._momentum * slots[0] - lr * (self._clipped(gradient) + wd * weight)
+        return weight + velocity, (velocity,)
+
+
+class Adam(Optimizer):
+    """Clips the sum of gradient and weight decay."""
+
+    def __init__(self, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, **params):
+        super().__init__(learning_rate, **params)
+        self._betas, self._epsilon = (beta1, beta2), epsilon
+
+    def slots(self, size):
+        return np.zeros(size), np.zeros(size)
+
+    def update(self, weight, slots, gradient, lr, wd, count):
+        # MXNet corrects the bias in double precision, and knows the betas as float32 otherwise.
+        lr = lr * math.sqrt(1 - self._betas[1] ** count) / (1 - self._betas[0] ** count)
+        beta1, beta2 = map(_single, self._betas)
+        gradient = self._clipped(gradient + wd * weight)
+        mean = beta1 * slots[0] + (1 - beta1) * gradient
+        variance = beta2 * slots[1] + (1 - beta2) * gradient ** 2
+        return weight - lr * mean / (np.sqrt(variance) + self._epsilon), (mean, variance)
+
+
+class RmsProp(Optimizer):
+    """Clips the sum of gradient and weight decay; epsilon stands inside the root."""
+
+    def __init__(self, learning_rate=0.001, gamma1=0.9, gamma2=0.9, epsilon=1e-8, centered=False, clip_weights=None,
+                 **params):
+        super().__init__(learning_rate, **params)
+        self._gamma1, self._gamma2, self._epsilon = _single(gamma1), _single(gamma2), epsilon
+        self._centered, self._clip_weights = centered, clip_weights
+
+    def slots(self, size):
+        return tuple(np.zeros(size) for _ in range(3 if self._centered else 1))
+
+    def update(self, weight, slots, gradient, lr, wd, count):
+        gradient = self._clipped(gradient + wd * weight)
+        square = self._gamma1 * slots[0] + (1 - self._gamma1) * gradient ** 2
+        if self._centered:
+            mean = self._gamma1 * slots[1] + (1 - self._gamma1) * gradient
+            change = self._gamma2 * slots[2] - lr * gradient / np.sqrt(square - mean ** 2 + self._epsilon)
+            slots = square, mean, change
+        else:
+            change = -lr * gradient / np.sqrt(square + self._epsilon)
+            slots = (square,)
+        weight = weight + change
+        if self._clip_weights:
+            weight = np.clip(weight, -self._clip_weights, self._clip_weights)
+        return weight, slots
+
+
+OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "rmsprop": RmsProp}
+
+
+def _single(number):
+    return float(np.float32(number))
+
+
+# -- the logs
 
 def load(path):
-    """What a worker of small_training.py saved: names, weights[i], gradients[t][i], history[t][i], started[t]."""
-    file = np.load(path)
-    parameters = len(file["names"])
-    steps = len(file["started"])
-    return {"names": list(file["names"]), "weights": [file["weight_%d" % i] for i in range(parameters)],
-            "gradients": [[file["gradient_%d_%d" % (t, i)] for i in range(parameters)] for t in range(steps)],
-            "history": [[file["history_%d_%d" % (t, i)] for i in range(parameters)] for t in range(steps)],
-            "started": file["started"]}
+    """What a worker of small_training.py saved.
 
-
-def replay(merges, workers, groups, initial, rescale, lr, momentum=0.0, wd=0.0, no_decay=(), fixed_y=False, lr_of_round=None):
-    """Replays `merges` ({"group", "parameter"} in order of completion).
-
-    Returns (the Y and scale of each merge, what each group pulls after each of its steps: snapshots[group][t][i]).
+    names[i], initial[i] as all workers began, gradients[t][i] as pushed in step t, history[t][i] as pulled after it,
+    weights[i] at the end, started[t] in seconds, and the multipliers lr_mult[i] and wd_mult[i].
     """
-    weights = [w.astype("float64") for w in initial]
-    velocity = [np.zeros_like(w) for w in weights]
-    updates = collections.Counter()
-    last = collections.Counter()
-    done = collections.Counter()
-    batches = collections.Counter()
-    snapshots = {g: [[None] * len(weights) for _ in workers[0]["gradients"]] for g in set(groups)}
-    facts, newest_round = [], 0
-    for merge in merges:
-        g, p = merge["group"], merge["parameter"]
-        members = [i for i, group in enumerate(groups) if group == g]
-        step = done[g, p]
-        y = 1 if fixed_y else updates[p] + 1 - last[g, p]
-        scale = rescale / (len(members) * y)
-        total = sum(workers[i]["gradients"][step][p].astype("float64") for i in members)
-        batches[p] += len(members)
-        newest_round = max(newest_round, -(-batches[p] // len(groups)))
-        rate = lr_of_round(newest_round) if lr_of_round else lr
-        decay = 0.0 if p in no_decay else wd
-        velocity[p] = momentum * velocity[p] - rate * (scale * total + decay * weights[p])
-        weights[p] = weights[p] + velocity[p]
-        updates[p] += 1
-        last[g, p] = updates[p]
-        done[g, p] += 1
-        snapshots[g][step][p] = weights[p]
-        facts.append((y, scale))
-    return facts, snapshots
+    file = np.load(path)
+    parameters, steps = range(len(file["names"])), range(len(file["started"]))
+    return {"names": list(file["names"]), "started": file["started"],
+            "lr_mult": list(file["lr_mult"]), "wd_mult": list(file["wd_mult"]),
+            "weights": [file["weight_%d" % i] for i in parameters],
+            "initial": [file["initial_%d" % i] for i in parameters],
+            "gradients": [[file["gradient_%d_%d" % (t, i)] for i in parameters] for t in steps],
+            "history": [[file["history_%d_%d" % (t, i)] for i in parameters] for t in steps]}
+
+
+def slices(size, servers=1, bound=1000 * 1000):
+    """(begin, end) of each slice of a parameter: the hosts of the servers share one of `bound` numbers or more."""
+    if servers == 1 or size < bound:
+        return [(0, size)]
+    cuts = [int(math.floor(size / servers * host + 0.5)) for host in range(servers + 1)]
+    return [(begin, end) for begin, end in zip(cuts, cuts[1:]) if begin < end]
+
+
+# -- the search
+
+def explain(workers, groups, optimizer, rescale, y="gradient", fixed_y=False, lr_of_round=None, lr_mult=None,
+            wd_mult=None, servers=1, bound=1000 * 1000, tolerance=TOLERANCE, clocks=False):
+    """Returns an Explained for every slice of every parameter, or raises NoOrder.
+
+    `workers[i]` is a log as `load` gives it, and `groups[i]` the group of worker i.  `optimizer` is one of OPTIMIZERS,
+    made with the arguments that the training had.  `rescale` is r.  `y` is "gradient" or "rate".  `lr_of_round` gives
+    the learning rate of round 1, 2, ..; without it the optimizer's is constant.  `lr_mult[i]` and `wd_mult[i]` are the
+    multipliers of parameter i.  `servers` counts hosts, and `bound` is MXNET_KVSTORE_BIGARRAY_BOUND.  With `clocks` no
+    merge precedes one that the workers' `started` show to be earlier; all workers must have run by one clock.
+    """
+    definition = _Definition(optimizer, rescale, y, fixed_y, lr_of_round, len(groups))
+    found = []
+    for index, initial in enumerate(workers[0]["initial"]):
+        for begin, end in slices(initial.size, servers, bound):
+            log = _Log(workers, groups, index, begin, end, clocks)
+            lr = 1.0 if lr_mult is None else float(lr_mult[index])
+            wd = optimizer.wd * (1.0 if wd_mult is None else float(wd_mult[index]))
+            found.append(_Search(definition, log, lr, wd, tolerance).run())
+    return found
+
+
+class _Definition:
+    """One merge, as the definition has it."""
+
+    def __init__(self, optimizer, rescale, y, fixed_y, lr_of_round, workers):
+        if y not in ("gradient", "rate"):
+            raise ValueError("y is %r, and has to be gradient or rate" % (y,))
+        self.optimizer, self._rescale, self._workers = optimizer, rescale, workers
+        self._divides_rate, self._fixed_y = y == "rate", fixed_y
+        self._lr_of_round = lr_of_round or (lambda number: optimizer.learning_rate)
+
+    def rounds(self, state, members):
+        """The rounds that the next merge may be in, those with equal learning rates but once."""
+        own = -(-(state.batches + members) // self._workers)
+        rates = {}
+        for number in range(max(own, state.round), own + 2):
+            rates.setdefault(self._lr_of_round(number), number)
+        return rates.values()
+
+    def y(self, state, group):
+        return 1 if self._fixed_y else state.updates - state.last[group] + 1
+
+    def merged(self, state, group, members, total, number, lr_mult, wd):
+        """The state after `group` has merged the sum `total` in round `number`."""
+        y, updates = self.y(state, group), state.updates + 1
+        rate, scale = self._lr_of_round(number) * lr_mult, self._rescale * self._workers / members
+        if self._divides_rate:
+            rate /= y
+        else:
+            scale /= y
+        weight, slots = self.optimizer.update(state.weight, state.slots, scale * total, rate, wd, updates)
+        last, done = {**state.last, group: updates}, {**state.done, group: state.done[group] + 1}
+        return _State(weight, slots, updates, last, done, state.batches + members, number)
+
+
+class _Log:
+    """What the workers logged of one slice, by groups: `total[g][t]` of the gradients, `after[g][t]` as pulled."""
+
+    def __init__(self, workers, groups, index, begin, end, clocks):
+        self.parameter, self.begin, self.end, self._clocks = workers[0]["names"][index], begin, end, clocks
+        self.initial = self._of(workers[0]["initial"][index])
+        for number, worker in enumerate(workers):
+            if not np.array_equal(self._of(worker["initial"][index]), self.initial):
+                raise self.failure("workers 0 and %d began with different weights" % number)
+        self.members = {g: [i for i, other in enumerate(groups) if other == g] for g in sorted(set(groups))}
+        self.total, self.after, self._earliest, self._latest = {}, {}, {}, {}
+        for group in self.members:
+            self._read(workers, group, index)
+
+    def _read(self, workers, group, index):
+        members = self.members[group]
+        logs = [workers[i] for i in members]
+        if len({len(log["history"]) for log in logs}) > 1:
+            raise self.failure("the members of group %s made different numbers of steps" % group)
+        steps = range(len(logs[0]["history"]))
+        self.total[group] = [sum(self._of(log["gradients"][t][index]) for log in logs) for t in steps]
+        self.after[group] = [self._of(logs[0]["history"][t][index]) for t in steps]
+        for number, log in zip(members, logs):
+            for t in steps:
+                if not np.array_equal(self._of(log["history"][t][index]), self.after[group][t]):
+                    raise self.failure("workers %d and %d of group %s pulled different weights after step %d"
+                                       % (members[0], number, group, t), group, t)
+        # A merge comes after every member has begun the step, and before any begins the next one.
+        self._earliest[group] = [max(log["started"][t] for log in logs) for t in steps]
+        self._latest[group] = [min(log["started"][t + 1] for log in logs) for t in steps[:-1]] + [math.inf]
+
+    def _of(self, array):
+        return np.asarray(array).reshape(-1)[self.begin:self.end].astype("float64")
+
+    def failure(self, text, *details):
+        return NoOrder(text, self.parameter, self.begin, self.end, *details)
+
+    def may_merge(self, done):
+        """The groups that may merge next, when each has merged `done[g]` times."""
+        left = [g for g in self.members if done[g] < len(self.after[g])]
+        if not self._clocks:
+            return left
+        return [g for g in left if all(self._latest[h][done[h]] >= self._earliest[g][done[g]] for h in left)]
+
+
+class _Search:
+    """Depth first over the groups that merge next, for one slice."""
+
+    def __init__(self, definition, log, lr_mult, wd, tolerance):
+        self._definition, self._log, self._tolerance = definition, log, tolerance
+        self._lr_mult, self._wd = lr_mult, wd
+        self._total = sum(map(len, log.after.values()))
+        self._merged, self._misses = -1, []  # the merges before the dead end that lies deepest, and what missed there
+
+    def run(self):
+        none, initial = dict.fromkeys(self._log.members, 0), self._log.initial
+        state = _State(initial, self._definition.optimizer.slots(initial.size), 0, none, none, 0, 0)
+        path = []     # the merges that lead to where the search is
+        choices = []  # before each of them: what else fitted, and the number of groups that did
+        for _ in range(1000 + 100 * self._total):
+            if len(path) == self._total:
+                ambiguous = sum(groups > 1 for _, groups in choices)
+                return Explained(self._log.parameter, self._log.begin, self._log.end, path, ambiguous)
+            fitting = self._fitting(state)
+            choices.append((fitting, len({merge.group for merge, _ in fitting})))
+            while choices and not choices[-1][0]:
+                choices.pop()
+                del path[-1:]
+            if not choices:
+                raise self._no_order()
+            merge, state = choices[-1][0].pop()
+            path.append(merge)
+        raise self._no_order("too many orders fit at first to try them all; ")
+
+    def _fitting(self, state):
+        """(Merge, the state after it) of everything that may come next and gives the logged weights, the best last."""
+        fitting, misses = [], []
+        for group in self._log.may_merge(state.done):
+            step, members = state.done[group], len(self._log.members[group])
+            total, logged = self._log.total[group][step], self._log.after[group][step]
+            for number in self._definition.rounds(state, members):
+                after = self._definition.merged(state, group, members, total, number, self._lr_mult, self._wd)
+                merge = Merge(group, step, self._definition.y(state, group), number,
+                              _error(after.weight, logged, state.weight))
+                if merge.error <= self._tolerance:
+                    fitting.append((merge, after._replace(weight=logged)))
+                else:
+                    misses.append(merge)
+        if not fitting and state.updates > self._merged:
+            self._merged, self._misses = state.updates, misses
+        return sorted(fitting, key=lambda choice: -choice[0].error)
+
+    def _no_order(self, text=""):
+        misses = sorted(self._misses, key=lambda merge: merge.error)
+        if not misses:
+            return self._log.failure(text + "after %d of %d merges" % (max(self._merged, 0), self._total))
+        told = "; ".join("group %s, step %d, Y = %d in round %d is off by %.2g" % merge for merge in misses)
+        return self._log.failure(
+            "%safter %d of %d merges no group's next gives the weights that it pulled, to %.2g of the largest: %s"
+            % (text, self._merged, self._total, self._tolerance, told),
+            misses[0].group, misses[0].step, misses[0].error, self._merged)
+
+
+def _error(weight, logged, before):
+    """The largest difference between `weight` and `logged`, as a part of the largest weight; inf where one is NaN."""
+    scale = max(np.abs(logged).max(), np.abs(before).max())
+    difference = np.abs(weight - logged).max()
+    if difference == 0:
+        return 0.0
+    return float(difference / scale) if difference < math.inf and scale > 0 else math.inf

@@ -1,6 +1,24 @@
-"""Trains a small network on random numbers with Module or Gluon, and saves gradients seen and weights reached.
+"""Trains a small network on random numbers, and saves what it pushed and pulled in every step.
 
 A user's script: nothing in it is mxcluster's.  Arguments: frontend, kv, steps, output, then key=value settings.
+
+Frontends:
+    module         Module makes the optimizer from its name
+    module_object  Module is given an optimizer, with the rescale_grad that dist_sync needs
+    feedforward    mx.model.FeedForward
+    gluon          Gluon's Trainer
+    plain          a loop of its own around push and pull, with an optimizer as in module_object
+
+Settings:
+    optimizer, params, clip  a name, its arguments in JSON, and clip_gradient
+    lr_mult, wd_mult         multipliers in JSON, by fc1_weight, fc1_bias, fc2_weight and fc2_bias
+    mult=1                   the multipliers 2 and 0.5 for fc2_weight
+    schedule=n               halves the learning rate every n updates
+    named=1                  tells the optimizer of module_object and plain the names of the parameters
+    keys                     plain: string, or integer
+    calls                    plain: each (push and pull key by key), all (push all, then pull all), or lists (of keys)
+    hidden, seed             the size of the hidden layer, and a number that changes the data
+    pause, delay             seconds to sleep after a step, and the longest of random sleeps
 """
 
 import json
@@ -12,10 +30,68 @@ import mxnet as mx
 import numpy as np
 
 frontend, kind, steps, output = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-settings = {"optimizer": "sgd", "params": '{"learning_rate": 0.1}', "hidden": "16", "seed": "0", "pause": "0", "mult": "",
-            "schedule": "", "delay": ""}
+settings = {"optimizer": "sgd", "params": '{"learning_rate": 0.1}', "clip": "", "lr_mult": "", "wd_mult": "",
+            "mult": "", "schedule": "", "named": "", "keys": "string", "calls": "each", "hidden": "16", "seed": "0",
+            "pause": "0", "delay": ""}
 settings.update(argument.split("=", 1) for argument in sys.argv[5:])
 BATCH, WIDTH, CLASSES = 8, 12, 5
+LAYERS = ["fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"]
+
+
+class Recorder(object):
+    """Stands between a kv-store and its user, and copies what passes.
+
+    A gradient is copied before it is pushed, because a pull may land in the same array.  What a key is pulled into for
+    the first time are its weights; they are copied before the first push and after each step.
+    """
+
+    def __init__(self, kv):
+        self.weights, self.pushed = {}, {}
+        self.initial, self.gradients, self.history, self.started = None, [], [], []
+        for name in ("push", "pushpull"):
+            self._watch(kv, name, ("value",), self._pushing)
+        for name in ("pull", "broadcast", "pushpull"):
+            self._watch(kv, name, ("value", "out") if name != "pull" else ("out",), self._pulling)
+
+    def _watch(self, kv, name, parameters, note):
+        call = getattr(kv, name, None)  # MXNet 1.2 has neither broadcast nor pushpull
+
+        def watched(key, *values, **named):
+            note(key, dict(dict(zip(parameters, values)), **named))
+            return call(key, *values, **named)
+        if call:
+            setattr(kv, name, watched)
+
+    def _pushing(self, key, arguments):
+        if self.initial is None:
+            self.initial = self._copy()
+        self.pushed.update((name, array.asnumpy()) for name, array in pairs(key, arguments["value"]))
+
+    def _pulling(self, key, arguments):
+        if arguments.get("out") is not None:
+            for name, array in pairs(key, arguments["out"]):
+                self.weights.setdefault(name, array)
+
+    def _copy(self):
+        return [array.asnumpy() for array in self.weights.values()]
+
+    def begin_step(self):
+        self.started.append(time.time())
+
+    def end_step(self):
+        self.gradients.append([self.pushed.pop(name) for name in self.weights])
+        self.history.append(self._copy())
+        if settings["pause"] != "0":
+            time.sleep(float(settings["pause"]))
+        if settings["delay"]:
+            time.sleep(float(settings["delay"]) * delays.rand() ** 3)
+
+
+def pairs(key, value):
+    """(key, the first device's array) of each key in a call."""
+    keys, values = (key, value) if isinstance(key, (list, tuple)) else ([key], [value])
+    return [(name, arrays[0] if isinstance(arrays, (list, tuple)) else arrays) for name, arrays in zip(keys, values)]
+
 
 mx.random.seed(7)
 np.random.seed(7)
@@ -25,65 +101,146 @@ data = np.random.RandomState(100 + index + int(settings["seed"]))
 batches = [(data.randn(BATCH, WIDTH).astype("float32"), data.randint(0, CLASSES, BATCH).astype("float32"))
            for _ in range(steps)]
 params = json.loads(settings["params"])
+if settings["clip"]:
+    params["clip_gradient"] = float(settings["clip"])
 if settings["schedule"]:
     params["lr_scheduler"] = mx.lr_scheduler.FactorScheduler(int(settings["schedule"]), 0.5)
+lr_mult, wd_mult = json.loads(settings["lr_mult"] or "{}"), json.loads(settings["wd_mult"] or "{}")
+if settings["mult"]:
+    lr_mult["fc2_weight"], wd_mult["fc2_weight"] = 2.0, 0.5
 settings["pause"] = os.environ.get("PAUSE", settings["pause"])
 hidden = int(settings["hidden"])
-gradients, history, started = [], [], []
 delays = np.random.RandomState(index)
+recorder = Recorder(kv)
 
 
-def note(values):
-    history.append(values)
-    if settings["pause"] != "0":
-        time.sleep(float(settings["pause"]))
-    if settings["delay"]:
-        time.sleep(float(settings["delay"]) * delays.rand() ** 3)
+def symbol():
+    def variable(name):
+        return mx.sym.Variable(name, lr_mult=lr_mult.get(name), wd_mult=wd_mult.get(name))
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), variable("fc1_weight"), variable("fc1_bias"),
+                                num_hidden=hidden, name="fc1")
+    net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="relu"), variable("fc2_weight"), variable("fc2_bias"),
+                                num_hidden=CLASSES, name="fc2")
+    return mx.sym.SoftmaxOutput(net, name="softmax")
 
 
-if frontend == "module":
-    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=hidden, name="fc1")
-    weight = mx.sym.Variable("fc2_weight", wd_mult=0.5, lr_mult=2.0) if settings["mult"] else None
-    net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="relu"), num_hidden=CLASSES, name="fc2",
-                                **({"weight": weight} if weight is not None else {}))
-    net = mx.sym.SoftmaxOutput(net, name="softmax")
-    module = mx.mod.Module(net)
-    module.bind([("data", (BATCH, WIDTH))], [("softmax_label", (BATCH,))])
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer(kvstore=kv, optimizer=settings["optimizer"], optimizer_params=params)
-    names = module._param_names
-    for x, y in batches:
-        started.append(time.time())
-        module.forward_backward(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)]))
-        gradients.append([arrays[0].asnumpy() for arrays in module._exec_group.grad_arrays])
-        module.update()
-        note([arrays[0].asnumpy() for arrays in module._exec_group.param_arrays])
-    kv._barrier() if "dist" in kind else None
-    weights = module.get_params()[0]
-    weights = {name: weights[name].asnumpy() for name in names}
-else:
+def network():
+    """A network of Gluon and its parameters, in the order of LAYERS."""
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():
         net.add(mx.gluon.nn.Dense(hidden, activation="relu", in_units=WIDTH),
                 mx.gluon.nn.Dense(CLASSES, in_units=hidden))
     net.initialize(mx.init.Xavier())
-    if settings["mult"]:
-        net[1].weight.wd_mult, net[1].weight.lr_mult = 0.5, 2.0
-    trainer = mx.gluon.Trainer(net.collect_params(), settings["optimizer"], params, kvstore=kv)
-    ordered = trainer._params  # a parameter's key is its place here; from MXNet 1.7 they are sorted by name
-    loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    for x, y in batches:
-        started.append(time.time())
-        with mx.autograd.record():
-            loss = loss_of(net(mx.nd.array(x)), mx.nd.array(y))
-        loss.backward()
-        gradients.append([p.grad().asnumpy() for p in ordered])
-        trainer.step(BATCH)
-        note([p.data().asnumpy() for p in ordered])
-    names = [p.name for p in ordered]
-    weights = {p.name: p.data().asnumpy() for p in ordered}
+    return net, [net[0].weight, net[0].bias, net[1].weight, net[1].bias]
 
-np.savez(output + "-%d.npz" % index, names=names, started=started,
-         **dict([("weight_%d" % i, weights[name]) for i, name in enumerate(names)]
-                + [("gradient_%d_%d" % (t, i), g) for t, step in enumerate(gradients) for i, g in enumerate(step)]
-                + [("history_%d_%d" % (t, i), w) for t, step in enumerate(history) for i, w in enumerate(step)]))
+
+def backward(net, x, y):
+    with mx.autograd.record():
+        loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()(net(mx.nd.array(x)), mx.nd.array(y))
+    loss.backward()
+
+
+def own_optimizer(names):
+    """The optimizer of a user who makes it himself; `names` is what it may be told, by the index of a parameter."""
+    optimizer = mx.optimizer.create(settings["optimizer"], param_idx2name=names if settings["named"] else None,
+                                    **dict({"rescale_grad": 1.0 / (BATCH * kv.num_workers)}, **params))
+    for multipliers, tell in ((lr_mult, optimizer.set_lr_mult), (wd_mult, optimizer.set_wd_mult)):
+        if multipliers:
+            tell({name if settings["named"] else number: multipliers[name] for number, name in names.items()
+                  if name in multipliers})
+    return optimizer
+
+
+def train_module(own):
+    module = mx.mod.Module(symbol())
+    module.bind([("data", (BATCH, WIDTH))], [("softmax_label", (BATCH,))])
+    module.init_params(mx.init.Xavier())
+    names = module._param_names
+    if own:
+        module.init_optimizer(kvstore=kv, optimizer=own_optimizer(dict(enumerate(names))))
+    else:
+        module.init_optimizer(kvstore=kv, optimizer=settings["optimizer"], optimizer_params=params)
+    for x, y in batches:
+        recorder.begin_step()
+        module.forward_backward(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)]))
+        module.update()
+        recorder.end_step()
+    kv._barrier() if "dist" in kind else None
+    weights = module.get_params()[0]
+    return names, [weights[name].asnumpy() for name in names]
+
+
+def train_feedforward():
+    def end_step(_):
+        recorder.end_step()
+        recorder.begin_step()
+    examples = mx.io.NDArrayIter(*map(np.concatenate, zip(*batches)), batch_size=BATCH)
+    model = mx.model.FeedForward(symbol(), num_epoch=1, optimizer=settings["optimizer"],
+                                 initializer=mx.init.Xavier(), **params)
+    recorder.begin_step()
+    model.fit(examples, kvstore=kv, batch_end_callback=end_step)
+    recorder.started.pop()
+    names = list(recorder.weights)
+    return names, [model.arg_params[name].asnumpy() for name in names]
+
+
+def train_gluon():
+    net, parameters = network()
+    for name, parameter in zip(LAYERS, parameters):
+        parameter.lr_mult, parameter.wd_mult = lr_mult.get(name, 1.0), wd_mult.get(name, 1.0)
+    trainer = mx.gluon.Trainer(net.collect_params(), settings["optimizer"], params, kvstore=kv)
+    for x, y in batches:
+        recorder.begin_step()
+        backward(net, x, y)
+        trainer.step(BATCH)
+        recorder.end_step()
+    # A parameter's key is its place in the trainer; from MXNet 1.7 they are sorted by name.
+    names = [LAYERS[parameters.index(parameter)] for parameter in trainer._params]
+    return names, [parameter.data().asnumpy() for parameter in trainer._params]
+
+
+def train_plain():
+    net, parameters = network()
+    keys = LAYERS if settings["keys"] == "string" else [3, 5, 8, 13]
+    arrays, gradients = [p.data() for p in parameters], [p.grad() for p in parameters]
+    # Servers know a string key by its place in the order of init.
+    kv.set_optimizer(own_optimizer(dict(zip(range(4) if settings["keys"] == "string" else keys, LAYERS))))
+    if settings["calls"] == "lists":
+        kv.init(keys, arrays)
+        kv.pull(keys, out=arrays)
+    else:
+        for key, array in zip(keys, arrays):
+            kv.init(key, array)
+            kv.pull(key, out=array)
+    for x, y in batches:
+        recorder.begin_step()
+        backward(net, x, y)
+        if settings["calls"] == "lists":
+            kv.push(keys, gradients)
+            kv.pull(keys, out=arrays)
+        elif settings["calls"] == "all":
+            for key, gradient in zip(keys, gradients):
+                kv.push(key, gradient)
+            for key, array in zip(keys, arrays):
+                kv.pull(key, out=array)
+        else:
+            for key, array, gradient in zip(keys, arrays, gradients):
+                kv.push(key, gradient)
+                kv.pull(key, out=array)
+        recorder.end_step()
+    return LAYERS, [array.asnumpy() for array in arrays]
+
+
+FRONTENDS = {"module": lambda: train_module(own=False), "module_object": lambda: train_module(own=True),
+             "feedforward": train_feedforward, "gluon": train_gluon, "plain": train_plain}
+names, weights = FRONTENDS[frontend]()
+saved = {"names": names, "started": recorder.started, "lr_mult": [lr_mult.get(name, 1.0) for name in names]}
+# An optimizer that knows the names does not decay biases.
+knows_names = frontend in ("module", "feedforward") or frontend != "gluon" and settings["named"]
+saved["wd_mult"] = [wd_mult.get(name, 0.0 if knows_names and name.endswith("bias") else 1.0) for name in names]
+for name, arrays in (("weight", weights), ("initial", recorder.initial)):
+    saved.update(("%s_%d" % (name, i), array) for i, array in enumerate(arrays))
+for name, logged in (("gradient", recorder.gradients), ("history", recorder.history)):
+    for t, arrays in enumerate(logged):
+        saved.update(("%s_%d_%d" % (name, t, i), array) for i, array in enumerate(arrays))
+np.savez(output + "-%d.npz" % index, **saved)

@@ -1,0 +1,399 @@
+"""The search for the order of merges, on logs of a simulated cluster that does right or wrong."""
+
+import collections
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from tests.training.replay import OPTIMIZERS, TOLERANCE, NoOrder, explain, load, slices
+
+SGD = ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01})
+TRAININGS = [
+    ("sgd", {"learning_rate": 0.1}), SGD, ("sgd", {"learning_rate": 0.1, "momentum": 0.5, "clip_gradient": 0.05}),
+    ("adam", {"learning_rate": 0.01}),
+    ("adam", {"learning_rate": 0.01, "wd": 0.1, "clip_gradient": 0.05, "beta1": 0.8}),
+    ("rmsprop", {"learning_rate": 0.01, "wd": 0.1, "clip_gradient": 0.05}),
+    ("rmsprop", {"learning_rate": 0.002, "gamma1": 0.95, "centered": True, "clip_weights": 0.4})]
+SHAPES = [(8, 5), (8,), (3, 8), (3,), (2, 3, 2), (1,)]
+RESCALE = 1.0 / 32
+
+
+def step(name, params, weight, slots, gradient, scale, lr, wd, count):
+    """One update in place by the formulas in MXNet's documentation, in float32."""
+    scale, lr, wd = np.float32(scale), np.float32(lr), np.float32(wd)
+    bound = np.float32(params.get("clip_gradient", np.inf))
+    if name == "sgd":
+        momentum = slots.setdefault("momentum", np.zeros_like(weight))
+        momentum *= np.float32(params.get("momentum", 0))
+        momentum -= lr * (np.clip(scale * gradient, -bound, bound) + wd * weight)
+        weight += momentum
+        return
+    gradient = np.clip(scale * gradient + wd * weight, -bound, bound)
+    if name == "adam":
+        betas = params.get("beta1", 0.9), params.get("beta2", 0.999)
+        beta1, beta2 = map(np.float32, betas)
+        mean, variance = (slots.setdefault(slot, np.zeros_like(weight)) for slot in ("mean", "variance"))
+        mean[:] = beta1 * mean + (1 - beta1) * gradient
+        variance[:] = beta2 * variance + (1 - beta2) * gradient * gradient
+        corrected = np.float32(lr * (1 - betas[1] ** count) ** 0.5 / (1 - betas[0] ** count))
+        weight -= corrected * mean / (np.sqrt(variance) + np.float32(1e-8))
+        return
+    gamma1, gamma2 = np.float32(params.get("gamma1", 0.9)), np.float32(params.get("gamma2", 0.9))
+    n, g, delta = (slots.setdefault(slot, np.zeros_like(weight)) for slot in ("n", "g", "delta"))
+    n[:] = (1 - gamma1) * gradient * gradient + gamma1 * n
+    g[:] = (1 - gamma1) * gradient + gamma1 * g
+    if params.get("centered"):
+        delta[:] = gamma2 * delta - lr * gradient / np.sqrt(n - g * g + np.float32(1e-8))
+    else:
+        delta[:] = -lr * gradient / np.sqrt(n + np.float32(1e-8))
+    weight += delta
+    if "clip_weights" in params:
+        np.clip(weight, -np.float32(params["clip_weights"]), np.float32(params["clip_weights"]), out=weight)
+
+
+class Cluster:
+    """Servers and workers that train by Grouping-SGD on numbers out of the blue, one merge after the other.
+
+    `logs` is what the workers log, and `order[p, begin]` the groups in the order of their merges.  `fault` names
+    something that the servers do wrong.
+    """
+
+    def __init__(self, groups, steps=30, training=SGD, seed=0, y="gradient", fixed_y=False, schedule=None, servers=1,
+                 bound=10 ** 6, lr_mult=(1,) * 6, wd_mult=(1,) * 6, shapes=SHAPES, fault=None, size=1.0):
+        self.name, self.params = training
+        self.groups, self.fault, self.how, self.fixed_y = groups, fault, y, fixed_y
+        self.schedule, self.lr_mult, self.wd_mult, self.size = schedule, lr_mult, wd_mult, size
+        self.random, self.numbers = random.Random(seed), np.random.RandomState(seed)
+        self.moment = itertools.count()
+        self.master = [self.numbers.randn(*shape).astype("float32") * np.float32(0.3) for shape in shapes]
+        self.pieces = [(p, begin, end, host) for p, weight in enumerate(self.master)
+                       for host, (begin, end) in enumerate(cuts(weight.size, servers, bound))]
+        self.slots = collections.defaultdict(dict)
+        self.updates, self.last, self.batches = collections.Counter(), collections.Counter(), collections.Counter()
+        self.newest = collections.Counter()
+        self.order = collections.defaultdict(list)
+        self.snapshots = {g: [weight.copy() for weight in self.master] for g in set(groups)}
+        self.logs = [{"names": ["p%d" % p for p in range(len(shapes))], "started": [], "gradients": [], "history": [],
+                      "initial": [weight.copy() for weight in self.master]} for _ in groups]
+        self.waiting = {g: [] for g in sorted(set(groups))}
+        self.run(steps)
+
+    def run(self, steps):
+        begun = dict.fromkeys(self.waiting, 0)
+        speed = {g: self.random.choice([1, 1, 3]) for g in self.waiting}
+        busy = list(self.waiting)
+        while busy:
+            group = self.random.choices(busy, [speed[g] for g in busy])[0]
+            if self.waiting[group]:
+                self.merge(group, begun[group] - 1, *self.waiting[group].pop())
+                continue
+            if begun[group]:
+                self.end_step(group)
+            if begun[group] == steps:
+                busy.remove(group)
+                continue
+            begun[group] += 1
+            self.begin_step(group)
+
+    def begin_step(self, group):
+        for worker in self.members(group):
+            self.logs[worker]["started"].append(next(self.moment))
+            self.logs[worker]["gradients"].append([
+                np.float32(self.size) * (self.numbers.randn(*weight.shape).astype("float32") + weight)
+                for weight in self.snapshots[group]])
+        self.waiting[group] = self.random.sample(self.pieces, len(self.pieces))
+
+    def end_step(self, group):
+        for worker in self.members(group):
+            newest = self.master if self.fault == "pulls what is newest" else self.snapshots[group]
+            self.logs[worker]["history"].append([weight.copy() for weight in newest])
+        next(self.moment)
+
+    def members(self, group):
+        return [worker for worker, other in enumerate(self.groups) if other == group]
+
+    def merge(self, group, t, p, begin, end, host):
+        key, members = (p, begin), self.members(group)
+        if self.fault == "sums a gradient of the step before" and t == 9:
+            t = 8
+        pushed = [self.logs[worker]["gradients"][t][p].reshape(-1)[begin:end] for worker in members]
+        if self.fault == "loses a gradient" and t == 9:
+            pushed = pushed[:-1]
+        total = np.sum(pushed, axis=0, dtype="float32") if pushed else np.zeros(end - begin, "float32")
+        counted = "all" if self.fault == "counts Y over all parameters" else key
+        y = self.updates[counted] - self.last[group, counted] + 1
+        if self.fault == "counts Y without the merge itself":
+            y = max(1, y - 1)
+        if self.fixed_y or self.fault == "ignores Y":
+            y = 1
+        for name in {counted, key}:
+            self.updates[name] += 1
+            self.last[group, name] = self.updates[name]
+        self.batches[key] += len(members)
+        rounds = -(-self.batches[key] // len(self.groups))
+        if self.fault == "schedules by updates":
+            rounds = self.updates[key]
+        self.newest[host] = max(self.newest[host], rounds)
+        lr = self.schedule(self.newest[host]) if self.schedule else self.params["learning_rate"]
+        scale = RESCALE * len(self.groups) / len(members)
+        if self.fault == "is W times too small":
+            scale /= len(self.groups)
+        if self.fault == "divides by W":
+            scale = RESCALE
+        lr, scale = (lr / y, scale) if self.how == "rate" else (lr, scale / y)
+        slots = self.slots[key + (group,) if self.fault == "keeps a state per group" else key]
+        weight = self.master[p].reshape(-1)[begin:end]
+        count = 1 + t if self.fault == "counts updates per group" else self.updates[key]
+        step(self.name, self.params, weight, slots, total, scale, lr * self.lr_mult[p],
+             self.params.get("wd", 0) * self.wd_mult[p], count)
+        self.snapshots[group][p].reshape(-1)[begin:end] = weight
+        self.order[key].append(group)
+        next(self.moment)
+
+    def explain(self, **different):
+        settings = dict(y=self.how, fixed_y=self.fixed_y, lr_of_round=self.schedule, lr_mult=self.lr_mult,
+                        wd_mult=self.wd_mult)
+        settings.update(different)
+        rescale = settings.pop("rescale", RESCALE)
+        return explain(self.logs, self.groups, OPTIMIZERS[self.name](**self.params), rescale, **settings)
+
+
+def cuts(size, servers, bound):
+    """Where ps-lite cuts, in whole numbers: round(size * host / servers), halves upwards."""
+    if servers == 1 or size < bound:
+        return [(0, size)]
+    places = [(2 * size * host + servers) // (2 * servers) for host in range(servers + 1)]
+    return list(zip(places, places[1:]))
+
+
+def is_explained(cluster, **settings):
+    """Every slice is explained, by the order that the servers had."""
+    found = cluster.explain(**settings)
+    assert {(int(one.parameter[1:]), one.begin): one.order for one in found} == dict(cluster.order)
+    assert all(one.ambiguous == 0 for one in found)
+    return found
+
+
+# -- what is right
+
+@pytest.mark.parametrize("how", ["gradient", "rate", "fixed"])
+@pytest.mark.parametrize("training", TRAININGS, ids=lambda training: "-".join([training[0], *sorted(training[1])]))
+def test_every_optimizer_is_explained(training, how):
+    settings = {"fixed_y": True} if how == "fixed" else {"y": how}
+    found = is_explained(Cluster([0, 0, 1, 2], training=training, seed=3, **settings))
+    assert (max(max(one.ys) for one in found) > 3) == (how != "fixed")
+    assert max(one.error for one in found) < TOLERANCE / 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("groups", [[0, 1], [0, 0, 1], [0, 1, 2], [0, 0, 0, 1, 2, 2], [1, 0, 2, 1, 0]], ids=str)
+def test_every_interleaving_is_explained(groups, seed):
+    for one in is_explained(Cluster(groups, steps=20, seed=seed)):
+        assert one.ys == ys_of(one.order)
+
+
+def ys_of(order):
+    """Y of each merge: one more than the merges of others since the group's own last one, or since the start."""
+    return [1 + next((back for back in range(n) if order[n - 1 - back] == group), n) for n, group in enumerate(order)]
+
+
+def test_one_group_is_dist_sync():
+    for one in is_explained(Cluster([0, 0, 0])):
+        assert one.order == [0] * 30 and one.ys == [1] * 30
+
+
+@pytest.mark.parametrize("y", ["gradient", "rate"])
+@pytest.mark.parametrize("period", [1, 4])
+def test_a_schedule_may_be_ahead_by_another_parameter(period, y):
+    def schedule(number):
+        return 0.1 * 0.7 ** ((number - 1) // period)
+    cluster = Cluster([0, 0, 1, 2], steps=12, schedule=schedule, y=y, seed=5)
+    found = is_explained(cluster)
+    assert [merge.round for merge in found[0].merges] == sorted(merge.round for merge in found[0].merges)
+    with pytest.raises(NoOrder):
+        cluster.explain(lr_of_round=lambda number: 0.1)
+    with pytest.raises(NoOrder):
+        cluster.explain(lr_of_round=lambda number: schedule(number + 2))
+
+
+def test_slices_have_orders_of_their_own():
+    cluster = Cluster([0, 0, 1, 2], servers=3, bound=12, seed=7)
+    found = is_explained(cluster, servers=3, bound=12)
+    assert [(one.parameter, one.begin, one.end) for one in found] == [
+        ("p0", 0, 13), ("p0", 13, 27), ("p0", 27, 40), ("p1", 0, 8), ("p2", 0, 8), ("p2", 8, 16), ("p2", 16, 24),
+        ("p3", 0, 3), ("p4", 0, 4), ("p4", 4, 8), ("p4", 8, 12), ("p5", 0, 1)]
+    assert found[0].order != found[1].order
+    with pytest.raises(NoOrder):
+        cluster.explain()
+
+
+def test_slices():
+    assert slices(10, 1, 5) == [(0, 10)] and slices(10, 3, 11) == [(0, 10)]
+    assert slices(10, 3, 10) == [(0, 3), (3, 7), (7, 10)]
+    assert slices(2, 4, 1) == [(0, 1), (1, 2)]  # and two hosts hold nothing
+    assert all(slices(size, servers, 1) == [cut for cut in cuts(size, servers, 1) if cut[0] < cut[1]]
+               for size in range(1, 60) for servers in range(2, 8))
+
+
+def test_multipliers():
+    lr_mult, wd_mult = (1, 2, 0.5, 1, 1, 3), (1, 0, 1, 4, 0.5, 0)
+    cluster = Cluster([0, 0, 1], lr_mult=lr_mult, wd_mult=wd_mult, seed=1)
+    is_explained(cluster)
+    for index in range(6):
+        for which, multipliers in (("lr_mult", lr_mult), ("wd_mult", wd_mult)):
+            wrong = multipliers[:index] + (multipliers[index] + 0.5,) + multipliers[index + 1:]
+            with pytest.raises(NoOrder) as raised:
+                cluster.explain(**{which: wrong})
+            assert raised.value.parameter == "p%d" % index
+
+
+def test_groups_may_make_different_numbers_of_steps():
+    cluster = Cluster([0, 1], seed=2)
+    # What is cut off is what comes after the last merge of group 0, and Cluster has no earlier end.
+    last = {key: len(order) - 1 - order[::-1].index(0) for key, order in cluster.order.items()}
+    steps = max(order[:last[key]].count(1) for key, order in cluster.order.items())
+    for log in ("gradients", "history", "started"):
+        cluster.logs[1][log] = cluster.logs[1][log][:steps]
+    for one in cluster.explain():
+        assert one.order.count(0) == 30 and one.order.count(1) == steps
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_clocks_tell_what_weights_cannot(first):
+    """Gradients of 0 move nothing, so that any order fits."""
+    cluster = Cluster([0, 1], training=("sgd", {"learning_rate": 0.1}), shapes=[(3,)], size=0.0)
+    cluster.logs[first]["started"] = list(range(30))
+    cluster.logs[1 - first]["started"] = list(range(100, 130))
+    blind, seeing = cluster.explain()[0], cluster.explain(clocks=True)[0]
+    # A worker's log does not tell when its last step ended.
+    assert seeing.order[:29] == [first] * 29 and seeing.ambiguous <= 30 <= blind.ambiguous
+
+
+def test_clocks_that_agree_with_the_weights_change_nothing():
+    is_explained(Cluster([0, 1, 2]), clocks=True)
+
+
+def test_clocks_that_contradict_the_weights():
+    cluster = Cluster([0, 1], seed=4)
+    first = cluster.order[0, 0][0]
+    # The group whose merge came first now says that it began when the other had begun its second step.
+    late = cluster.logs[1 - first]["started"][1]
+    cluster.logs[first]["started"] = [moment + late for moment in cluster.logs[first]["started"]]
+    is_explained(cluster)
+    with pytest.raises(NoOrder):
+        cluster.explain(clocks=True)
+
+
+# -- what is wrong
+
+FAULTS = ["ignores Y", "counts Y without the merge itself", "counts Y over all parameters", "is W times too small",
+          "divides by W", "keeps a state per group", "loses a gradient", "sums a gradient of the step before",
+          "pulls what is newest"]
+
+
+@pytest.mark.parametrize("training", [SGD, ("adam", {"learning_rate": 0.01, "wd": 0.1}),
+                                      ("rmsprop", {"learning_rate": 0.01, "wd": 0.1}),
+                                      ("rmsprop", {"learning_rate": 0.002, "wd": 0.1, "centered": True})],
+                         ids=["sgd", "adam", "rmsprop", "centered"])
+@pytest.mark.parametrize("y", ["gradient", "rate"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_order_explains_a_fault(fault, y, training):
+    with pytest.raises(NoOrder) as raised:
+        Cluster([0, 0, 1, 2], training=training, y=y, fault=fault, seed=6).explain()
+    assert raised.value.error > 10 * TOLERANCE
+
+
+def test_no_order_explains_what_only_some_optimizers_do_wrong():
+    with pytest.raises(NoOrder):
+        Cluster([0, 0, 1, 2], training=("adam", {"learning_rate": 0.01}), fault="counts updates per group").explain()
+    with pytest.raises(NoOrder):
+        Cluster([0, 0, 1, 2], schedule=lambda number: 0.1 * 0.9 ** number, fault="schedules by updates").explain()
+
+
+@pytest.mark.parametrize("training", TRAININGS[1:], ids=lambda training: "-".join([training[0], *sorted(training[1])]))
+def test_no_order_explains_another_definition(training):
+    for y, other in (("gradient", "rate"), ("rate", "gradient")):
+        with pytest.raises(NoOrder):
+            Cluster([0, 0, 1, 2], training=training, y=y).explain(y=other)
+        with pytest.raises(NoOrder):
+            Cluster([0, 0, 1, 2], training=training, y=y).explain(fixed_y=True)
+        with pytest.raises(NoOrder):
+            Cluster([0, 0, 1, 2], training=training, fixed_y=True).explain(fixed_y=False, y=y)
+
+
+def test_one_way_to_divide_by_y_is_the_other_without_momentum_and_weight_decay():
+    Cluster([0, 0, 1, 2], training=("sgd", {"learning_rate": 0.1})).explain(y="rate")
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.9, 0.99, 0.999, 1.001, 1.01, 4])
+def test_no_order_explains_another_scale(factor):
+    for seed in range(4):
+        with pytest.raises(NoOrder):
+            Cluster([0, 1, 2], seed=seed).explain(rescale=RESCALE * factor)
+
+
+def test_a_small_learning_rate_hides_nothing():
+    """Of steps that are a thousandth of the weights, a factor of 0.9 is seen."""
+    cluster = Cluster([0, 1, 2], training=("sgd", {"learning_rate": 0.1}), size=0.03)
+    is_explained(cluster)
+    with pytest.raises(NoOrder):
+        cluster.explain(rescale=RESCALE * 0.9)
+
+
+def test_it_is_said_where_no_order_fits():
+    cluster = Cluster([0, 0, 1, 2], seed=8)
+    cluster.logs[2]["gradients"][11][2][1, 1] += 0.01
+    with pytest.raises(NoOrder) as raised:
+        cluster.explain()
+    order = cluster.order[2, 0]
+    merged = [n for n, group in enumerate(order) if group == 1][11]
+    failure = raised.value
+    assert (failure.parameter, failure.group, failure.step, failure.merged) == ("p2", 1, 11, merged)
+    assert TOLERANCE < failure.error < 1e-2
+    assert "p2[0:24]: after %d of 90 merges" % merged in str(failure) and "group 1, step 11, Y = " in str(failure)
+
+
+def test_logs_that_contradict_each_other():
+    def changed(change):
+        cluster = Cluster([0, 0, 1])
+        change(cluster.logs)
+        with pytest.raises(NoOrder) as raised:
+            cluster.explain()
+        return str(raised.value)
+
+    def begin_elsewhere(logs):
+        logs[2]["initial"][3][0] += 1e-6
+
+    def pull_something_else(logs):
+        logs[1]["history"][7][4][0, 0, 0] += 1e-6
+
+    def stop(logs):
+        logs[1]["history"].pop()
+
+    def forget(logs):
+        logs[2]["history"][5][1][2] = np.nan
+
+    assert "p3[0:3]: workers 0 and 2 began with different weights" in changed(begin_elsewhere)
+    assert "p4[0:12]: workers 0 and 1 of group 0 pulled different weights after step 7" in changed(pull_something_else)
+    assert "the members of group 0 made different numbers of steps" in changed(stop)
+    assert "p1[0:8]" in changed(forget)
+
+
+def test_y_has_two_ways():
+    with pytest.raises(ValueError):
+        Cluster([0]).explain(y="both")
+
+
+def test_a_log_is_read_as_it_was_saved(tmp_path):
+    arrays = {"%s_%d" % (name, i): np.full(i + 1, i) for name in ("weight", "initial") for i in range(2)}
+    arrays.update({"%s_%d_%d" % (name, t, i): np.full(i + 1, t) for name in ("gradient", "history")
+                   for t in range(3) for i in range(2)})
+    np.savez(str(tmp_path / "log.npz"), names=["a", "b"], started=[1.0, 2.0, 3.0], lr_mult=[1, 2], wd_mult=[1, 0],
+             **arrays)
+    log = load(tmp_path / "log.npz")
+    assert log["names"] == ["a", "b"] and log["lr_mult"] == [1, 2] and log["wd_mult"] == [1, 0]
+    assert log["weights"][1].tolist() == log["initial"][1].tolist() == [1, 1]
+    assert [[array.tolist() for array in step] for step in log["gradients"]] == [[[t], [t, t]] for t in range(3)]
+    assert [[array.tolist() for array in step] for step in log["history"]] == [[[t], [t, t]] for t in range(3)]
