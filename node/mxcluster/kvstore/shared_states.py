@@ -17,6 +17,7 @@ class Shared(object):
     """
 
     def __init__(self, optimizer, index, weight, region=None, new=False):
+        self._index = index
         made = optimizer.create_state_multi_precision(index, weight)
         for part in leaves(made):
             if not hasattr(part, "asnumpy") or numpy.dtype(part.dtype) != numpy.float32:
@@ -59,7 +60,7 @@ class Shared(object):
         return self._numbers
 
     def give(self, given, size, rank, servers):
-        """Fill the states with what `load` has read of a checkpoint, for `size` of the parameter's numbers."""
+        """Fill the states with what `states.load` has read of a checkpoint, for `size` of the parameter's numbers."""
         total, saved = given
         if len(saved) != len(self._numbers):
             raise BadInput("the checkpoint has %d arrays of the optimizer's state, and the optimizer %d: resume with the same "
@@ -70,6 +71,7 @@ class Shared(object):
                 raise BadInput("the checkpoint has %d numbers for a state of %d: resume with the same network and optimizer"
                                % (piece.size, numbers.size))
             numpy.copyto(numbers, piece)
+        states.trace(self._index, rank, self._numbers)
 
 
 def leaves(state):

@@ -58,9 +58,7 @@ class Updates(object):
             target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
             target.wait_to_read()
         self._updater.states[index], self._updater.states_synced[index] = state, True
-        if os.environ.get("MXCLUSTER_TRACE") == "1":
-            events.from_env().write("restored", parameter=number, rank=self._rank, states=[
-                hashlib.sha256(array.asnumpy().tobytes()).hexdigest() for array in arrays])
+        trace(number, self._rank, [array.asnumpy() for array in arrays])
 
     def save(self, folder, name, number):
         """See the function."""
@@ -68,6 +66,13 @@ class Updates(object):
         for index, size in self._sizes.items():
             found.update(content(self._number(index), size, [array.asnumpy() for array in flat(self._updater.states[index])]))
         save(folder, name, number, found, self._rank, self._servers)
+
+
+def trace(parameter, rank, arrays):
+    """Tell the events, where they are to know everything, which states a server has begun with."""
+    if os.environ.get("MXCLUSTER_TRACE") == "1":
+        events.from_env().write("restored", parameter=parameter, rank=rank, states=[
+            hashlib.sha256(array.tobytes()).hexdigest() for array in arrays])
 
 
 def content(parameter, size, arrays):
