@@ -1,12 +1,18 @@
 """The kv-stores ``dist_gsync`` (Grouping-SGD) and ``dist_ssync`` (SSP) on stock MXNet wheels.
 
-Stock MXNet accepts both names and silently trains something else with them: synchronously, with a gradient
-W times too large.  Here they are real.  A job runs in ps-lite's async mode, and what makes it grouped or
-stale-synchronous is ours, at both ends:
+Stock MXNet accepts both names and silently trains something else with them: synchronously, with a gradient W times too large.
+Here they are real. docs/schemes.md says what they do.
 
-- on a worker, `gsync.GroupedStore` or `ssync.StaleStore`: a ``KVStore`` that a script gets from
-  ``mx.kv.create`` once `install.install` has run;
-- on a server, `merge.GroupMerge` or `merge.StaleUpdate` around the user's optimizer, which the first worker sends there.
+====================  ===============================  ====================================================================
+where                 ``dist_gsync``, several groups   ``dist_ssync``
+====================  ===============================  ====================================================================
+on a worker           `gsync.GroupedStore`             `ssync.StaleStore`, both of them a `base.OwnStore`
+on top of MXNet's     sync mode, with a server         async mode
+                      process for each group
+on a server           `group.GroupUpdate`              `stale.StaleUpdate`
+what is shared        `shared.Memory` of a host        a clock under a key of its own
+====================  ===============================  ====================================================================
 
-`keys` lays out the integer keys, `step` holds what needs neither MXNet nor a network.
+`install` puts them into ``mx.kv.create``, `orders` and `agreement` are what workers tell servers, `seal` and `guard` what servers
+believe, `states` what checkpoints hold.
 """
