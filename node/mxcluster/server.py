@@ -120,19 +120,25 @@ class Commands(object):
         told = json.loads(message.payload.decode("utf-8"))
         optimizer = self._read(told["optimizer"].encode("utf-8")) if told["optimizer"] else None
         if self._agreement.is_new(message.sender, told, optimizer):
-            self._update.use(optimizer)
+            self._update.use(optimizer, told["number"])
 
     def _refresh(self, message):
         self._update.refresh(int(message.payload))
 
+    @staticmethod
+    def _serves(sender):
+        """Whether this process serves the group of this worker: of the processes of a host, one for each group, that one acts."""
+        own, groups = os.environ.get("MXCLUSTER_GROUP"), os.environ["MXCLUSTER_GROUPS"].split(",")
+        return own is None or groups[int(sender.split("-")[1])] == own
+
     def _save(self, message):
-        if not getattr(self._update, "writes", True):
+        if not self._serves(message.sender):
             return
         told = json.loads(message.payload.decode("utf-8"))
         self._update.save(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["name"]), told["id"])
 
     def _forget(self, message):
-        if not getattr(self._update, "writes", True):
+        if not self._serves(message.sender):
             return
         told = json.loads(message.payload.decode("utf-8"))
         checkpoints.forget(os.path.join(self._folder, checkpoints.FOLDER), _plain(told["network"]), int(told["epochs"]),

@@ -39,12 +39,13 @@ class Job:
             DMLC_NUM_WORKER=str(len(groups)), DMLC_INTERFACE="lo", PS_HEARTBEAT_INTERVAL="1",
             PS_HEARTBEAT_TIMEOUT=str(heartbeat), OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="1",
             MXCLUSTER_JOB="test", MXCLUSTER_JOB_DIR=str(self.folder), MXCLUSTER_KV=kv, MXCLUSTER_STALENESS=str(staleness),
-            MXCLUSTER_GROUPS=",".join(map(str, groups)), MXCLUSTER_SERVER_RANKS=",".join(map(str, processes.ranks(servers))),
-            **(environment or {}))
+            MXCLUSTER_GROUPS=",".join(map(str, groups)), **(environment or {}))
+        if each > 1:
+            self._common["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, processes.ranks(servers)))
         run = [*wrap, str(python), "-u", "-m", "mxcluster.run"]
         self._start("scheduler", 0, SCHEDULER, port, [*run, "serve"])
         for index, server in enumerate(servers):
-            own = dict(DMLC_NUM_WORKER=str(groups.count(index % each))) if each > 1 else {}
+            own = dict(DMLC_NUM_WORKER=str(groups.count(index % each)), MXCLUSTER_GROUP=str(index % each)) if each > 1 else {}
             self._start("server", index, server["address"], server["port"], [*run, "serve"], own)
         for index in range(len(groups)):
             own = dict(MXCLUSTER_GROUP=str(groups[index]), **(worker_environment or {}).get(index, {}))

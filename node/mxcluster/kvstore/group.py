@@ -37,16 +37,15 @@ class GroupUpdate(object):
         self._layout, self._host, self._group, self._sizes = layout, host, group, sizes
         self._memory = memory
         self._given, self._divided, self._trace = given or {}, divided, trace
-        self.writes = group == 0  # the states of all groups, which are the same
         self._optimizer, self._number = None, 0  # the optimizer, and the how manieth of the job it is
         self._parameters = {}
         self._histogram, self._updates, self._reported = {}, 0, time.monotonic()
 
-    def use(self, optimizer):
-        """From now on the updates are those of this optimizer."""
+    def use(self, optimizer, number):
+        """From now on the updates are those of this optimizer, the job's first, second, ..."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
-        self._optimizer, self._number = optimizer, self._number + 1
+        self._optimizer, self._number = optimizer, number
         for parameter in self._parameters.values():
             parameter.states = None
 
@@ -73,10 +72,12 @@ class GroupUpdate(object):
                 parameter.publish()
 
     def save(self, folder, name, number):
-        """Write this host's part of the checkpoint `name`."""
+        """Write this host's part of the checkpoint `name`. The process of the group whose worker asks for it does."""
         found = {}
         for index, parameter in self._parameters.items():
-            with self._memory.lock(index):
+            with self._memory.lock(index) as row:
+                if parameter.states is None:  # of an optimizer that has updated nothing yet
+                    parameter.states = self._states(row, index, parameter)
                 found.update(states.content(index, parameter.size, parameter.states.arrays()))
         states.save(folder, name, number, found, self._host, self._layout.hosts)
 
@@ -96,7 +97,7 @@ class GroupUpdate(object):
         made = Shared(self._optimizer, number, parameter.array,
                              lambda length: self._memory.place(row, shared.STATES, length), new=True)
         row[shared.OPTIMIZER] = self._number
-        if self._number == 1 and number in self._given:
+        if not made_for and number in self._given:
             made.give(self._given[number], parameter.size, self._host, self._layout.hosts)
         return made
 

@@ -30,6 +30,7 @@ def install(make):
             return existing[kind]
         if kind in OURS + DISTRIBUTED:
             _check_job(kind)
+            _check_servers(kind)
             existing[kind] = make(lambda: _ours(kind, original) if kind in OURS else original(name))
             return existing[kind]
         if kind in LOCAL or kind in _registered():
@@ -99,10 +100,18 @@ def _registered():
 
 
 def _check_job(kind):
-    """MXNet itself would wait for a scheduler that is not there, or abort."""
+    """MXNet itself would wait for a scheduler that is not there, or abort, or merge with servers that serve groups."""
     if "DMLC_ROLE" not in os.environ:
         raise RuntimeError("%s needs a job with a scheduler and servers: start the script with "
                            "`ansible-playbook train.yml -e kv=%s -e script=...`" % (kind, kind))
+
+
+def _check_servers(kind):
+    """The servers of a job with several groups are for dist_gsync alone, and other servers are not for it."""
+    grouped, planned = "MXCLUSTER_SERVER_RANKS" in os.environ, os.environ.get("MXCLUSTER_KV")
+    if grouped != (kind == "dist_gsync") and max(map(int, os.environ["MXCLUSTER_GROUPS"].split(","))) > 0:
+        raise RuntimeError("the job was planned for kv=%s, whose servers are %s: start it with -e kv=%s for mx.kv.create(%r)"
+                           % (planned, "processes for each group" if grouped else "one process each", kind, kind))
 
 
 def _ours(kind, original):

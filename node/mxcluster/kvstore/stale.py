@@ -22,8 +22,8 @@ class StaleUpdate(object):
         self._optimizer = None
         self._batches = {}  # parameter -> batches that its updates have merged so far
 
-    def use(self, optimizer):
-        """From now on the updates are those of this optimizer."""
+    def use(self, optimizer, number):
+        """From now on the updates are those of this optimizer, the job's first, second, ..."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self.updates = optimizer, self._make(optimizer)

@@ -115,8 +115,9 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
            "MXCLUSTER_GROUPS": ",".join(str(group_of[index]) for index in range(plan["workers"]))}
     if node.get("cuda"):  # servers, too: MXNet's library for GPUs is not even loaded without CUDA's
         env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
-    if process["role"] == "worker":
+    if process["group"] is not None:
         env["MXCLUSTER_GROUP"] = str(process["group"])
+    if process["role"] == "worker":
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
         if options.get("data_dir"):
             env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
