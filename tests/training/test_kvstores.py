@@ -2,13 +2,15 @@
 
 import collections
 import json
+import os
 import re
+import subprocess
 
 import numpy as np
 import pytest
 
 from mxcluster import exitcodes
-from tests.training.loopback import Job
+from tests.training.loopback import NODE_PACKAGE, Job
 from tests.training.replay import OPTIMIZERS, explain, load
 
 MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
@@ -78,6 +80,19 @@ def check_merges(python, folder, scripts, frontend, groups, servers, optimizer, 
     assert max(told) > 1, "the groups never met; nothing was tested"
     if not any(slice.ambiguous for slice in found) and y != "one":
         assert told == collections.Counter(y for slice in found for y in slice.ys)
+
+
+def test_y_divides_what_every_optimizer_feels(every_mxnet, scripts):
+    """Three groups in lock-step move a weight as far as one group; adaptive optimizers do not feel a smaller gradient."""
+    done = subprocess.run([str(every_mxnet.python), "-W", "ignore", str(scripts / "distances.py")], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE)), universal_newlines=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for name, moved in found.items():
+        assert 0.9 <= moved["rate"] / moved["one group"] <= (1.35 if "momentum" in name else 1.1), (name, moved)
+    for name in ("adam", "rmsprop", "signum", "sgd, clip_gradient 0.1"):
+        assert found[name]["gradient"] / found[name]["one group"] > 2, (name, found[name])
+    assert found["sgd"]["gradient"] == pytest.approx(found["sgd"]["rate"], rel=1e-5)
 
 
 def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path, scripts):
