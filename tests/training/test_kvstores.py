@@ -154,7 +154,7 @@ def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, scripts, kv,
     assert re.search(told, job.evidence()), job.evidence()
 
 
-@pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 1]), ("dist_ssync", [0])])
+@pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 1]), ("dist_ssync", [0, 1])])
 def test_what_cannot_be_trained_is_refused(every_mxnet, tmp_path, scripts, kv, groups):
     """fp16, integer and sparse parameters, unknown names, mixed keys: the script checks each message."""
     job = Job(every_mxnet.python, tmp_path, scripts / "refusals.py", kv, groups, arguments=[kv]).succeed(60)
