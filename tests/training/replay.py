@@ -26,7 +26,8 @@ so another parameter may be ahead.  A group begins a step when the whole step be
 than one round.  The search tries the next round too, and lets no later merge of the slice fall back behind it.
 
 What no log can tell: Adam and RMSProp divide a constant factor of all gradients away unless there is weight decay or
-clipping.  A slice whose gradients are all 0 fits any order.
+clipping.  A slice whose gradients are all 0 fits any order.  Centered RMSProp takes the difference of two numbers that
+are nearly equal where a gradient stands still, as clipped ones do; it may need a greater tolerance.
 """
 
 import collections
@@ -181,8 +182,8 @@ def load(path):
     """
     file = np.load(path)
     parameters, steps = range(len(file["names"])), range(len(file["started"]))
-    return {"names": list(file["names"]), "started": file["started"],
-            "lr_mult": list(file["lr_mult"]), "wd_mult": list(file["wd_mult"]),
+    return {"names": file["names"].tolist(), "started": file["started"],
+            "lr_mult": file["lr_mult"].tolist(), "wd_mult": file["wd_mult"].tolist(),
             "weights": [file["weight_%d" % i] for i in parameters],
             "initial": [file["initial_%d" % i] for i in parameters],
             "gradients": [[file["gradient_%d_%d" % (t, i)] for i in parameters] for t in steps],
