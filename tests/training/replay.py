@@ -26,7 +26,8 @@ so another parameter may be ahead.  A group begins a step when the whole step be
 than one round.  The search tries the next round too, and lets no later merge of the slice fall back behind it.
 
 What no log can tell: Adam and RMSProp divide a constant factor of all gradients away unless there is weight decay or
-clipping.  A slice whose gradients are all 0 fits any order.
+clipping.  A slice whose gradients are all 0 fits any order.  Centered RMSProp takes the difference of two numbers that
+are nearly equal where a gradient stands still, as clipped ones do; it may need a greater tolerance.
 """
 
 import collections
@@ -181,8 +182,8 @@ def load(path):
     """
     file = np.load(path)
     parameters, steps = range(len(file["names"])), range(len(file["started"]))
-    return {"names": list(file["names"]), "started": file["started"],
-            "lr_mult": list(file["lr_mult"]), "wd_mult": list(file["wd_mult"]),
+    return {"names": file["names"].tolist(), "started": file["started"],
+            "lr_mult": file["lr_mult"].tolist(), "wd_mult": file["wd_mult"].tolist(),
             "weights": [file["weight_%d" % i] for i in parameters],
             "initial": [file["initial_%d" % i] for i in parameters],
             "gradients": [[file["gradient_%d_%d" % (t, i)] for i in parameters] for t in steps],
@@ -278,7 +279,7 @@ class _Log:
         self.after[group] = [self._of(logs[0]["history"][t][index]) for t in steps]
         for number, log in zip(members, logs):
             for t in steps:
-                if not np.array_equal(self._of(log["history"][t][index]), self.after[group][t]):
+                if not np.array_equal(self._of(log["history"][t][index]), self.after[group][t], equal_nan=True):
                     raise self.failure("workers %d and %d of group %s pulled different weights after step %d"
                                        % (members[0], number, group, t), group, t)
         # A merge comes after every member has begun the step, and before any begins the next one.
@@ -312,19 +313,20 @@ class _Search:
         none, initial = dict.fromkeys(self._log.members, 0), self._log.initial
         state = _State(initial, self._definition.optimizer.slots(initial.size), 0, none, none, 0, 0)
         path = []     # the merges that lead to where the search is
-        choices = []  # before each of them: what else fitted, and the number of groups that did
-        for _ in range(1000 + 100 * self._total):
+        choices = []  # the states before them: each with what else fitted, and the number of groups that did
+        dead = set()  # states that lead nowhere, however they were reached
+        for _ in range(1000 + 300 * self._total):
             if len(path) == self._total:
-                ambiguous = sum(groups > 1 for _, groups in choices)
+                ambiguous = sum(groups > 1 for _, _, groups in choices)
                 return Explained(self._log.parameter, self._log.begin, self._log.end, path, ambiguous)
-            fitting = self._fitting(state)
-            choices.append((fitting, len({merge.group for merge, _ in fitting})))
-            while choices and not choices[-1][0]:
-                choices.pop()
+            fitting = [] if dead and _identity(state) in dead else self._fitting(state)
+            choices.append((state, fitting, len({merge.group for merge, _ in fitting})))
+            while choices and not choices[-1][1]:
+                dead.add(_identity(choices.pop()[0]))
                 del path[-1:]
             if not choices:
                 raise self._no_order()
-            merge, state = choices[-1][0].pop()
+            merge, state = choices[-1][1].pop()
             path.append(merge)
         raise self._no_order("too many orders fit at first to try them all; ")
 
@@ -355,6 +357,12 @@ class _Search:
             "%safter %d of %d merges no group's next gives the weights that it pulled, to %.2g of the largest: %s"
             % (text, self._merged, self._total, self._tolerance, told),
             misses[0].group, misses[0].step, misses[0].error, self._merged)
+
+
+def _identity(state):
+    """What is equal of two states that have the same future."""
+    return (tuple(state.last.items()), tuple(state.done.items()), state.round, state.weight.tobytes(),
+            tuple(slot.tobytes() for slot in state.slots))
 
 
 def _error(weight, logged, before):

@@ -15,7 +15,7 @@ OF_MXNET = [("sgd", {}), ("sgd", {"wd": 0.1, "clip_gradient": 0.2}), ("sgd", {"m
             ("rmsprop", {}), ("rmsprop", {"learning_rate": 0.01, "wd": 1.0, "clip_gradient": 0.2, "epsilon": 1e-2}),
             ("rmsprop", {"gamma1": 0.7, "clip_weights": 0.5, "wd": 0.1}),
             ("rmsprop", {"centered": True}),
-            ("rmsprop", {"centered": True, "gamma1": 0.8, "gamma2": 0.5, "wd": 1.0, "clip_gradient": 0.2}),
+            ("rmsprop", {"centered": True, "gamma1": 0.8, "gamma2": 0.5, "wd": 0.5, "clip_gradient": 0.4}),
             ("rmsprop", {"centered": True, "epsilon": 1e-2, "clip_weights": 0.5})]
 
 

@@ -11,7 +11,8 @@ from tests.training.replay import OPTIMIZERS, TOLERANCE, NoOrder, explain, load,
 
 SGD = ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01})
 TRAININGS = [
-    ("sgd", {"learning_rate": 0.1}), SGD, ("sgd", {"learning_rate": 0.1, "momentum": 0.5, "clip_gradient": 0.05}),
+    ("sgd", {"learning_rate": 0.1}), SGD,
+    ("sgd", {"learning_rate": 0.1, "momentum": 0.5, "clip_gradient": 0.05, "wd": 0.1}),
     ("adam", {"learning_rate": 0.01}),
     ("adam", {"learning_rate": 0.01, "wd": 0.1, "clip_gradient": 0.05, "beta1": 0.8}),
     ("rmsprop", {"learning_rate": 0.01, "wd": 0.1, "clip_gradient": 0.05}),
@@ -57,14 +58,14 @@ class Cluster:
     """Servers and workers that train by Grouping-SGD on numbers out of the blue, one merge after the other.
 
     `logs` is what the workers log, and `order[p, begin]` the groups in the order of their merges.  `fault` names
-    something that the servers do wrong.
+    something that the servers do wrong.  `size` is that of the gradients; those of the first `quiet` steps are 0.
     """
 
     def __init__(self, groups, steps=30, training=SGD, seed=0, y="gradient", fixed_y=False, schedule=None, servers=1,
-                 bound=10 ** 6, lr_mult=(1,) * 6, wd_mult=(1,) * 6, shapes=SHAPES, fault=None, size=1.0):
+                 bound=10 ** 6, lr_mult=(1,) * 6, wd_mult=(1,) * 6, shapes=SHAPES, fault=None, size=1.0, quiet=0):
         self.name, self.params = training
         self.groups, self.fault, self.how, self.fixed_y = groups, fault, y, fixed_y
-        self.schedule, self.lr_mult, self.wd_mult, self.size = schedule, lr_mult, wd_mult, size
+        self.schedule, self.lr_mult, self.wd_mult, self.size, self.quiet = schedule, lr_mult, wd_mult, size, quiet
         self.random, self.numbers = random.Random(seed), np.random.RandomState(seed)
         self.moment = itertools.count()
         self.master = [self.numbers.randn(*shape).astype("float32") * np.float32(0.3) for shape in shapes]
@@ -99,9 +100,10 @@ class Cluster:
 
     def begin_step(self, group):
         for worker in self.members(group):
+            size = np.float32(self.size if len(self.logs[worker]["started"]) >= self.quiet else 0)
             self.logs[worker]["started"].append(next(self.moment))
             self.logs[worker]["gradients"].append([
-                np.float32(self.size) * (self.numbers.randn(*weight.shape).astype("float32") + weight)
+                size * (self.numbers.randn(*weight.shape).astype("float32") + weight)
                 for weight in self.snapshots[group]])
         self.waiting[group] = self.random.sample(self.pieces, len(self.pieces))
 
@@ -136,6 +138,8 @@ class Cluster:
         if self.fault == "schedules by updates":
             rounds = self.updates[key]
         self.newest[host] = max(self.newest[host], rounds)
+        if self.fault == "forgets the newest round":
+            self.newest[host] = rounds + self.updates[key] % 2
         lr = self.schedule(self.newest[host]) if self.schedule else self.params["learning_rate"]
         scale = RESCALE * len(self.groups) / len(members)
         if self.fault == "is W times too small":
@@ -271,6 +275,25 @@ def test_clocks_tell_what_weights_cannot(first):
     assert seeing.order[:29] == [first] * 29 and seeing.ambiguous <= 30 <= blind.ambiguous
 
 
+@pytest.mark.parametrize("quiet", [1, 3, 10])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_search_goes_back_from_an_order_that_fitted_at_first(quiet, seed):
+    """In which order groups merged zeros is told by Y of what comes later."""
+    cluster = Cluster([0, 0, 1, 2], training=("sgd", {"learning_rate": 0.1}), quiet=quiet, seed=seed)
+    found = cluster.explain()
+    for one in found:
+        order = cluster.order[int(one.parameter[1:]), one.begin]
+        told = [n for n, merge in enumerate(one.merges) if merge.step >= quiet]
+        assert [one.order[n] for n in told] == [order[n] for n in told]
+        assert [one.ys[n] for n in told] == [ys_of(order)[n] for n in told]
+    assert any(one.ambiguous for one in found)
+    cluster.logs[2]["gradients"][20][0] += 0.01
+    with pytest.raises(NoOrder) as raised:
+        cluster.explain()
+    merged = [n for n, group in enumerate(cluster.order[0, 0]) if group == 1][20]
+    assert (raised.value.group, raised.value.step, raised.value.merged) == (1, 20, merged)
+
+
 def test_clocks_that_agree_with_the_weights_change_nothing():
     is_explained(Cluster([0, 1, 2]), clocks=True)
 
@@ -308,8 +331,9 @@ def test_no_order_explains_a_fault(fault, y, training):
 def test_no_order_explains_what_only_some_optimizers_do_wrong():
     with pytest.raises(NoOrder):
         Cluster([0, 0, 1, 2], training=("adam", {"learning_rate": 0.01}), fault="counts updates per group").explain()
-    with pytest.raises(NoOrder):
-        Cluster([0, 0, 1, 2], schedule=lambda number: 0.1 * 0.9 ** number, fault="schedules by updates").explain()
+    for fault in ("schedules by updates", "forgets the newest round"):
+        with pytest.raises(NoOrder):
+            Cluster([0, 1, 2, 3], schedule=lambda number: 0.1 * 0.9 ** number, fault=fault).explain()
 
 
 @pytest.mark.parametrize("training", TRAININGS[1:], ids=lambda training: "-".join([training[0], *sorted(training[1])]))
@@ -378,7 +402,8 @@ def test_logs_that_contradict_each_other():
     assert "p3[0:3]: workers 0 and 2 began with different weights" in changed(begin_elsewhere)
     assert "p4[0:12]: workers 0 and 1 of group 0 pulled different weights after step 7" in changed(pull_something_else)
     assert "the members of group 0 made different numbers of steps" in changed(stop)
-    assert "p1[0:8]" in changed(forget)
+    forgotten = changed(forget)
+    assert "p1[0:8]: after" in forgotten and "group 1, step 5, " in forgotten and "is off by inf" in forgotten
 
 
 def test_y_has_two_ways():
