@@ -95,7 +95,7 @@ class GroupUpdate(object):
         if made_for == self._number:
             return Shared(self._optimizer, number, parameter.array, self._memory.region(row, shared.STATES))
         made = Shared(self._optimizer, number, parameter.array,
-                             lambda length: self._memory.place(row, shared.STATES, length), new=True)
+                      lambda length: self._memory.place(row, shared.STATES, length), new=True)
         row[shared.OPTIMIZER] = self._number
         if not made_for and number in self._given:
             made.give(self._given[number], parameter.size, self._host, self._layout.hosts)
