@@ -90,9 +90,9 @@ def look(plan: Json, host: str, record: Json, variables: Json) -> Json:
     processes, options = for_node(plan, host)["processes"], plan["options"]
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
-    if not options["script"] and trains:
+    if not options["script"] and trains and not options["data_src"]:  # what that names is brought first
         if DATASETS[options["data"]].from_data_dir:
-            files = [] if options["data_src"] else [options["data_dir"]]  # or else it is brought first
+            files = [options["data_dir"]]
         elif options["data"] == "digits":
             files = [os.path.join(options["data_dir"] or record["data_dir"], "digits.npz")]
     return {"address": plan["nodes"][host]["address"] if plan["root"] else None,

@@ -78,7 +78,7 @@ def known(given, hostvars):
     manager._extra_vars = {}  # or else all that was given would look like the inventory's
     try:
         for host in inventory.get_hosts(ignore_limits=True):
-            of_host = manager.get_vars(host=host, include_hostvars=False, include_delegate_to=False)
+            of_host = manager.get_vars(host=host, include_hostvars=False)
             found.update(of_host)
             texts += strings(of_host)
     finally:

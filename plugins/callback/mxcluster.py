@@ -270,7 +270,9 @@ def of_harmless(method):
     """`method`, which shows a result, with the texts of the result made harmless first."""
     @functools.wraps(method)
     def shows(self, result, *args, **kwargs):
-        result._result = harmless(result._result)
+        shown = harmless(result._result)
+        result._result.clear()  # in place: from ansible-core 2.19 on it cannot be replaced
+        result._result.update(shown)
         return method(self, result, *args, **kwargs)
     return shows
 

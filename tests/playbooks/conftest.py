@@ -26,9 +26,10 @@ NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
 Result = collections.namedtuple("Result", "code output seconds")
 
 
-def hear_interrupts():
-    """As programs do that a terminal starts; what runs in the background may have inherited that Ctrl-C means nothing to it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def hear_signals():
+    """As programs do that a terminal starts; what runs in the background may have inherited that some mean nothing to it."""
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def refuse_warnings(output):
@@ -62,7 +63,7 @@ class Project:
         environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_")})
         return subprocess.Popen(["ansible-playbook", *map(str, arguments)], cwd=str(self.path), env=environment,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                start_new_session=True, preexec_fn=hear_interrupts)
+                                start_new_session=True, preexec_fn=hear_signals)
 
     def run(self, *arguments, timeout=300):
         """Runs ansible-playbook to its end: exit status, output, seconds."""

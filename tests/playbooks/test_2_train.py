@@ -190,13 +190,17 @@ def test_a_controller_whose_main_process_ends_renews_no_lease(project, signum):
     """A signal to one process leaves the forks of ansible-playbook, which poll the nodes."""
     process, _ = start_a_long_job(project, "dist_gsync", "headless-%s" % signum.name.lower(), lease=5)
     os.kill(process.pid, signum)
-    process.wait(timeout=30)
-    project.wait_for_nothing_left(5 + 2.5 + 5)  # the lease, the rest of the last poll, and the time to end
-    deadline = time.time() + 5
-    while forks(process.pid):
-        assert time.time() < deadline, forks(process.pid)
-        time.sleep(0.1)
-    process.communicate()
+    try:
+        process.wait(timeout=30)
+        project.wait_for_nothing_left(5 + 2.5 + 5)  # the lease, the rest of the last poll, and the time to end
+        deadline = time.time() + 5
+        while forks(process.pid):
+            assert time.time() < deadline, forks(process.pid)
+            time.sleep(0.1)
+    finally:
+        if process.poll() is None:  # no test after this one shall meet its job
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def forks(leader):

@@ -98,6 +98,9 @@ def test_data_that_is_brought_need_not_be_there_yet(plan, tmp_path):
     assert plan(**mnist)["looks"]["b"]["files"] == ["/data/mnist"]
     planned = plan(data_src="mine", **mnist)
     assert planned["looks"]["b"]["files"] == [] and planned["plan"]["options"]["data_src"] == str(tmp_path / "mine")
+    digits = {"data": "digits", "data_dir": "/data/own"}
+    assert plan(**digits)["looks"]["b"]["files"] == ["/data/own/digits.npz"]
+    assert plan(data_src="mine", **digits)["looks"]["b"]["files"] == []
     with pytest.raises(BadInput, match="data_src='other' does not exist"):
         plan(data_src="other", **mnist)
 

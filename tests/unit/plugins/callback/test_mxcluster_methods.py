@@ -144,3 +144,18 @@ def test_what_is_not_to_be_or_comes_from_a_node_starts_nothing(again, restart, a
 def test_a_password_that_would_be_asked_for_again(again, plugin, monkeypatch, options):
     monkeypatch.setattr(plugin.context, "CLIARGS", options)
     assert again.hear() == [] and "a password would have to be typed again" in again.shown[0]
+
+
+class Result(object):
+    """As ansible-core 2.19 and later give it: what it holds cannot be replaced."""
+
+    _host, _task, _result = None, SimpleNamespace(action="debug"), property(lambda self: self.answer)
+
+    def __init__(self, **answer):
+        self.answer = answer
+
+
+def test_every_ansible_shows_what_is_harmless(plugin):
+    result, shown = Result(msg="\x1b[2Jgone", rest=["\x1b]0;t\x07"]), []
+    plugin.of_harmless(lambda self, result: shown.append(dict(result._result)))(None, result)
+    assert shown == [{"msg": "gone", "rest": [""]}] == [result.answer]
