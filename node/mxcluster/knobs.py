@@ -21,7 +21,8 @@ PLAYBOOKS = {
     "logs.yml": ("job", "lines"),
     "stop.yml": ("job", "all"),
 }  # type: Dict[str, Any]
-# What train.yml takes for a job that is planned already; `without`: those whose plan of it does not count.
+# The knobs that train.yml takes beside attach: the job is planned already. `without` names nodes whose copy of the plan does
+# not count.
 _WITH_ATTACH = ("attach", "runs_dir", "without")
 # Variables of a host in the inventory. Given with -e, they hold for all hosts.
 OF_A_HOST = ("node_address", "cluster_network", "dmlc_interface", "worker_group", "worker_share", "workers_per_host",

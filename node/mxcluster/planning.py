@@ -90,7 +90,7 @@ def look(plan: Json, host: str, record: Json, variables: Json) -> Json:
     processes, options = for_node(plan, host)["processes"], plan["options"]
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
-    if not options["script"] and trains and not options["data_src"]:  # what that names is brought first
+    if not options["script"] and trains and not options["data_src"]:  # the job brings data_src before it starts
         if DATASETS[options["data"]].from_data_dir:
             files = [options["data_dir"]]
         elif options["data"] == "digits":

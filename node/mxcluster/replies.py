@@ -110,7 +110,7 @@ def _entries(value: Any) -> list:
 
 
 def _or_error(shape: shapes.Shape) -> shapes.Shape:
-    """What a check has found, or {"error": why it could not look}."""
+    """The shape of a check's result, which is {"error": why} if the check itself has failed."""
     failed = fields({"error": words})
     return lambda value: failed(value) if isinstance(value, dict) and "error" in value else shape(value)
 
@@ -124,7 +124,7 @@ _gpus = fields({"listed": whole(), "driver": either(None, words), "nouveau": fla
 
 
 def _mxnet(value: Any) -> Json:
-    """Of an MXNet that cannot be imported, the error and what is known without it."""
+    """The result of importing MXNet. If that has failed, the node tells the error, and perhaps the Python and the library."""
     broken = fields({"error": words}, {"python": words, "libmxnet": _digest})
     return broken(value) if isinstance(value, dict) and "error" in value else fields(_imported)(value)
 

@@ -94,7 +94,7 @@ def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], Li
 
 
 def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
-    """Who differs from the others of its kind, {host: kind}: the smaller parties are named against the largest."""
+    """A line for each kind whose hosts differ in `name`. `kinds` is {host: kind}; the line begins with the largest party."""
     parties, problems = OrderedDict(), []  # type: ignore
     for host in sorted(known):
         answer = known[host]["mxnet"]

@@ -4,8 +4,10 @@ from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
+import fcntl
 import os
 import pwd
+import select
 import signal
 import sys
 import traceback
@@ -25,10 +27,16 @@ def act_as(module, user, work):
         return work()
     sys.stdout.flush()
     sys.stderr.flush()
+    ready, go = os.pipe()
     child = os.fork()
     if child == 0:
+        os.close(go)
+        if not os.read(ready, 1):  # the parent was ended before it could pass a signal on
+            os._exit(1)
+        os.close(ready)
         end_with(lambda: (drop_rights(entry), work()))
-    status = wait_for(child)
+    os.close(ready)
+    status = wait_for(child, go)
     if os.WIFSIGNALED(status):
         module.fail_json(msg="the process that acted as %s was killed by signal %d: try again"
                              % (user, os.WTERMSIG(status)))
@@ -80,16 +88,37 @@ def end_with(work):
         os._exit(status)
 
 
-def wait_for(child):
-    """Wait for a child process, and pass on to it the signals that would end this one: its wait status."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda number, frame: os.kill(child, number))
-    while True:
+def wait_for(child, go):
+    """Let a child process go on that reads the pipe `go`, and wait for it: its wait status.
+
+    The signals that would end this process are passed on to the child. Each signal, the child's own end
+    too, writes a byte into a pipe, so that one which comes just before the wait is not slept over.
+    """
+    def pass_on(number, frame):
         try:
-            return os.waitpid(child, 0)[1]
-        except OSError:  # Python 2.7: a signal has interrupted the wait
-            if sys.version_info[0] > 2:
-                raise
+            os.kill(child, number)
+        except OSError:  # it has just ended
+            pass
+
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        fcntl.fcntl(end, fcntl.F_SETFL, os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    os.write(go, b"1")
+    os.close(go)
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        try:
+            select.select([woken], [], [])
+            os.read(woken, 512)
+        except (OSError, select.error):  # Python 2.7: the signal has interrupted it
+            pass
 
 
 def refusal(connected, user):

@@ -116,7 +116,7 @@ def test_the_plan_of_another_controller_runs_nothing_but_what_this_inventory_say
 
 
 def test_nodes_that_tell_different_plans_of_a_job_are_named():
-    """What one keeps its training user can change: the plan of another job, ports or shares."""
+    """The training user can change the copy of the plan that a node keeps."""
     assert jobs.agreed({"b": plan(), "a": plan()}, "one") == plan()
     with pytest.raises(BadInput, match="different plans of the job one: a, c and b. .*-e without=b goes on"):
         jobs.agreed({"a": plan(), "b": plan(kv="dist_async"), "c": plan()}, "one")

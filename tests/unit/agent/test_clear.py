@@ -1,4 +1,4 @@
-"""What no job owns any more is removed by the next job, by status.yml and by provision.yml: what hard kills leave."""
+"""The next job, status.yml and provision.yml remove the files that a hard kill has left and that no job owns."""
 import os
 import signal
 import time

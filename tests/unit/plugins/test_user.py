@@ -12,7 +12,7 @@ from tests.training.environments import find_python
 
 PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
 START = """
-import os, sys
+import os, signal, sys, time  # the user may not read where this Python lies
 sys.path.insert(0, %r)
 import mxcluster_user
 
@@ -22,6 +22,7 @@ class Module:
         print("FAILED " + msg)
         sys.exit(1)
 
+{before}
 try:
     mxcluster_user.act_as(Module(), "nobody", lambda: {work})
 finally:
@@ -31,8 +32,8 @@ finally:
 
 @pytest.fixture(params=sorted(PYTHONS))
 def act(request):
-    def run(work, ended=None):
-        script = START.replace("{work}", work)
+    def run(work, ended=None, before=""):
+        script = START.replace("{work}", work).replace("{before}", before)
         child = subprocess.Popen([PYTHONS[request.param], "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  universal_newlines=True)
         if ended:
@@ -69,6 +70,33 @@ def test_a_child_that_is_killed_is_told_of(act):
 
 def test_a_parent_that_is_ended_ends_the_child_and_then_itself(act):
     """Else Ansible's folder would be left, and the child go on."""
-    work = "(sys.stdout.write('UP\\n'), sys.stdout.flush(), __import__('time').sleep(0.2), __import__('time').sleep(30))"
+    work = "(sys.stdout.write('UP\\n'), sys.stdout.flush(), time.sleep(30))"
     done = act(work, ended=signal.SIGTERM)
     assert "killed by signal 15" in done.stdout and "PARENT 0" in done.stdout and done.returncode == 1
+
+
+def test_a_signal_that_comes_as_the_child_ends_changes_nothing(act):
+    """Python 2.7 looked for the child for ever: the signal found no process, and that error was taken for an interrupted wait."""
+    done = act("sys.exit(3)", before="""
+real = os.waitpid
+def waitpid(child, options):
+    found = real(child, options)
+    if found[0]:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return found
+os.waitpid = waitpid
+""")
+    assert (done.returncode, done.stdout) == (3, "PARENT 0\n"), done.stderr
+
+
+def test_a_parent_that_is_killed_at_once_leaves_no_child_at_work(act):
+    done = act("sys.stdout.write('WORKED\\n')", before="""
+real = os.fork
+def fork():
+    child = real()
+    if child:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return child
+os.fork = fork
+""")
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, ""), done.stderr

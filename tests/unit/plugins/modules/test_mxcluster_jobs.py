@@ -1,4 +1,4 @@
-"""What the controller makes of the answers of nodes about their jobs; node/mxcluster/jobs.py has tests of its own."""
+"""The module mxcluster_jobs, which reads the nodes' answers about their jobs. tests/unit/test_jobs.py tests the decisions."""
 import importlib.util
 
 import pytest
