@@ -19,24 +19,24 @@ SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync")
 QUICK = 15.0  # seconds until nothing runs any more after a death; timeouts come on top
 CUT = 10.0  # seconds until a server that answers nothing is noticed: twice the heartbeat_timeout
-PORTS = (NET + ".11", NET + ".12")
+PORTS = (NET + ".11", NET + ".12", NET + ".13")
 
 
 class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs")):
     """One kind of fault.
 
-    strike: called with the Struck job once it trains, or None if its own script does it. cause: (host, role, index) that must be
-    named. words: what the reason or the log must say. options: of train.yml. seconds: until nothing runs any more.
+    strike: called with the Struck job once it trains, or None if its own script does it. cause: (host, role) that must be named;
+    of a process that role has on that host, its index too. words: what the reason or the log must say. options: of train.yml. seconds: until nothing runs any more.
     """
 
     def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, **options):
         return super().__new__(cls, strike, cause, words, options, seconds, kvs)
 
 
-def signalled(name, signum):
-    """Sends a signal to a process of the job, or to the agent of a host."""
+def signalled(host, role, signum):
+    """Sends a signal to the first process of a role on a host, or to its agent."""
     def strike(job):
-        os.kill(job.agent(name) if name.startswith("node") else job.pid(name), signum)
+        os.kill(job.agent(host) if role == "agent" else job.pid(job.first(host, role)["name"]), signum)
     return strike
 
 
@@ -48,27 +48,27 @@ def fill_the_disk(job):
 
 
 FAULTS = {
-    "worker exits": Fault(None, ("node2", "worker", 1), ["exited with status 1", "out of luck"], fault="exits"),
-    "worker killed": Fault(signalled("worker-1", signal.SIGKILL), ("node2", "worker", 1), ["SIGKILL"]),
-    "worker held": Fault(signalled("worker-1", signal.SIGSTOP), ("node2", "worker", 1), ["SIGSTOP"]),
-    "server killed": Fault(signalled("server-1", signal.SIGKILL), ("node2", "server", 1), ["SIGKILL"]),
-    "server held": Fault(signalled("server-1", signal.SIGSTOP), ("node2", "server", 1), ["SIGSTOP"]),
-    "scheduler killed": Fault(signalled("scheduler-0", signal.SIGKILL), ("node1", "scheduler", 0), ["SIGKILL"]),
-    "scheduler held": Fault(signalled("scheduler-0", signal.SIGSTOP), ("node1", "scheduler", 0), ["SIGSTOP"]),
-    "agent killed": Fault(signalled("node2", signal.SIGKILL), ("node2", "agent", None), ["agent", "killed"]),
-    "updater raises": Fault(None, (None, "server", None), ["updater", "had enough"], fault="updater raises",
+    "worker exits": Fault(None, ("node2", "worker"), ["exited with status 1", "out of luck"], fault="exits"),
+    "worker killed": Fault(signalled("node2", "worker", signal.SIGKILL), ("node2", "worker"), ["SIGKILL"]),
+    "worker held": Fault(signalled("node2", "worker", signal.SIGSTOP), ("node2", "worker"), ["SIGSTOP"]),
+    "server killed": Fault(signalled("node2", "server", signal.SIGKILL), ("node2", "server"), ["SIGKILL"]),
+    "server held": Fault(signalled("node2", "server", signal.SIGSTOP), ("node2", "server"), ["SIGSTOP"]),
+    "scheduler killed": Fault(signalled("node1", "scheduler", signal.SIGKILL), ("node1", "scheduler"), ["SIGKILL"]),
+    "scheduler held": Fault(signalled("node1", "scheduler", signal.SIGSTOP), ("node1", "scheduler"), ["SIGSTOP"]),
+    "agent killed": Fault(signalled("node2", "agent", signal.SIGKILL), ("node2", "agent"), ["agent", "killed"]),
+    "updater raises": Fault(None, (None, "server"), ["updater", "had enough"], fault="updater raises",
                             server_classes=["faulty_optimizers:Raising"]),
-    "updater hangs": Fault(None, (None, "server", None), ["has not come back"], seconds=8 + QUICK, fault="updater hangs",
+    "updater hangs": Fault(None, (None, "server"), ["has not come back"], seconds=8 + QUICK, fault="updater hangs",
                            server_classes=["faulty_optimizers:Hanging"], stall_timeout=8),
-    "worker never starts": Fault(None, ("node2", "worker", 1), ["start_timeout"], seconds=8 + QUICK, fault="never starts",
+    "worker never starts": Fault(None, ("node2", "worker"), ["start_timeout"], seconds=8 + QUICK, fault="never starts",
                                  start_timeout=8),
-    "worker hangs": Fault(None, ("node2", "worker", 1), ["no progress"], seconds=8 + QUICK, fault="hangs", stall_timeout=8),
+    "worker hangs": Fault(None, ("node2", "worker"), ["no progress"], seconds=8 + QUICK, fault="hangs", stall_timeout=8),
     # With dist_ssync and dist_async nobody waits for one that is done.
-    "unequal batches": Fault(None, ("node2", "worker", 1), ["unequal"], seconds=8 + QUICK, kvs=("dist_sync", "dist_gsync"),
-                             fault="has fewer batches", stall_timeout=8),
-    "loss becomes NaN": Fault(None, (None, "worker", None), ["not a number", "on_nan=continue"], lr=1e30, program=True),
-    "disk full": Fault(fill_the_disk, ("node2", None, None), ["No space left"], small_disk=True),
-    "port taken": Fault("hog", ("node2", None, None), ["bind failed"]),
+    "unequal batches": Fault(None, ("node2", "worker"), ["unequal"], kvs=("dist_sync", "dist_gsync"),
+                             fault="has fewer batches"),
+    "loss becomes NaN": Fault(None, (None, "worker"), ["not a number", "on_nan=continue"], lr=1e30, program=True),
+    "disk full": Fault(fill_the_disk, ("node2", None), ["No space left"], small_disk=True),
+    "port taken": Fault("hog", ("node2", None), ["bind failed"]),
 }
 
 
@@ -82,20 +82,20 @@ def cut(source, target, name=None):
 
 # On two nodes with a network between them, as root. Nothing is wrong with ssh.
 NETWORK = {
-    "network cut": Fault(cut("node2", "node1"), ("node2", "agent", None),
+    "network cut": Fault(cut("node2", "node1"), ("node2", "agent"),
                          ["no process failed first", "node2 gets no answer from node1 (scheduler-0 at 10.203.0.1:9191, "]),
     "network cut from worker to server": Fault(
-        cut("node2", "node1", "server-0"), ("node2", "agent", None), ["node2 gets no answer from node1 (server-0 at"],
+        cut("node2", "node1", "server-0"), ("node2", "agent"), ["node2 gets no answer from node1 (server-0 at"],
         seconds=CUT + QUICK),
     "network cut from server to worker": Fault(
-        cut("node2", "node1", "worker-0"), ("node2", "agent", None), ["node2 gets no answer from node1 (worker-0 at"],
+        cut("node2", "node1", "worker-0"), ("node2", "agent"), ["node2 gets no answer from node1 (worker-0 at"],
         seconds=CUT + QUICK),
     "network cut from worker to scheduler": Fault(
-        cut("node2", "node1", "scheduler-0"), ("node2", "agent", None), ["node2 gets no answer from node1 (scheduler-0 at"]),
+        cut("node2", "node1", "scheduler-0"), ("node2", "agent"), ["node2 gets no answer from node1 (scheduler-0 at"]),
     "network cut from scheduler to worker": Fault(
-        cut("node1", "node2", "worker-1"), ("node1", "agent", None), ["node1 gets no answer from node2 (worker-1 at"]),
+        cut("node1", "node2", "worker-1"), ("node1", "agent"), ["node1 gets no answer from node2 (worker-1 at"]),
     "network cut from scheduler to server": Fault(
-        cut("node1", "node2", "server-1"), ("node1", "agent", None), ["node1 gets no answer from node2 (server-1 at"]),
+        cut("node1", "node2", "server-1"), ("node1", "agent"), ["node1 gets no answer from node2 (server-1 at"]),
 }
 # What happens to mxcluster's own program, which saves its checkpoints, once it has saved one.
 TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, savemodel=True))
@@ -108,7 +108,9 @@ class Struck:
     def __init__(self, project, name, kv, job, faults=FAULTS, wires=None):
         self.project, self.name, self.fault, self.kv, self.job = project, name, faults[name], kv, job
         self.folders = project.path / ".state" / "local" / "jobs"
-        options = dict(self.fault.options, kv=kv, job_id=job, num_workers=2, num_servers=2, root_port=9191)
+        # Under dist_gsync a group of two and another one; the wires join two nodes alone.
+        self.workers = 3 if kv == "dist_gsync" and not wires else 2
+        options = dict(self.fault.options, kv=kv, job_id=job, num_workers=self.workers, num_servers=2, root_port=9191)
         if options.pop("program", False):
             options.setdefault("num_epochs", 2000)
         else:
@@ -197,7 +199,11 @@ class Struck:
         if self.fault.options.get("savemodel"):
             return last_checkpoint(self.project, self.job) is not None
         logs = [path.read_text() for path in self.folders.glob("*/%s/worker-*.log" % self.job)]
-        return len(logs) == 2 and all("step 20\n" in log for log in logs)
+        return len(logs) == self.workers and all("step 20\n" in log for log in logs)
+
+    def first(self, host, role):
+        """What the plan says of the first process of a role on a host, None if there is none."""
+        return next((part for part in self.plan(host)["processes"] if part["role"] == role), None)
 
     def pid(self, name):
         return next(part["pid"] for status in self.statuses().values() for part in status["processes"] if part["name"] == name)
@@ -235,12 +241,15 @@ def suffer(project, name, kv, job, faults=FAULTS, wires=None):
     fault, verdict = struck.fault, struck.verdict()
     failure, output = verdict["first_failure"], struck.output.decode(errors="replace")
     assert struck.process.returncode != 0 and not verdict["ok"], struck.evidence()
-    told = (failure["host"], failure["role"], failure["index"])
-    assert all(expected in (None, found) for expected, found in zip(fault.cause, told)), "%s\n%s" % (failure, struck.evidence())
+    host, role = fault.cause
+    assert host in (None, failure["host"]) and role in (None, failure["role"]), "%s\n%s" % (failure, struck.evidence())
+    if host and role not in (None, "agent"):
+        assert failure["index"] == struck.first(host, role)["index"], "%s\n%s" % (failure, struck.evidence())
     for word in fault.words:
         assert word in output, "%r is not said\n%s" % (word, struck.evidence())
     logs = {path.name for path in (project.path / "runs" / job / "nodes").glob("*/*.log")}
-    assert logs >= {"scheduler-0.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"}, logs
+    plan = json.loads((project.path / "runs" / job / "plan.json").read_text())
+    assert logs >= {part["name"] + ".log" for part in plan["processes"]} and len(plan["processes"]) >= 5, (logs, plan)
     nothing_left(struck)
     if failure["role"] == "worker" and failure["log"]:
         assert failure["log"][-1] in output, struck.evidence()
@@ -252,14 +261,14 @@ def suffer(project, name, kv, job, faults=FAULTS, wires=None):
 
 def nothing_left(struck):
     """Neither processes nor ports of a job that has ended, nor the files that only a running job needs."""
-    left = {address: [port for port in network.listeners(address) if 9191 <= port < 9200] for address in PORTS}
+    left = {address: [port for port in network.listeners(address) if 9191 <= port < 9291] for address in PORTS}
     assert not any(left.values()) and not struck.project.processes(), left
     for pattern in ("lease", "token", "*.pulse", "reserve"):
         assert not list(struck.folders.glob("*/%s/%s" % (struck.job, pattern))), pattern
 
 
 class Hog(threading.Thread):
-    """Takes the port of server-1 once its job has been planned and the nodes have met, before the server comes to it."""
+    """Takes the port of node2's first server once its job has been planned and the nodes have met, before the server comes to it."""
 
     def __init__(self, folders, job):
         super().__init__(daemon=True)
@@ -273,7 +282,7 @@ class Hog(threading.Thread):
                 status = json.loads((self.path / "status.json").read_text())
                 if any(part["pid"] for part in status["processes"]):
                     plan = json.loads((self.path / "plan.json").read_text())
-                    process = next(part for part in plan["processes"] if part["name"] == "server-1")
+                    process = next(part for part in plan["processes"] if part["role"] == "server")
                     self.socket = socket.socket()
                     self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     self.socket.bind((process["address"], process["port"]))
