@@ -25,8 +25,9 @@ PORTS = (NET + ".11", NET + ".12", NET + ".13")
 class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs")):
     """One kind of fault.
 
-    strike: called with the Struck job once it trains, or None if its own script does it. cause: (host, role) that must be named;
-    of a process that role has on that host, its index too. words: what the reason or the log must say. options: of train.yml. seconds: until nothing runs any more.
+    strike: called with the Struck job once it trains, or None if its own script does it. cause: (host, role) that must be named,
+    with the index of the first process that this role has on this host. words: what the reason or the log must say.
+    options: of train.yml. seconds: until nothing runs any more.
     """
 
     def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, **options):
@@ -38,6 +39,14 @@ def signalled(host, role, signum):
     def strike(job):
         os.kill(job.agent(host) if role == "agent" else job.pid(job.first(host, role)["name"]), signum)
     return strike
+
+
+def killed_in_an_update(job):
+    """Kills the server whose optimizer does not come back: it holds a lock of the memory that the groups share."""
+    def updating():
+        return [path.stem for path in job.folders.glob("*/%s/server-*.log" % job.job) if "fault at" in path.read_text()]
+    job.until(updating, 30)
+    os.kill(job.pid(updating()[0]), signal.SIGKILL)
 
 
 def fill_the_disk(job):
@@ -52,6 +61,8 @@ FAULTS = {
     "worker killed": Fault(signalled("node2", "worker", signal.SIGKILL), ("node2", "worker"), ["SIGKILL"]),
     "worker held": Fault(signalled("node2", "worker", signal.SIGSTOP), ("node2", "worker"), ["SIGSTOP"]),
     "server killed": Fault(signalled("node2", "server", signal.SIGKILL), ("node2", "server"), ["SIGKILL"]),
+    "server killed in an update": Fault(killed_in_an_update, (None, "server"), ["SIGKILL"], kvs=("dist_gsync",),
+                                        fault="updater hangs", server_classes=["faulty_optimizers:Hanging"]),
     "server held": Fault(signalled("node2", "server", signal.SIGSTOP), ("node2", "server"), ["SIGSTOP"]),
     "scheduler killed": Fault(signalled("node1", "scheduler", signal.SIGKILL), ("node1", "scheduler"), ["SIGKILL"]),
     "scheduler held": Fault(signalled("node1", "scheduler", signal.SIGSTOP), ("node1", "scheduler"), ["SIGSTOP"]),
@@ -268,7 +279,7 @@ def nothing_left(struck):
 
 
 class Hog(threading.Thread):
-    """Takes the port of node2's first server once its job has been planned and the nodes have met, before the server comes to it."""
+    """Takes the port of node2's first server once the nodes have met, before the server comes to it."""
 
     def __init__(self, folders, job):
         super().__init__(daemon=True)

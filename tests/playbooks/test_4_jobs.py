@@ -108,7 +108,8 @@ def test_jobs_beside_each_other(nodes):
     assert told["long"]["state"] == "running" and told["long"]["detached"] and told["beside"]["state"] == "done", told
     assert "4 of 4 workers" in told["long"]["progress"] and set(told["long"]["nodes"].values()) == {"running"}
     beside = {(process["host"], str(process["port"])) for process in json.loads((run / "plan.json").read_text())["processes"]}
-    assert len(beside) == 1 + 4 + 4 and not beside  # each of the two servers is a process for each of the two groups & ports_of(told["long"])
+    # Each of the two servers is a process for each of the two groups.
+    assert len(beside) == 1 + 4 + 4 and not beside & ports_of(told["long"])
 
     port = min(int(port) for _, port in ports_of(told["long"]))
     result, run = nodes.train(kv="dist_sync", root_port=port, job_id="refused")

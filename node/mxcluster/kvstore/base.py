@@ -105,7 +105,11 @@ class OwnStore(KVStore):
         super(OwnStore, self).pull(keys, out=values, priority=priority)
 
     def _spread(self, key, value):
-        """(keys, arrays) of all places of the parameters in a call."""
+        """(keys, arrays) of all places of the parameters in a call; the key and array of a single one that is not cut."""
+        if not isinstance(key, (list, tuple)):
+            places = self._known(key)[1]
+            if places[0][1] is None:
+                return places[0][0], value
         keys, values = [], []
         for name, arrays in pairs(key, value):
             for place in self._known(name)[1]:

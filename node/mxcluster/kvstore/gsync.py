@@ -29,6 +29,7 @@ class GroupedStore(OwnStore):
         super(GroupedStore, self).__init__(groups, index)
         self.group = groups[index]
         self.layout = layout.from_environment(os.environ)
+        self._has_mates = groups.count(self.group) > 1
         self._unpulled = set()  # keys that were pushed, and not pulled since
         self._pulled_group, self._has_pushed = self.group, False
 
@@ -55,7 +56,7 @@ class GroupedStore(OwnStore):
         self._tell()
         keys, values = self._spread(key, value)
         self._pushes(keys)
-        self._unpulled.difference_update(keys)
+        self._unpulled.difference_update(_each(keys))
         return KVStore.pushpull(self, keys, values, out=self._spread(key, out)[1], priority=priority)
 
     def pull(self, key, out=None, priority=0, ignore_sparse=True):
@@ -71,7 +72,7 @@ class GroupedStore(OwnStore):
 
     def _pull(self, keys, values, priority):
         super(GroupedStore, self)._pull(keys, values, priority)
-        self._unpulled.difference_update(keys)
+        self._unpulled.difference_update(_each(keys))
 
     def _pickled(self, optimizer):
         kept = numbers_kept(optimizer)
@@ -87,7 +88,7 @@ class GroupedStore(OwnStore):
         A server counts pushes, as MXNet's do under dist_sync: the second of one worker would be taken for another's.
         """
         self._has_pushed, self._pulled_group = True, self.group
-        for key in keys if self.groups.count(self.group) > 1 else ():
+        for key in _each(keys) if self._has_mates else ():
             if key in self._unpulled:
                 raise ValueError("parameter %d is pushed twice without a pull between: the server would take the second push for "
                                  "that of another worker of the group. Add up gradients before push(), or pull after each push"
@@ -105,6 +106,10 @@ class GroupedStore(OwnStore):
         if len(parts) == 1:
             return [(self.layout.key(group, number, parts[0][0]), None, None)]
         return [(self.layout.key(group, number, host), begin, end) for host, begin, end in parts]
+
+
+def _each(keys):
+    return keys if isinstance(keys, list) else (keys,)
 
 
 def numbers_kept(optimizer):

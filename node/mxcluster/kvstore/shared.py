@@ -1,13 +1,13 @@
 """Memory that the server processes of one host share: what `group.GroupUpdate` keeps of each parameter. Python alone.
 
 It is a file in /dev/shm. The process that comes last removes its name, so that nothing is left however a job ends. Each part
-of it has a lock, a byte of the file, which the kernel frees when its holder dies.
+of it has a lock, a byte of the file, which the kernel frees when its holder dies. Nobody goes on with what that one left.
 
 Layout, in 8-byte integers unless said otherwise::
 
     head: how many processes have opened it, the end of what is in use, the newest round
-    table: for each parameter of the layout the places (offset, length) of its weights and of its states, and the
-        number of the optimizer that the states are of
+    table: for each parameter of the layout the places (offset, length) of its weights and of its states, the number of
+        the optimizer that the states are of, and whether somebody is at work on it
     regions, each beginning at a page
 """
 
@@ -18,13 +18,15 @@ import hmac
 import mmap
 import os
 import stat
+import time
 
 from mxcluster.errors import MxclusterError
 
 FOLDER = "/dev/shm"
 _OPENED, _END, _ROUND, _HEAD = 0, 1, 2, 8
-_ROW = 5  # numbers of a row of the table
-WEIGHTS, STATES, OPTIMIZER = 0, 2, 4  # where a row has the place of each, and the number of the optimizer
+_ROW = 6  # numbers of a row of the table
+WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5  # where a row has the place of each, and the two single numbers
+_TOLD = 3.0  # seconds in which the agent sees that a process has died
 
 
 def path_of(token, host):
@@ -56,10 +58,17 @@ class Memory(object):
 
     @contextlib.contextmanager
     def lock(self, parameter):
-        """Nobody else touches the parameter meanwhile."""
+        """Nobody else touches the parameter meanwhile. MxclusterError if its last holder died, or failed, in the middle."""
         with self._locked(1 + parameter):
             begin = _HEAD + _ROW * parameter
-            yield self._head[begin:begin + _ROW]
+            row = self._head[begin:begin + _ROW]
+            if row[_BUSY]:
+                time.sleep(_TOLD)  # the job ends meanwhile, and that death is its cause
+                raise MxclusterError("another server process of this host died while it updated parameter %d: what it left is "
+                                     "not used" % parameter)
+            row[_BUSY] = 1
+            yield row
+            row[_BUSY] = 0
 
     def place(self, row, kind, length):
         """A new region of so many bytes, all 0, for the parameter whose row is locked; its old one is no longer named."""

@@ -8,7 +8,7 @@ from mxnet import nd
 
 from mxcluster import events
 from mxcluster.kvstore.backoff import Backoff
-from mxcluster.kvstore.base import IS_OLD, OwnStore, first
+from mxcluster.kvstore.base import IS_OLD, OwnStore, first, pairs
 from mxcluster.kvstore.stale import CLOCK_KEY, FINISHED
 
 _REPORT_SECONDS = 5.0
@@ -72,15 +72,15 @@ class StaleStore(OwnStore):
         return [(number, None, None)]
 
     def _push(self, keys, values, priority):
-        if self._collected is None and any(key in self._arrays for key in keys):
+        if self._collected is None and any(key in self._arrays for key, _ in pairs(keys, values)):
             self._complete()
         super(StaleStore, self)._push(keys, values, priority)
-        for key, arrays in zip(keys, values):
+        for key, arrays in pairs(keys, values):
             self._arrays[key] = None
             self._shapes[key] = first(arrays).shape
 
     def _pull(self, keys, values, priority):
-        if self._collected is not None and any(key in self._arrays for key in keys):
+        if self._collected is not None and any(key in self._arrays for key, _ in pairs(keys, values)):
             self._collected.append((keys, values, priority))
         else:
             self._pull_now([(keys, values, priority)])
@@ -88,7 +88,7 @@ class StaleStore(OwnStore):
     def _pull_now(self, pulls):
         for keys, values, priority in pulls:
             super(StaleStore, self)._pull(keys, values, priority)
-            self._arrays.update((key, arrays) for key, arrays in zip(keys, values) if key in self._arrays)
+            self._arrays.update((key, arrays) for key, arrays in pairs(keys, values) if key in self._arrays)
 
     def _complete(self):
         """This iteration is done; returns when the next may start: True if that was at once."""

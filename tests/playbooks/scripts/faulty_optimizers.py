@@ -13,7 +13,7 @@ class Failing(mx.optimizer.Optimizer):
     def update(self, index, weight, grad, state):
         self._update_count(index)
         weight -= self._get_lr(index) * grad
-        if self.num_update > 20:
+        if self.num_update > 100:
             print("fault at %f" % time.time(), flush=True)
             self.fail()
 

@@ -30,7 +30,7 @@ def test_wait_returns_as_soon_as_the_job_has_ended(job):
     begun = time.monotonic()
     answer = job.ask("wait", "--seconds", "10")
     assert answer["status"]["state"] == "ended" and time.monotonic() - begun < 2
-    assert sorted(answer) == ["progress", "status"]
+    assert sorted(answer) == ["progress", "pulses", "status"]
 
 
 def test_wait_returns_after_its_seconds(job):
