@@ -110,7 +110,7 @@ NETWORK = {
 }
 # What happens to mxcluster's own program, which saves its checkpoints, once it has saved one.
 TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, savemodel=True))
-             for name, fault in FAULTS.items() if callable(fault.strike)}
+             for name, fault in FAULTS.items() if callable(fault.strike) and "fault" not in fault.options}
 
 
 class Struck:

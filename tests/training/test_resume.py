@@ -2,7 +2,10 @@
 import hashlib
 import json
 import os
+import pathlib
 import shutil
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -113,6 +116,35 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
         job = train(every_mxnet.python, tmp_path / name, digits, kv, groups, servers, resumed=kept, epochs=2 * EPOCHS).succeed()
         check_restored(job, servers, saved)
         assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
+
+
+def kill_in_an_update(pid):
+    """Kills a server process while it holds the lock of a parameter in the memory that the groups share."""
+    deadline = time.time() + 60
+    while time.time() < deadline:
+        os.kill(pid, signal.SIGSTOP)
+        held = [line.split() for line in pathlib.Path("/proc/locks").read_text().splitlines() if "->" not in line]
+        if any(int(lock[4]) == pid and int(lock[6]) > 0 for lock in held):  # byte 0 is that of the whole memory
+            os.kill(pid, signal.SIGKILL)
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.001)
+    raise AssertionError("it never held a lock")
+
+
+def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_before(every_mxnet, tmp_path, digits):
+    job = train(every_mxnet.python, tmp_path / "first", digits, "dist_gsync", (0, 1), servers=1, epochs=500, keep=500)
+    kept = tmp_path / "first" / "checkpoints"
+    deadline = time.time() + 60
+    while not (kept / ("mlp-%04d.json" % (CUT + 1))).exists():
+        assert time.time() < deadline and not any(process.poll() for process in job.processes.values()), job.evidence()
+        time.sleep(0.05)
+    kill_in_an_update(job.processes["server-0"].pid)
+    codes = job.wait(60, grace=15)
+    assert codes["server-0"] == -signal.SIGKILL and not {0, "still running"} & set(codes.values()), (codes, job.evidence())
+    assert "died while it updated parameter" in (tmp_path / "first" / "server-1.log").read_text(), job.evidence()
+    again = train(every_mxnet.python, tmp_path / "again", digits, "dist_gsync", (0, 1), servers=1, resumed=kept).succeed()
+    check_restored(again, 1, states_of(kept, "mlp-%04d" % CUT))
 
 
 def test_a_broken_checkpoint_ends_the_servers_with_its_name(mxnet_new, tmp_path, digits):
