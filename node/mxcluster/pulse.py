@@ -24,7 +24,9 @@ PATIENCE = 2
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
+_MANY = 100  # keys that are told of
 _now = {"phase": STARTING, "pushes": 0, "time": time.time()}
+_pushed = {}  # key of the kv-store -> how often it was pushed
 _told = {}
 _file = []  # the path of this process's, if it is one of a job
 _telling = threading.Lock()
@@ -36,13 +38,24 @@ def file_of(folder, name):
 
 
 def read(path):
-    """{"phase", "pushes": how many calls of push, "time": unix seconds of the last change}; None without a readable pulse."""
+    """{"phase", "pushes": how many calls of push, "time": unix seconds of the last change, "keys"}; None if none can be read.
+
+    "keys" is {"most": how often the key was pushed that was pushed most often, "fewer": {key: how often, of those that were
+    pushed less often}}, or None where these are too many to tell of.
+    """
     try:
         with open(path) as stream:
             pulse = json.load(stream)
-        return {"phase": str(pulse["phase"]), "pushes": int(pulse["pushes"]), "time": float(pulse["time"])}
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return {"phase": str(pulse["phase"]), "pushes": int(pulse["pushes"]), "time": float(pulse["time"]),
+                "keys": _keys_told(pulse.get("keys"))}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _keys_told(keys):
+    if not keys or len(keys["fewer"]) > _MANY:
+        return None
+    return {"most": int(keys["most"]), "fewer": {str(key): int(pushes) for key, pushes in keys["fewer"].items()}}
 
 
 def start():
@@ -77,19 +90,34 @@ def attach(store):
     """Count what a script does with its kv-store."""
     for name in ("init", "push", "pull", "pushpull", "broadcast", "row_sparse_pull", "_barrier"):
         if hasattr(store, name):
-            setattr(store, name, _counted(getattr(store, name), 1 if name in ("push", "pushpull") else 0))
+            setattr(store, name, _counted(getattr(store, name), name in ("init", "broadcast", "push", "pushpull"),
+                                          1 if name in ("push", "pushpull") else 0))
     enter(TRAINING)
 
 
-def _counted(method, pushes):
+def _counted(method, with_keys, pushes):
     def call(*args, **kwargs):
         beat()
-        before = _now["pushes"]
+        before, keys = _now["pushes"], _keys_of(*args, **kwargs) if with_keys else {}
         result = method(*args, **kwargs)
         _now["pushes"] = before + pushes  # a call that is made of others counts once
+        for key in keys:
+            _pushed[key] = keys[key] + pushes
         beat()
         return result
     return call
+
+
+def _keys_of(key=None, *_, **__):
+    """{key: how often it was pushed} of the keys of a call."""
+    return {one: _pushed.get(one, 0) for one in (key if isinstance(key, (list, tuple)) else [key]) if isinstance(one, (int, str))}
+
+
+def _keys():
+    pushed = dict(_pushed)  # a script may push meanwhile
+    most = max(pushed.values()) if pushed else 0
+    fewer = {str(key): pushes for key, pushes in pushed.items() if pushes < most}
+    return {"most": most, "fewer": fewer} if len(fewer) <= _MANY else None
 
 
 def _tell_for_ever():
@@ -100,7 +128,7 @@ def _tell_for_ever():
 
 def _tell():
     with _telling:
-        now = dict(_now)
+        now = dict(_now, keys=_keys())
         for path in _file:
             if now == _told and os.path.exists(path):  # else somebody has deleted it
                 continue

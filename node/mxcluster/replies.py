@@ -40,7 +40,8 @@ def _text(value: Any) -> str:
 failure = fields({"role": words, "index": either(None, whole()), "name": _name, "reason": words,
                   "exit_code": either(None, whole(-100, 255)), "time": number},
                  {"host": words, "log": list_of(words), "echo": flag, "kind": either(None, words)}, ANY)
-_pulse = fields({"phase": words, "pushes": whole(), "time": number})
+_pulse = fields({"phase": words, "pushes": whole(), "time": number},
+                {"keys": either(None, fields({"most": whole(), "fewer": dict_of(words, whole())}))})
 _status = fields({"job": _job, "agent": _identity, "state": one_of("running", "ended"), "started": number,
                  "processes": list_of(_part)},
                 {"host": words, "kv": either(None, words), "unanswered": list_of(words), "pulses": dict_of(_name, _pulse),

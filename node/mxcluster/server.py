@@ -103,14 +103,17 @@ class Commands(object):
                 self._update = of_process(os.environ, self._store.rank, self._given)
             self._run(self._update)
 
-    def _updates(self, optimizer):
-        return self._states.Updates(optimizer, self._given, self._store.rank, int(os.environ["DMLC_NUM_SERVER"]))
+    def _updates(self, optimizer, number=1):
+        given = self._given if number == 1 else {}  # the states of a checkpoint are those of the first
+        return self._states.Updates(optimizer, given, self._store.rank, int(os.environ["DMLC_NUM_SERVER"]))
 
     def _run(self, update):
         pulse.enter(pulse.SERVING)
         self._store._set_updater(_guarded(_felt(update), "the optimizer failed on the server"))
 
     def _set_optimizer(self, message):
+        if hasattr(self._update, "use"):
+            raise self._guard.Forbidden("this scheme hears of optimizers otherwise")
         self._update = self._updates(self._read(message.payload))
         self._run(self._update)
 

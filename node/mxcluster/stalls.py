@@ -1,5 +1,5 @@
 """Who is to blame for a stall: each node sees that its own processes wait, all together tell for whom. Pure."""
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import pulse
 
@@ -7,12 +7,12 @@ Json = Dict[str, Any]
 
 _TOGETHER = ("dist_sync", "dist_device_sync")  # a step needs a push of every worker
 
-
 def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
     """The failure that a stall really is, given what the nodes saw of their processes at the end (status["pulses"]).
 
     In this order: a server that does not come back from its optimizer; a worker whose script had fewer batches than those of
-    the others, who wait for its next; the worker that has pushed least, for whom its group waits.
+    the others, who wait for its next; a worker that left out a key for which others wait; the worker that has pushed least, for
+    whom its group waits.
     """
     pulses = {name: found for status in statuses.values() if status for name, found in (status.get("pulses") or {}).items()}
     parts = {part["name"]: part for part in plan["processes"] if part["name"] in pulses}
@@ -36,6 +36,12 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(failure, parts[first], "its script ended after %d pushes, and %s waits for its next one after %d: unequal "
                       "numbers of batches. Give all workers of a group the same number"
                       % (pulses[first]["pushes"], last, pulses[last]["pushes"]))
+    found = _left_out({name: pulses[name] for name in mates}) if plan["kv"] != "dist_ssync" else None
+    if found:
+        name, key, other = found
+        return _blame(failure, parts[name], "its script has pushed the key %s %d times and other keys up to %d times; %s has "
+                      "pushed that key %d times, and waits for the next push of %s. Push the same keys on all workers of a group"
+                      % (key, _times(pulses[name], key), pulses[name]["keys"]["most"], other, _times(pulses[other], key), name))
     least = min(waiting or [blamed["name"]], key=lambda name: (pulses[name]["pushes"], pulses[name]["time"]))
     most = max(pulses[name]["pushes"] for name in (waiting or [blamed["name"]]))
     told = ("it has pushed %d times, others %d, who wait for it" % (pulses[least]["pushes"], most)
@@ -45,16 +51,17 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
 
 
 def failure(plan: Json, host: str, found: Json) -> Json:
-    """The failure of a node of whose worker the controller has seen (`found`: {"name", "time"}) that it is done too early."""
+    """The failure of a node of whose worker the controller has seen (`found`: {"name", "time"}) that others wait for it."""
     part = next(one for one in plan["processes"] if one["name"] == found["name"])
     return {"host": host, "role": part["role"], "index": part["index"], "name": part["name"], "kind": "stall", "exit_code": None,
-            "reason": "its script ended, and others wait for its next push", "time": found["time"], "log": [], "echo": False}
+            "reason": "other workers wait for its next push", "time": found["time"], "log": [], "echo": False}
 
 
 def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
-    """The name of a worker that is done, while another of those that merge `together` has pushed more often; None if none is.
+    """The name of a worker for whom others wait for ever; None if there is none. `pulses` are those that stand still for a while.
 
-    That one waits for ever. `pulses` are those that have been as they are for a while.
+    Of those that merge `together` one is done while another has pushed more often, or two have each pushed a key more often than
+    the other.
     """
     for indices in together:
         of_set = {name: pulses[name] for name in ("worker-%d" % index for index in indices) if name in pulses}
@@ -63,7 +70,30 @@ def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
         if any(found["phase"] == pulse.TRAINING and found["pushes"] > of_set[first]["pushes"]
                for found in of_set.values() if first):
             return first
+        left_out = _left_out(of_set)
+        if left_out:
+            return left_out[0]
     return None
+
+
+def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
+    """(the name of a worker, a key that it has left out, the name of one that waits for it), None where nobody has.
+
+    Each has pushed a key more often than the other, so each waits for the other. The one that has gone further left one out.
+    """
+    training = {name: found for name, found in pulses.items() if found["phase"] == pulse.TRAINING and found.get("keys")}
+    for name in sorted(training, key=lambda name: (-training[name]["keys"]["most"], name)):
+        for other in sorted(training):
+            keys = sorted(set(training[name]["keys"]["fewer"]) | set(training[other]["keys"]["fewer"]))
+            more = [_times(training[name], key) - _times(training[other], key) for key in [None] + keys]
+            if min(more) < 0 < max(more) and min(more[1:]) < 0:
+                return name, keys[more[1:].index(min(more[1:]))], other
+    return None
+
+
+def _times(found: Json, key: Optional[str]) -> int:
+    """How often a worker has pushed a key; None is any that it has pushed as often as the others."""
+    return found["keys"]["fewer"].get(key, found["keys"]["most"])
 
 
 def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:

@@ -37,7 +37,7 @@ USUAL = 10
 HURRY = 15.0  # seconds that are little while
 SILENT = ".silent-"  # before the name of a host on the board that does not answer; the others are asked more often then
 PULSE = ".pulse-"  # before the name of a host on the board whose processes' pulses are in the file
-SETTLED = 3.0  # seconds that pulses have to be as they are before anything is concluded
+SETTLED = 5.0  # seconds that a pulse has to be as it is before anything is concluded
 CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # seconds for which the results of a node are tried to be brought
 BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
@@ -82,10 +82,11 @@ class ActionModule(ActionBase):
             post(arguments["board"], task_vars["inventory_hostname"])
         elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
+            blamed = None if result["ended"] else uneven(board, host, result.get("pulses") or {}, together)
             if failed(result["status"]):
                 post(board, host)
-            elif not result["ended"] and uneven(board, host, result.get("pulses") or {}, together):
-                result["uneven"] = {"name": uneven(board, host, result["pulses"], together), "time": time.time()}
+            elif blamed:
+                result["uneven"] = {"name": blamed, "time": time.time()}
                 post(board, host)
                 self._stop(arguments, result, task_vars)
             elif not result["ended"] and others(board, host):
@@ -277,24 +278,26 @@ def failed(status):
 
 
 def uneven(board, host, pulses, together):
-    """The name of a worker of the host's that is done too early (`stalls.uneven`), by what all hosts have told; None if none is.
+    """The name of a worker of the host's for whom others wait (`stalls.uneven`), by what all hosts have told; None if none is.
 
-    The board holds the pulses of each host. How long they are as they are tells the time at which they were written.
+    The board holds the pulses of each host, and since when each is as it is: its worker has called its kv-store no more.
     """
     if not together:
         return None
-    path = os.path.join(board, PULSE + host)
-    told = json.dumps({name: {"phase": found["phase"], "pushes": found["pushes"]} for name, found in sorted(pulses.items())})
-    if told != read(path):
+    path, now = os.path.join(board, PULSE + host), time.time()
+    known = json.loads(read(path) or "{}")
+    told = {name: {"pulse": found, "since": known[name]["since"] if known.get(name, {}).get("pulse") == found else now}
+            for name, found in pulses.items()}
+    if told != known:
         post(board, PULSE + host)
         with open(path + ".part", "w") as stream:
-            stream.write(told)
+            json.dump(told, stream)
         os.replace(path + ".part", path)
     settled = {}
     for name in os.listdir(board):
-        path = os.path.join(board, name)
-        if name.startswith(PULSE) and not name.endswith(".part") and time.time() - os.stat(path).st_mtime >= SETTLED:
-            settled.update(json.loads(read(path) or "{}"))
+        if name.startswith(PULSE) and not name.endswith(".part"):
+            settled.update((name, found["pulse"]) for name, found in json.loads(read(os.path.join(board, name)) or "{}").items()
+                           if now - found["since"] >= SETTLED)
     found = stalls.uneven(settled, together)
     return found if found in pulses else None
 

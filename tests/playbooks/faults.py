@@ -77,6 +77,8 @@ FAULTS = {
     # With dist_ssync and dist_async nobody waits for one that is done.
     "unequal batches": Fault(None, ("node2", "worker"), ["unequal"], kvs=("dist_sync", "dist_gsync"),
                              fault="has fewer batches"),
+    "key left out": Fault(None, ("node2", "worker"), ["has pushed the key 4 31 times", "worker-0 has pushed that key 32 times"],
+                          kvs=("dist_sync", "dist_gsync"), fault="leaves out a key"),
     "loss becomes NaN": Fault(None, (None, "worker"), ["not a number", "on_nan=continue"], lr=1e30, program=True),
     "disk full": Fault(fill_the_disk, ("node2", None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None), ["bind failed"]),

@@ -58,8 +58,8 @@ def test_a_users_script_gets_the_real_store_and_its_arguments(project):
     assert plan["options"]["script_args"] == arguments
     assert all(process["command"][-len(arguments):] == arguments
                for process in plan["processes"] if process["role"] == "worker")
-    kv = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines() if '"kv"' in line]
-    assert {event["index"] for event in kv if event["event"] == "kv"} == {0, 1, 2, 3}, "the script trained with another store"
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}, "the script trained with another store"
 
 
 def test_arguments_reach_a_script_as_they_were_written(project, tmp_path):

@@ -10,8 +10,9 @@ import pytest
 from tests.playbooks.faults import FAULTS, KVS, suffer
 
 CASES = [(name, kv if kv in FAULTS[name].kvs else FAULTS[name].kvs[0]) for name, kv in zip(FAULTS, itertools.cycle(KVS))]
-# The servers of dist_gsync share what they hold, and a worker that is done is noticed in its group alone.
-CASES += [(name, "dist_gsync") for name in ("server killed", "unequal batches")]
+# The servers of dist_gsync share what they hold, and a worker for whom others wait is noticed in its group alone.
+CASES += [(name, "dist_gsync") for name in ("server killed", "unequal batches", "key left out")]
+CASES = list(dict.fromkeys(CASES))
 
 
 @pytest.mark.parametrize("name,kv", CASES)

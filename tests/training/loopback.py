@@ -41,7 +41,7 @@ class Job:
             MXCLUSTER_JOB="test", MXCLUSTER_JOB_DIR=str(self.folder), MXCLUSTER_KV=kv, MXCLUSTER_STALENESS=str(staleness),
             MXCLUSTER_GROUPS=",".join(map(str, groups)), **(environment or {}))
         if each > 1:
-            self._common["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, processes.ranks(servers)))
+            self._common.setdefault("MXCLUSTER_SERVER_RANKS", ",".join(map(str, processes.ranks(servers))))
         run = [*wrap, str(python), "-u", "-m", "mxcluster.run"]
         self._start("scheduler", 0, SCHEDULER, port, [*run, "serve"])
         for index, server in enumerate(servers):

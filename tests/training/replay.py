@@ -178,7 +178,8 @@ def load(path):
     """What a worker of small_training.py saved.
 
     names[i], initial[i] as all workers began, gradients[t][i] as pushed in step t, history[t][i] as pulled after it,
-    weights[i] at the end, started[t] in seconds, and the multipliers lr_mult[i] and wd_mult[i].
+    weights[i] at the end, started[t] in seconds, and the multipliers lr_mult[i] and wd_mult[i]; final[i] when all were done, if
+    the script was asked for it.
     """
     file = np.load(path)
     parameters, steps = range(len(file["names"])), range(len(file["started"]))
@@ -186,8 +187,18 @@ def load(path):
             "lr_mult": file["lr_mult"].tolist(), "wd_mult": file["wd_mult"].tolist(),
             "weights": [file["weight_%d" % i] for i in parameters],
             "initial": [file["initial_%d" % i] for i in parameters],
+            "final": [file["final_%d" % i] for i in parameters if "final_%d" % i in file.files],
             "gradients": [[file["gradient_%d_%d" % (t, i)] for i in parameters] for t in steps],
             "history": [[file["history_%d_%d" % (t, i)] for i in parameters] for t in steps]}
+
+
+def part(worker, parameters, steps):
+    """The log of a worker, of some of the parameters (by their places) and the first `steps` alone."""
+    def some(arrays):
+        return [arrays[i] for i in parameters]
+    return dict(worker, names=some(worker["names"]), initial=some(worker["initial"]), started=worker["started"][:steps],
+                gradients=[some(arrays) for arrays in worker["gradients"][:steps]],
+                history=[some(arrays) for arrays in worker["history"][:steps]])
 
 
 def slices(size, servers=1, bound=1000 * 1000):

@@ -5,13 +5,14 @@ import json
 import os
 import re
 import subprocess
+import time
 
 import numpy as np
 import pytest
 
 from mxcluster import exitcodes
 from tests.training.loopback import NODE_PACKAGE, Job
-from tests.training.replay import OPTIMIZERS, explain, load
+from tests.training.replay import OPTIMIZERS, explain, load, part
 
 MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
 
@@ -29,24 +30,27 @@ def params(**values):
 
 @pytest.mark.parametrize("frontend", ["module", "gluon"])
 def test_one_group_of_all_is_dist_sync(every_mxnet, tmp_path, scripts, frontend):
-    """With momentum, weight decay, multipliers and arrays that are cut over two servers: bit by bit, for it is the same."""
+    """With momentum, weight decay, multipliers and arrays that are cut over two servers; and both are what is defined."""
     options = dict(servers=2, settings=[params(**MOMENTUM), "mult=1"], environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"})
     runs = {kv: train(every_mxnet.python, tmp_path / kv, scripts, frontend, kv, [0, 0], **options)[1]
             for kv in ("dist_sync", "dist_gsync")}
     for stock, ours in zip(runs["dist_sync"], runs["dist_gsync"]):
         for name, one, other in zip(stock["names"], stock["weights"], ours["weights"]):
             assert np.abs(one - other).max() <= 1e-6, name
+    for workers in runs.values():
+        explain(workers, [0, 0], OPTIMIZERS["sgd"](**MOMENTUM), rescale=1.0 / 8 if frontend == "gluon" else 1.0 / 16,
+                lr_mult=workers[0]["lr_mult"], wd_mult=workers[0]["wd_mult"], servers=2, bound=50)
 
 
 # frontend, groups, servers, optimizer, its arguments, what Y divides, more settings
 MERGES = [
     ("module", [0, 0, 1], 2, "sgd", MOMENTUM, "rate", ["schedule=10", "mult=1"]),
-    ("gluon", [0, 1, 2], 1, "adam", {"learning_rate": 0.01, "wd": 0.05}, "rate", ["mult=1"])]
-MORE_MERGES = [
-    ("module", [0, 1, 2], 1, "sgd", MOMENTUM, "one", []),
+    ("gluon", [0, 1, 2], 1, "adam", {"learning_rate": 0.01, "wd": 0.05}, "rate", ["mult=1"]),
     ("module_object", [0, 1, 1], 1, "sgd", dict(MOMENTUM, clip_gradient=0.05), "rate", []),
     ("feedforward", [0, 0, 1], 1, "sgd", {"learning_rate": 0.1, "momentum": 0.5}, "gradient", []),
-    ("plain", [0, 1, 1], 2, "rmsprop", {"learning_rate": 0.01, "wd": 0.05}, "rate", ["keys=string", "calls=lists"]),
+    ("plain", [0, 1, 1], 2, "rmsprop", {"learning_rate": 0.01, "wd": 0.05}, "rate", ["keys=string", "calls=lists"])]
+MORE_MERGES = [
+    ("module", [0, 1, 2], 1, "sgd", MOMENTUM, "one", []),
     ("plain", [0, 1], 2, "sgd", MOMENTUM, "gradient", ["keys=integer", "calls=each", "schedule=10"])]
 
 
@@ -84,15 +88,33 @@ def check_merges(python, folder, scripts, frontend, groups, servers, optimizer, 
 
 def test_y_divides_what_every_optimizer_feels(every_mxnet, scripts):
     """Three groups in lock-step move a weight as far as one group; adaptive optimizers do not feel a smaller gradient."""
-    done = subprocess.run([str(every_mxnet.python), "-W", "ignore", str(scripts / "distances.py")], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE)), universal_newlines=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = run_alone(every_mxnet.python, scripts / "distances.py")
     for name, moved in found.items():
         assert 0.9 <= moved["rate"] / moved["one group"] <= (1.35 if "momentum" in name else 1.1), (name, moved)
     for name in ("adam", "rmsprop", "signum", "sgd, clip_gradient 0.1"):
         assert found[name]["gradient"] / found[name]["one group"] > 2, (name, found[name])
     assert found["sgd"]["gradient"] == pytest.approx(found["sgd"]["rate"], rel=1e-5)
+
+
+def test_every_optimizer_of_mxnet(every_mxnet, scripts):
+    """Shared by two groups it does what it does alone, or it is refused by what it keeps in Python."""
+    found = run_alone(every_mxnet.python, scripts / "every_optimizer.py")
+    assert {"sgd", "nag", "adam", "rmsprop", "adagrad", "adadelta", "ftrl", "signum"} <= set(found["same"]), found
+    assert "nadam" in found["refused"] and not found["other"], found
+
+
+def test_a_second_optimizer_comes_to_one_group_first(every_mxnet, scripts):
+    """Its states are new, and those of the first are not taken for it."""
+    found = run_alone(every_mxnet.python, scripts / "second_optimizer.py")
+    assert found["found"] == pytest.approx(found["expected"], abs=1e-6), found
+
+
+def run_alone(python, script):
+    """What a script prints in JSON on its last line; it runs without a job."""
+    done = subprocess.run([str(python), "-W", "ignore", str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE)), universal_newlines=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path, scripts):
@@ -118,12 +140,54 @@ def test_staleness_is_bounded_and_the_bound_is_reached(every_mxnet, tmp_path, sc
                          ["delay=0.02"], staleness=bound, environment={"MXCLUSTER_TRACE": "1"})
     leads = [event["iteration"] - event["slowest"] for event in job.events("ssync")]
     assert len(leads) == 3 * 400 and max(leads) == bound, (len(leads), max(leads))
-    # By the wall clock: when iteration t starts, the others have started t - bound at least, so that as many are complete.
-    lead = 0
-    for me in workers:
-        for t, moment in enumerate(me["started"]):
-            lead = max([lead] + [t - int(np.searchsorted(other["started"], moment, side="right")) for other in workers])
-    assert 0 < lead <= bound, lead
+    assert 0 < lead([worker["started"] for worker in workers]) <= bound
+
+
+def lead(started):
+    """By how many iterations one was ahead of another, by the wall clock; `started[i][t]` is when worker i began iteration t.
+
+    When iteration t starts, the others have started t - staleness at least, so that as many are complete.
+    """
+    return max(t - int(np.searchsorted(other, moment, side="right"))
+               for mine in started for t, moment in enumerate(mine) for other in started)
+
+
+def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet, tmp_path, scripts):
+    """A pull of the first step was once taken for an iteration: who pulled more keys was further ahead."""
+    job = Job(every_mxnet.python, tmp_path, scripts / "first_steps.py", "dist_ssync", [0, 0], 2, staleness=1).succeed(60)
+    started = [json.loads((tmp_path / ("worker-%d.log" % index)).read_text().splitlines()[-1]) for index in (0, 1)]
+    assert 0 < lead(started) <= 1, job.evidence()
+
+
+@pytest.mark.parametrize("frontend, settings", [("module", ["mult=1"]), ("feedforward", []), ("gluon", ["mult=1", "freeze=20"])])
+def test_every_stale_update_is_there_once(every_mxnet, tmp_path, scripts, frontend, settings):
+    """Without momentum and decay the weights are the sum of all gradients, whoever came first."""
+    _, workers = train(every_mxnet.python, tmp_path, scripts, frontend, "dist_ssync", [0, 0, 0], 40, 2,
+                       [params(learning_rate=0.05, wd=0), "delay=0.02", "final=1", *settings], staleness=2,
+                       environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"})
+    for place, name in enumerate(workers[0]["names"]):
+        pushed = sum(step[place].astype("float64") for worker in workers for step in worker["gradients"])
+        expected = workers[0]["initial"][place] - 0.05 / 8 * workers[0]["lr_mult"][place] * pushed
+        for worker in workers:
+            assert np.abs(worker["final"][place] - expected).max() <= 1e-5 * np.abs(expected).max() + 1e-7, name
+    if frontend != "feedforward":  # which calls neither Trainer.step nor Module.update
+        assert lead([worker["started"] for worker in workers]) <= 2
+
+
+def test_a_layer_that_is_frozen_during_training(every_mxnet, tmp_path, scripts):
+    """What is pulled later would once land in the gradient, and be pushed as one."""
+    groups, steps, frozen_at = [0, 0, 1], 30, 15
+    _, workers = train(every_mxnet.python, tmp_path, scripts, "gluon", "dist_gsync", groups, steps, 2,
+                       [params(**MOMENTUM), "delay=0.02", "freeze=%d" % frozen_at],
+                       environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"})
+    frozen = workers[0]["names"].index("fc1_weight")
+    others = [place for place in range(4) if place != frozen]
+    for parameters, until in ((others, steps), ([frozen], frozen_at)):
+        explain([part(worker, parameters, until) for worker in workers], groups, OPTIMIZERS["sgd"](**MOMENTUM), rescale=1.0 / 8,
+                y="rate", servers=2, bound=50)
+    for worker in workers:
+        assert all(np.array_equal(pulled[frozen], worker["history"][frozen_at - 1][frozen])
+                   for pulled in worker["history"][frozen_at:])
 
 
 def test_unequal_numbers_of_iterations_end(mxnet_new, tmp_path, scripts):
@@ -132,26 +196,53 @@ def test_unequal_numbers_of_iterations_end(mxnet_new, tmp_path, scripts):
     assert "worker 1 did 30 steps" in (tmp_path / "worker-1.log").read_text(), job.evidence()
 
 
-@pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 0, 1]), ("dist_ssync", [0, 0])])
-def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts, kv, groups):
-    """Fewer keys in a step, other orders, key by key, late keys, a second optimizer, ...: the script checks each weight."""
-    job = Job(every_mxnet.python, tmp_path, scripts / "uses.py", kv, groups, servers=2, staleness=1, arguments=[kv]).succeed(60)
+@pytest.mark.parametrize("kv, groups, bound", [("dist_gsync", [0, 0, 1], 1000), ("dist_gsync", [0, 0, 1], 2),
+                                               ("dist_ssync", [0, 0], 1000)])
+def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts, kv, groups, bound):
+    """Fewer keys in a step, other orders, key by key, late keys, a second optimizer, ...: the script checks each weight.
+
+    With a bound of 2 each array, which has two numbers, is cut over the two servers.
+    """
+    job = Job(every_mxnet.python, tmp_path, scripts / "uses.py", kv, groups, servers=2, staleness=1, arguments=[kv],
+              environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)}).succeed(60)
     for index in range(len(groups)):
         text = (tmp_path / ("worker-%d.log" % index)).read_text()
         assert "all uses are right" in text, job.evidence()
         assert ("the learning rate was set to 0.25 on a worker; the servers go on with 0.1" in text) == (index < 2), text
 
 
-@pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 1]), ("dist_ssync", [0, 0])])
+@pytest.mark.parametrize("kv", ["dist_gsync", "dist_ssync"])
+@pytest.mark.parametrize("which", ["name", "modules", "sparse", "numpy"])
+def test_more_uses(every_mxnet, tmp_path, scripts, kv, which):
+    job = Job(every_mxnet.python, tmp_path, scripts / "more_uses.py", kv, [0, 1], servers=2, arguments=[kv, which],
+              environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "4"}).succeed(60)
+    assert "right" in (tmp_path / "worker-0.log").read_text(), job.evidence()
+
+
+@pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 0, 1]), ("dist_ssync", [0, 0])])
 @pytest.mark.parametrize("what, told", [
-    ("names", r"the key 0 of worker-[01] is '[ab]', and of worker-[01] '[ab]'"),
-    ("rescale_grad", r"the optimizer of worker-[01] has rescale_grad=0.2?5, and that of worker-[01] 0.2?5"),
-    ("class", r"has .*=.*, and that of worker-[01] ")])
+    ("names", r"the key 0 of worker-[012] is '[ab]', and of worker-[012] '[ab]'"),
+    ("rescale_grad", r"the optimizer of worker-[012] has rescale_grad=0.2?5, and that of worker-[012] 0.2?5"),
+    ("lr_mult", r"has lr_mult=\{0: (0.5|2.0)\}, and that of worker-[012] \{0: "),
+    ("schedule", r"has lr_scheduler.step=[57], and that of worker-[012] [57]"),
+    ("class", r"has .*=.*, and that of worker-[012] ")])
 def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, scripts, kv, groups, what, told):
     job = Job(mxnet_new.python, tmp_path, scripts / "disagree.py", kv, groups, arguments=[kv, what])
+    while not any(process.poll() for process in job.processes.values()):
+        time.sleep(0.1)
+    last = max(float(moment) for moment in re.findall("told at ([0-9.]+)", job.evidence()))
+    assert time.time() - last < 10, job.evidence()
     codes = job.wait(60)  # an agent would end the others at once; here they miss each other's heartbeats
     assert exitcodes.UPDATER_FAILED in codes.values() and "still running" not in codes.values(), job.evidence()
     assert re.search(told, job.evidence()), job.evidence()
+
+
+def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tmp_path, scripts):
+    """Each would merge what belongs to the other's group."""
+    job = Job(mxnet_new.python, tmp_path, scripts / "uses.py", "dist_gsync", [0, 0, 1], arguments=["dist_gsync"],
+              environment={"MXCLUSTER_SERVER_RANKS": "1,0"})
+    assert exitcodes.UPDATER_FAILED in job.wait(60).values(), job.evidence()
+    assert re.search("ps-lite gave server-[01] the rank [01], and the plan says [01]", job.evidence()), job.evidence()
 
 
 @pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 1]), ("dist_ssync", [0, 1])])

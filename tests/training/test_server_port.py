@@ -55,23 +55,25 @@ def test_every_optimizer_of_mxnet_passes_and_nothing_else_of_it(every_mxnet, tmp
     assert int(done.stdout.split("CHECKED ")[1]) >= 15 * 4
 
 
-@pytest.mark.parametrize("kv", ["dist_sync", "dist_async"])
-def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv):
+@pytest.mark.parametrize("kv, groups, weight", [
+    ("dist_sync", (0, 0), "-3"), ("dist_async", (0, 0), "-3"), ("dist_gsync", (0, 1), "-7")])
+def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv, groups, weight):
     """The file is not written, each refusal is told, and the job goes on with its own optimizer, to a good end."""
     evil = tmp_path / "evil"
-    job = Job(every_mxnet.python, tmp_path / "job", scripts / "stranger.py", kv, (0, 0), servers=2,
-              arguments=[kv, evil]).succeed()
+    job = Job(every_mxnet.python, tmp_path / "job", scripts / "stranger.py", kv, groups, servers=2,
+              arguments=[kv, evil], environment={"MXCLUSTER_GSYNC_Y": "one"}).succeed()
     assert not evil.exists()
     assert [path for path in tmp_path.glob("**/*") if "profile" in path.name] == []
-    for server in ("server-0", "server-1"):
-        log = (tmp_path / "job" / (server + ".log")).read_text()
+    servers = sorted((tmp_path / "job").glob("server-*.log"))
+    assert len(servers) == 2 * len(set(groups))
+    for log in (path.read_text() for path in servers):
         for words in ("from one of 127.0.0.1", "carries no token", "its token is wrong (it calls itself worker-0)",
                       "of worker-0 was refused, and the job goes on: it names posix:system", "it is no optimizer but dict",
                       "it was sent before, by worker-0"):
             assert words in log, (words, job.evidence())
-    # Eight or four steps of 0.5, as dist_sync sums the gradients of both workers.
+    # Eight or four steps of 0.5, as dist_sync sums the gradients of both workers; a group of one counts for both.
     values = [re.search(r"weight (\S+)", (tmp_path / "job" / ("worker-%d.log" % index)).read_text()).group(1) for index in (0, 1)]
-    assert values == ["-3", "-3"], (values, job.evidence())
+    assert values == [weight, weight], (values, job.evidence())
     assert len([event for event in job.events("note") if "refused" in event["text"]]) >= 2 * 12
 
 
@@ -81,10 +83,12 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(mxnet_new, t
         (tmp_path / name / "script").mkdir(parents=True)
         for script in ("my_optimizers.py", "own_optimizer.py"):
             shutil.copy(str(scripts / script), str(tmp_path / name / "script"))
-        return Job(mxnet_new.python, tmp_path / name, tmp_path / name / "script" / "own_optimizer.py", kv, (0, 0),
-                   arguments=[kv], environment=environment)
+        return Job(mxnet_new.python, tmp_path / name, tmp_path / name / "script" / "own_optimizer.py", kv,
+                   (0, 1) if kv == "dist_gsync" else (0, 0), arguments=[kv], environment=environment)
     declared = run("declared", MXCLUSTER_SERVER_CLASSES="my_optimizers:Halving,my_optimizers:Constant").succeed()
-    assert "weight 0.5" in (tmp_path / "declared" / "worker-0.log").read_text(), declared.evidence()
+    # The gradients of both workers; or of a group of one, before the other group's or after it. (It knows no rescale_grad.)
+    expected = "0.75|0.625" if kv == "dist_gsync" else "0.5"
+    assert re.search("^weight (%s)$" % expected, (tmp_path / "declared" / "worker-0.log").read_text(), re.M), declared.evidence()
     if kv == "dist_gsync":  # here one worker sends it, in its first step
         job = run("not")
         sender = next(name for name, code in job.wait(60, grace=1).items() if code == 1)

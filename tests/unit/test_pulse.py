@@ -13,6 +13,7 @@ import sys, time
 from mxcluster import pulse
 
 class Store:
+    def init(self, key, value): pass
     def push(self, key, value): pass
     def pull(self, key): pass
     def pushpull(self, key, value):
@@ -23,8 +24,9 @@ pulse.start()
 sys.stdin.readline()
 store = Store()
 pulse.attach(store)
+store.init([0, "a"], 1)
 for step in range(3): store.push(0, 1); store.pull(0)
-store.pushpull(0, 1)
+store.pushpull(key=[0, "a"], value=1)
 print("trained", flush=True)
 sys.stdin.readline()
 """
@@ -42,6 +44,7 @@ def test_a_process_tells_what_it_does_with_its_store(tmp_path):
         process.stdout.readline()
         trained = time.time()
         until(lambda: pulse.read(path)["pushes"] == 4)
+        assert pulse.read(path)["keys"] == {"most": 4, "fewer": {"a": 1}}
         assert pulse.read(path)["phase"] == pulse.TRAINING and abs(pulse.read(path)["time"] - trained) < 1
         process.communicate(b"\n")
         assert process.returncode == 0
@@ -67,7 +70,8 @@ def test_what_is_no_pulse(tmp_path):
     path = tmp_path / "worker-0.pulse"
     assert pulse.read(str(path)) is None
     huge = '{"phase": "x", "pushes": 1e999, "time": 1}'
-    for text in ("", "[]", "{}", "[" * 9999, huge, json.dumps({"phase": "x", "pushes": "many", "time": 1})):
+    for text in ("", "[]", "{}", "[" * 9999, huge, json.dumps({"phase": "x", "pushes": "many", "time": 1}),
+                 json.dumps({"phase": "x", "pushes": 1, "time": 1, "keys": {"most": 1, "fewer": []}})):
         path.write_text(text)
         assert pulse.read(str(path)) is None
 

@@ -60,6 +60,33 @@ def test_who_is_done_while_others_have_pushed_more(together, found):
     assert stalls.uneven(pulses, together) is None
 
 
+def training(name, most, **fewer):
+    return {"phase": "training", "pushes": 9, "time": NOW - 4, "keys": {"most": most, "fewer": fewer}}
+
+
+@pytest.mark.parametrize("first, second, found", [
+    (training(0, 7), training(1, 8, b=6), "worker-1"),  # it has gone on without b
+    (training(0, 8, b=6), training(1, 7), "worker-0"),
+    (training(0, 7, a=3), training(1, 8, a=3, b=6), "worker-1"),  # both have left a out for a while
+    (training(0, 7), training(1, 8), None), (training(0, 8, b=7), training(1, 8, b=7), None),  # one is ahead; both are in a step
+    (training(0, 8, b=7), training(1, 7), None), (training(0, 7), dict(training(1, 8, b=6), keys=None), None),
+    (training(0, 7), dict(training(1, 8, b=6), phase="finished", pushes=9), None)])
+def test_who_left_out_a_key(first, second, found):
+    assert stalls.uneven({"worker-0": first, "worker-1": second}, [[0, 1]]) == found
+    assert stalls.uneven({"worker-0": first, "worker-1": second}, [[0], [1]]) is None
+
+
+def test_one_that_left_out_a_key_is_told_of_with_it():
+    statuses = {"a": {"pulses": {"worker-0": training(0, 7)}}, "b": {"pulses": {"worker-1": training(1, 8, b=6)}}}
+    failure = stalls.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
+    told = stalls.explain(failure, {"kv": "dist_gsync", "processes": PROCESSES}, statuses)
+    assert told["name"] == "worker-1" and "has pushed the key b 6 times and other keys up to 8 times" in told["reason"]
+    assert "worker-0 has pushed that key 7 times, and waits" in told["reason"], told
+    for kv in ("dist_ssync", "dist_async"):
+        told = stalls.explain(failure, {"kv": kv, "processes": PROCESSES}, statuses)
+        assert "the key" not in told["reason"], told
+
+
 def test_the_failure_of_one_that_is_done_too_early_is_explained():
     failure = stalls.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
     statuses = {"a": {"pulses": {"worker-0": {"phase": "training", "pushes": 8, "time": NOW - 4}}},

@@ -2,8 +2,7 @@
 
 from mxcluster.errors import BadInput
 
-_PLAIN = (bool, int, float, str, type(None))
-_COUNTS = ("num_update", "begin_num_update")
+_COUNTS = ("num_update", "begin_num_update", "_index_update_count", "_all_index_update_counts")
 
 
 class Agreement(object):
@@ -38,7 +37,19 @@ class Agreement(object):
         return False
 
 
-def _plain(optimizer):
-    """{name: value} of an optimizer's plain attributes, and its class."""
-    found = {name: value for name, value in vars(optimizer).items() if type(value) in _PLAIN and name not in _COUNTS}
-    return dict(found, **{"class": type(optimizer).__name__})
+def _plain(made):
+    """{name: value} of the plain attributes of an optimizer, and of its schedule; and its class."""
+    found = {name: value for name, value in vars(made).items() if name not in _COUNTS and _is_plain(value)}
+    schedule = getattr(made, "lr_scheduler", None)
+    if schedule is not None:
+        found.update(("lr_scheduler." + name, value) for name, value in _plain(schedule).items())
+    return dict(found, **{"class": type(made).__name__})
+
+
+def _is_plain(value):
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(part) for key, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    is_number_of_numpy = hasattr(value, "dtype") and not getattr(value, "shape", True)
+    return value is None or isinstance(value, (bool, int, float, str)) or is_number_of_numpy

@@ -31,10 +31,10 @@ class OwnStore(KVStore):
         check_call(_LIB.MXKVStoreCreate(c_str(self.inner), ctypes.byref(handle)))
         super(OwnStore, self).__init__(handle)
         self.groups, self.index = groups, index
-        self.in_trainer = False  # Gluon's Trainer of MXNet 1.2 asks for the type; see `install`
         self._names = {}  # the script's key -> (number of the parameter, its places)
         self._optimizer, self._sent, self._told = None, None, 0
         self._number = 0  # of the optimizer: 1 for the first that was set
+        self._checked = set()  # the script's keys whose gradients have been looked at
         self._warned = False
         orders.tell(self, "begin", self.name)
 
@@ -75,7 +75,7 @@ class OwnStore(KVStore):
 
     def push(self, key, value, priority=0):
         """Sends gradients."""
-        self._tell()
+        self._tell(key, value)
         self._push(*self._spread(key, value), priority=priority)
 
     def pull(self, key, out=None, priority=0, ignore_sparse=True):
@@ -120,8 +120,8 @@ class OwnStore(KVStore):
     def _new(self, name):
         """The number of a parameter that has just been named."""
         if name in self._names:
-            raise ValueError("key %r was given to init() before: the servers hold it already. Leave the second init() out; two "
-                             "Modules need parameters of different names, and one Trainer takes the parameters of two" % (name,))
+            raise ValueError("key %r was given to init() before: the servers hold it already. Leave the second init() out; one "
+                             "Module or Trainer takes the parameters of two" % (name,))
         if self._names and isinstance(name, str) != isinstance(next(iter(self._names)), str):
             raise ValueError("key %r: string and integer keys cannot be mixed in one kv-store" % (name,))
         # The optimizer on the servers knows a parameter by the order of init (Module) or by its own number (Gluon).
@@ -141,13 +141,20 @@ class OwnStore(KVStore):
             raise TypeError("parameter %r is %s; %s trains float32 only: cast the network to float32, or use dist_sync"
                             % (name, dtype, self.name))
 
-    def _tell(self):
+    def _tell(self, key, value):
         """Before a push the servers know the optimizer, and the order of string keys, of this worker."""
+        for name, arrays in pairs(key, value):
+            if name not in self._checked:  # a gradient is of the same kind in every step
+                self._check(name, first(arrays))
+                self._checked.add(name)
         optimizer = self._optimizer
         if optimizer is None:
             raise ValueError("%s needs an optimizer on the servers: call set_optimizer() before push(), or leave "
                              "update_on_kvstore at its default" % self.name)
         if self._sent is None or self._told != len(self._names):
+            self._check_names(optimizer)
+            if self._number > 1:  # its message would overtake what is still to be pushed
+                mxnet.nd.waitall()
             names = [name for name in self._names if isinstance(name, str)]
             told = {"number": self._number, "names": names, "optimizer": None if self._sent else self._pickled(optimizer)}
             orders.tell(self, "training", json.dumps(told))
@@ -160,6 +167,14 @@ class OwnStore(KVStore):
             sys.stderr.write("mxcluster: the learning rate was set to %g on a worker; the servers go on with %g, as MXNet's do. "
                              "Give the optimizer an lr_scheduler, or call set_optimizer() again\n"
                              % (optimizer.lr, self._sent[1]))
+
+    def _check_names(self, optimizer):
+        """The optimizer multiplies rates and decays by names, and the servers know numbers."""
+        for number, name in sorted(optimizer.idx2name.items()):
+            if name in self._names and self._names[name][0] != number:
+                raise ValueError("the optimizer takes parameter %s for %r, which is number %d on the servers: they have one "
+                                 "optimizer for all parameters, so train those of two Modules in one"
+                                 % (number, name, self._names[name][0]))
 
     def _pickled(self, optimizer):
         body = py_str(pickle.dumps(orders.portable(optimizer), 0))
@@ -184,5 +199,7 @@ def part(arrays, place):
         return arrays
     if isinstance(arrays, (list, tuple)):
         return [part(array, place) for array in arrays]
+    if hasattr(arrays, "as_nd_ndarray"):  # reshape() of MXNet's numpy arrays copies
+        arrays = arrays.as_nd_ndarray()
     with mxnet.autograd.pause():
         return arrays.reshape((-1,))[place[1]:place[2]]

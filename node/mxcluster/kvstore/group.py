@@ -19,7 +19,7 @@ from mxcluster.kvstore.views import array_on, view
 
 _REPORT_SECONDS = 5.0
 _UPDATES, _BATCHES, _LAST = 0, 1, 2  # counters of a parameter: updates, batches merged, and each group's last update
-RATE, GRADIENT, ONE = "rate", "gradient", "one"  # what Y divides
+RATE, GRADIENT = "rate", "gradient"  # what Y divides; "one" is nothing
 
 
 class GroupUpdate(object):
@@ -51,7 +51,7 @@ class GroupUpdate(object):
 
     def __call__(self, key, total, stored):
         """One sum of the group, and what is `stored` under its key (NDArrays of equal shape)."""
-        group, number, _ = self._layout.split(key)
+        group, number = self._layout.split(key)
         if group != self._group:
             raise BadInput("key %d is of group %d, and this server process of group %d" % (key, group, self._group))
         if self._optimizer is None:
@@ -97,7 +97,8 @@ class GroupUpdate(object):
         made = Shared(self._optimizer, number, parameter.array,
                       lambda length: self._memory.place(row, shared.STATES, length), new=True)
         row[shared.OPTIMIZER] = self._number
-        if not made_for and number in self._given:
+        parameter.counters[_BATCHES] = 0  # a schedule begins anew
+        if self._number == 1 and number in self._given:
             made.give(self._given[number], parameter.size, self._host, self._layout.hosts)
         return made
 
@@ -108,7 +109,7 @@ class GroupUpdate(object):
         counters[_UPDATES] += 1
         counters[_BATCHES] += size
         counters[_LAST + self._group] = counters[_UPDATES]
-        newest = self._memory.raise_round(int(-(-counters[_BATCHES] // workers)))
+        newest = self._memory.raise_round(self._number, int(-(-counters[_BATCHES] // workers)))
         scale = optimizer.rescale_grad * workers / size / (y if self._divided == GRADIENT else 1)
         with _set(optimizer, scale, y if self._divided == RATE else 1, newest):
             parameter.step(number, optimizer, total)

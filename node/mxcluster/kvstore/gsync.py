@@ -53,7 +53,7 @@ class GroupedStore(OwnStore):
     def pushpull(self, key, value, out=None, priority=0):
         if out is None or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
-        self._tell()
+        self._tell(key, value)
         keys, values = self._spread(key, value)
         self._pushes(keys)
         self._unpulled.difference_update(_each(keys))
@@ -102,10 +102,8 @@ class GroupedStore(OwnStore):
         return [place for group in range(self.layout.groups) for place in self._of(group, number, size)]
 
     def _of(self, group, number, size):
-        parts = self.layout.parts(number, size, self._bound)
-        if len(parts) == 1:
-            return [(self.layout.key(group, number, parts[0][0]), None, None)]
-        return [(self.layout.key(group, number, host), begin, end) for host, begin, end in parts]
+        return [(self.layout.key(group, number, host), begin, end)
+                for host, begin, end in self.layout.parts(number, size, self._bound)]
 
 
 def _each(keys):

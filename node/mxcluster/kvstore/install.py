@@ -37,7 +37,7 @@ def install(make):
             return original(name)
         raise ValueError(unknown(name, _registered()))
 
-    _hook(existing)
+    _hook()
     create.__doc__ = original.__doc__
     for module in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
         try:
@@ -49,18 +49,17 @@ def install(make):
     return original
 
 
-def _hook(stores):
-    """Tells our stores, those that are made, when Gluon's Trainer and Module are in a step, or ask what a store is."""
+def _hook():
+    """Tells our stores when Gluon's Trainer and Module are in a step, and when Trainer asks what a store is."""
     from mxnet import gluon, module
+    stock.KVStore.in_trainer = False
 
     def asked(trainer, function, *args, **kwargs):
-        for store in stores.values():
-            store.in_trainer = True
+        stock.KVStore.in_trainer = True  # of all: it may make the store
         try:
             return function(trainer, *args, **kwargs)
         finally:
-            for store in stores.values():
-                store.in_trainer = False
+            stock.KVStore.in_trainer = False
 
     def stepped(caller, function, *args, **kwargs):
         store = getattr(caller, "_kvstore", None)

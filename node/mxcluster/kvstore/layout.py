@@ -40,18 +40,17 @@ class Layout(object):
         return parameter * self.servers + self._offsets[host * self.groups + group]
 
     def split(self, key):
-        """(group, parameter, host) of a key."""
+        """(group, parameter) of a key."""
         parameter, offset = divmod(key, self.servers)
-        host, group = divmod(self._processes[offset], self.groups)
-        return group, parameter, host
+        return self._processes[offset] % self.groups, parameter
 
     def parts(self, parameter, size, bound):
-        """[(host, begin, end), ...]: where the `size` numbers of a parameter are at home.
+        """[(host, begin, end), ...]: where the `size` numbers of a parameter are at home; begin and end are None of a whole one.
 
         One of `bound` numbers or more is cut as ps-lite cuts it for as many servers.
         """
         if size < bound or self.hosts == 1:
-            return [(parameter % self.hosts, 0, size)]
+            return [(parameter % self.hosts, None, None)]
         cuts = [int(float(size) / self.hosts * host + 0.5) for host in range(self.hosts + 1)]
         return [(host, cuts[host], cuts[host + 1]) for host in range(self.hosts)]
 

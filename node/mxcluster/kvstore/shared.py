@@ -8,7 +8,7 @@ Layout, in 8-byte integers unless said otherwise::
     head: how many processes have opened it, the end of what is in use, the newest round
     table: for each parameter of the layout the places (offset, length) of its weights and of its states, the number of
         the optimizer that the states are of, and whether somebody is at work on it
-    regions, each beginning at a page
+    regions, each beginning at a page, and in one map
 """
 
 import contextlib
@@ -26,6 +26,7 @@ FOLDER = "/dev/shm"
 _OPENED, _END, _ROUND, _HEAD = 0, 1, 2, 8
 _ROW = 6  # numbers of a row of the table
 WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5  # where a row has the place of each, and the two single numbers
+_CHUNK = 1 << 26  # bytes of a map: each takes a file descriptor
 _TOLD = 3.0  # seconds in which the agent sees that a process has died
 
 
@@ -45,13 +46,12 @@ class Memory(object):
         found = os.fstat(self._file)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise MxclusterError("%s is not this user's alone: remove it, and start the job anew" % path)
+        self._maps = {}  # where one begins in the file -> it
         length = 8 * (_HEAD + _ROW * parameters)
+        self._reserve(0, length)
+        self._head = self._mapped(0, length).cast("q")
         with self._locked(0):
-            if os.fstat(self._file).st_size < length:
-                os.ftruncate(self._file, _pages(length))  # takes room as it is filled
-            self._map = mmap.mmap(self._file, length)
-            self._head = memoryview(self._map).cast("q")
-            self._head[_END] = max(self._head[_END], _pages(length))
+            self._head[_END] = max(self._head[_END], _rounded(length, mmap.PAGESIZE))
             self._head[_OPENED] += 1
             if self._head[_OPENED] == processes:
                 os.unlink(path)
@@ -74,22 +74,37 @@ class Memory(object):
         """A new region of so many bytes, all 0, for the parameter whose row is locked; its old one is no longer named."""
         with self._locked(0):
             begin = self._head[_END]
-            self._head[_END] = begin + _pages(length)
-            self._reserve(begin, _pages(length))
+            if begin % _CHUNK + length > _CHUNK:  # a region is in one map
+                begin = _rounded(begin, _CHUNK)
+            self._head[_END] = begin + _rounded(length, _CHUNK if length > _CHUNK else mmap.PAGESIZE)
+            self._reserve(begin, length)
         row[kind], row[kind + 1] = begin, length
         return self.region(row, kind)
 
     def region(self, row, kind):
         """The bytes of a region (a buffer that can be written); None if the parameter has none."""
         begin, length = row[kind], row[kind + 1]
-        return mmap.mmap(self._file, length, offset=begin) if length else None
+        return self._mapped(begin, length) if length else None
 
-    def raise_round(self, number):
-        """The newest round of all parameters, which is at least `number` from now on."""
-        if number > self._head[_ROUND]:
+    def raise_round(self, optimizer, number):
+        """The newest round of all parameters under the optimizer with this number; it is at least `number` from now on."""
+        mine = (optimizer << 32) + number
+        if mine > self._head[_ROUND]:
             with self._locked(0):
-                self._head[_ROUND] = max(number, self._head[_ROUND])
-        return self._head[_ROUND]
+                self._head[_ROUND] = max(mine, self._head[_ROUND])
+        newest = self._head[_ROUND]
+        return newest & 0xffffffff if newest >> 32 == optimizer else number
+
+    def _mapped(self, begin, length):
+        """A part of the file (a buffer). Maps are large, and none is ever closed: that would free this process's locks."""
+        first = begin // _CHUNK * _CHUNK
+        if first not in self._maps:
+            end = first + max(_CHUNK, length)
+            with self._locked(0):
+                if os.fstat(self._file).st_size < end:
+                    os.ftruncate(self._file, end)  # takes room as it is filled
+            self._maps[first] = memoryview(mmap.mmap(self._file, end - first, offset=first))
+        return self._maps[first][begin - first:begin - first + length]
 
     def _reserve(self, begin, length):
         try:  # a page that there is no room for would kill the process that first writes to it
@@ -107,5 +122,5 @@ class Memory(object):
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
 
-def _pages(length):
-    return -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+def _rounded(length, unit):
+    return -(-length // unit) * unit

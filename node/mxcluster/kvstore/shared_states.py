@@ -19,12 +19,12 @@ class Shared(object):
     def __init__(self, optimizer, index, weight, region=None, new=False):
         self._index = index
         made = optimizer.create_state_multi_precision(index, weight)
-        for part in leaves(made):
+        for part in states.leaves(made):
             if not hasattr(part, "asnumpy") or numpy.dtype(part.dtype) != numpy.float32:
                 raise BadInput("%s keeps %r for a parameter; with several groups servers share arrays of float32 only: use "
                                "another optimizer, or one group" % (type(optimizer).__name__, type(part).__name__))
         templates = states.flat(made)
-        sizes = [_size(array) for array in templates]
+        sizes = [states.size_of(array) for array in templates]
         if region is None or new:
             length = 8 + 4 * sum(sizes)
             region = region(length) if new else bytearray(length)
@@ -74,19 +74,8 @@ class Shared(object):
         states.trace(self._index, rank, self._numbers)
 
 
-def leaves(state):
-    """All that a state holds but None, in order."""
-    if isinstance(state, (tuple, list)):
-        return [leaf for part in state for leaf in leaves(part)]
-    return [] if state is None else [state]
-
-
 def rebuilt(state, arrays):
     """A state of the same form with the next of `arrays` in the place of each array; `arrays` is emptied."""
     if isinstance(state, (tuple, list)):
         return type(state)(rebuilt(part, arrays) for part in state)
     return arrays.pop(0) if hasattr(state, "asnumpy") else state
-
-
-def _size(array):
-    return int(numpy.prod(array.shape))

@@ -39,7 +39,7 @@ class StaleStore(OwnStore):
         self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
         self._backoff = Backoff()
         self._began = self._reported = time.monotonic()
-        self._counts = {"steps": 0, "waited_s": 0.0, "polling_s": 0.0, "polls": 0}
+        self._counts = {"steps": 0, "waited_s": 0.0}
 
     @property
     def type(self):
@@ -131,11 +131,8 @@ class StaleStore(OwnStore):
         began = time.monotonic()
         for pause in self._backoff.pauses():
             time.sleep(pause)
-            asked = time.monotonic()
             super(OwnStore, self).pull(CLOCK_KEY, out=self._clock)
             self._slowest = self._newest()
-            self._counts["polling_s"] += time.monotonic() - asked
-            self._counts["polls"] += 1
             if self._may_start():
                 break
         waited = time.monotonic() - began

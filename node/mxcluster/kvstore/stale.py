@@ -14,7 +14,7 @@ class StaleUpdate(object):
     The clock is an array of W counters, to which each worker pushes its own increments. Pushed arrays are read through views at
     once, because in async mode they wrap the network's buffer.
 
-    Args: `workers` W; `updates` makes of an optimizer what applies it, a `states.Updates`.
+    Args: `workers` W; `updates` makes of an optimizer, and its number, what applies it, a `states.Updates`.
     """
 
     def __init__(self, workers, updates):
@@ -26,7 +26,7 @@ class StaleUpdate(object):
         """From now on the updates are those of this optimizer, the job's first, second, ..."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
-        self._optimizer, self.updates = optimizer, self._make(optimizer)
+        self._optimizer, self.updates, self._batches = optimizer, self._make(optimizer, number), {}
 
     def __call__(self, key, pushed, stored):
         """One array `pushed` by a worker, and what is `stored` under its key (NDArrays of equal shape)."""

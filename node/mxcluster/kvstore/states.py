@@ -33,7 +33,7 @@ class Updates(object):
     def __call__(self, index, grad, weight):
         index = index.decode() if isinstance(index, bytes) else index
         if index not in self._sizes:
-            self._sizes[index] = _size(weight)
+            self._sizes[index] = size_of(weight)
             if self._number(index) in self._given and index not in self._updater.states:
                 self._give(index, weight)
         self._updater(index, grad, weight)
@@ -50,10 +50,10 @@ class Updates(object):
             raise BadInput("parameter %d has %d arrays of the optimizer's state in the checkpoint and %d here: resume with "
                            "the same optimizer" % (number, len(saved), len(arrays)))
         for target, source in zip(arrays, saved):
-            piece = share(source, total, _size(weight), self._rank, self._servers)
-            if piece.size != _size(target) or piece.dtype != numpy.dtype(target.dtype):
+            piece = share(source, total, size_of(weight), self._rank, self._servers)
+            if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
                 raise BadInput("parameter %d: the checkpoint has %d numbers of %s for a state of %d of %s: resume with the same "
-                               "network and optimizer" % (number, piece.size, piece.dtype, _size(target),
+                               "network and optimizer" % (number, piece.size, piece.dtype, size_of(target),
                                                           numpy.dtype(target.dtype)))
             target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
             target.wait_to_read()
@@ -142,11 +142,17 @@ def share(state, total, size, rank, servers):
 
 
 def flat(state):
-    """The arrays in a state, which may be one, none, or nested tuples of them."""
+    """The arrays in a state."""
+    return [leaf for leaf in leaves(state) if hasattr(leaf, "asnumpy")]
+
+
+def leaves(state):
+    """All that a state holds but None, in order: it may be one thing, or nested tuples."""
     if isinstance(state, (tuple, list)):
-        return [array for part in state for array in flat(part)]
-    return [state] if hasattr(state, "asnumpy") else []
+        return [leaf for part in state for leaf in leaves(part)]
+    return [] if state is None else [state]
 
 
-def _size(array):
+def size_of(array):
+    """How many numbers an array has."""
     return int(numpy.prod(array.shape))

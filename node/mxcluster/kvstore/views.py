@@ -7,19 +7,16 @@ from mxnet import nd
 from mxnet.base import _LIB, check_call
 
 
-def view(array, size=None):
+def view(array):
     """A flat float32 numpy view, shape (size,), of the CPU NDArray `array`, sharing its memory.
 
     It waits for pending writes first.  The view does not keep the memory alive: hold on to `array` as well, and never
-    keep a view of a pushed gradient, whose network buffer is freed when the server's updater returns.  `size` saves
-    looking it up.
+    keep a view of a pushed gradient, whose network buffer is freed when the server's updater returns.
     """
     array.wait_to_read()
     pointer = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    if size is None:
-        size = int(numpy.prod(array.shape))
-    return numpy.frombuffer((ctypes.c_float * size).from_address(pointer.value), dtype=numpy.float32)
+    return numpy.frombuffer((ctypes.c_float * int(numpy.prod(array.shape))).from_address(pointer.value), dtype=numpy.float32)
 
 
 def array_on(numbers, shape):

@@ -25,15 +25,16 @@ if fault == "never starts" and mine:
 kv = mx.kv.create(kind)
 optimizer = {"updater raises": faulty_optimizers.Raising, "updater hangs": faulty_optimizers.Hanging}.get(fault, mx.optimizer.SGD)
 kv.set_optimizer(optimizer(learning_rate=0.1))
-kv.init(3, mx.nd.ones((2, 2)))
-weight = mx.nd.zeros((2, 2))
+kv.init([3, 4], [mx.nd.ones((2, 2))] * 2)
+weight, keys = mx.nd.zeros((2, 2)), [3, 4]
 for step in itertools.count():
-    kv.push(3, mx.nd.ones((2, 2)))
-    kv.pull(3, out=weight)
+    for key in keys:
+        kv.push(key, mx.nd.ones((2, 2)))
+        kv.pull(key, out=weight)
     weight.wait_to_read()
     if step % 10 == 0:
         print("step %d" % step, flush=True)
-    if step == 30 and mine and fault in ("exits", "hangs", "has fewer batches"):
+    if step == 30 and mine and fault in ("exits", "hangs", "has fewer batches", "leaves out a key"):
         strike()
         if fault == "exits":
             sys.exit("out of luck")
@@ -41,5 +42,7 @@ for step in itertools.count():
             time.sleep(3600)
         if fault == "has fewer batches":
             break
+        if fault == "leaves out a key":
+            keys.remove(4)
     time.sleep(0.02)
 print("done", flush=True)

@@ -18,6 +18,8 @@ Settings:
     keys                     plain: string, or integer
     calls                    plain: each (push and pull key by key), all (push all, then pull all), or lists (of keys)
     hidden, seed             the size of the hidden layer, and a number that changes the data
+    freeze=n                 gluon: fc1_weight is not trained from step n on
+    final=1                  pulls the weights once more when all workers are done
     pause, delay             seconds to sleep after a step, and the longest of random sleeps
 """
 
@@ -32,7 +34,7 @@ import numpy as np
 frontend, kind, steps, output = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 settings = {"optimizer": "sgd", "params": '{"learning_rate": 0.1}', "clip": "", "lr_mult": "", "wd_mult": "",
             "mult": "", "schedule": "", "named": "", "keys": "string", "calls": "each", "hidden": "16", "seed": "0",
-            "pause": "0", "delay": ""}
+            "pause": "0", "delay": "", "freeze": "", "final": ""}
 settings.update(argument.split("=", 1) for argument in sys.argv[5:])
 BATCH, WIDTH, CLASSES = 8, 12, 5
 LAYERS = ["fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"]
@@ -79,7 +81,7 @@ class Recorder(object):
         self.started.append(time.time())
 
     def end_step(self):
-        self.gradients.append([self.pushed.pop(name) for name in self.weights])
+        self.gradients.append([self.pushed.pop(name, np.zeros(array.shape, "float32")) for name, array in self.weights.items()])
         self.history.append(self._copy())
         if settings["pause"] != "0":
             time.sleep(float(settings["pause"]))
@@ -189,7 +191,9 @@ def train_gluon():
     for name, parameter in zip(LAYERS, parameters):
         parameter.lr_mult, parameter.wd_mult = lr_mult.get(name, 1.0), wd_mult.get(name, 1.0)
     trainer = mx.gluon.Trainer(net.collect_params(), settings["optimizer"], params, kvstore=kv)
-    for x, y in batches:
+    for step, (x, y) in enumerate(batches):
+        if settings["freeze"] == str(step):
+            parameters[0].grad_req = "null"
         recorder.begin_step()
         backward(net, x, y)
         trainer.step(BATCH)
@@ -243,4 +247,11 @@ for name, arrays in (("weight", weights), ("initial", recorder.initial)):
 for name, logged in (("gradient", recorder.gradients), ("history", recorder.history)):
     for t, arrays in enumerate(logged):
         saved.update(("%s_%d_%d" % (name, t, i), array) for i, array in enumerate(arrays))
+if settings["final"]:
+    mx.nd.waitall()
+    kv._barrier()
+    for i, (key, array) in enumerate(recorder.weights.items()):
+        last = mx.nd.zeros(array.shape)
+        kv.pull(key, out=last)
+        saved["final_%d" % i] = last.asnumpy()
 np.savez(output + "-%d.npz" % index, **saved)

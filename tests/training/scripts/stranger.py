@@ -77,5 +77,7 @@ kv.push(3, mx.nd.ones((2, 2)))
 kv.pull(3, out=weight)
 weight.wait_to_read()
 kv._barrier()
+if hasattr(kv, "refresh"):
+    kv.refresh()
 kv.pull(3, out=weight)
 print("weight %g" % weight.asnumpy()[0, 0])

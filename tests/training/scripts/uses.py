@@ -94,6 +94,9 @@ pushing(lambda: kv.push(10, [mx.nd.ones((2,)), mx.nd.ones((2,)) * 2]))
 pushing(lambda: kv.pull(10, out=[weight, mx.nd.zeros((2,))]))
 check("two devices", 10, 7 + step(1.0) + step(3.0))
 
+pushing(lambda: kv.pushpull(11, mx.nd.ones((2,)), out=weight))
+check("pushed and pulled in one", 11, 7 + 2 * step(1.0))
+
 # Another optimizer, with fresh states.
 settled()
 kv.set_optimizer(mx.optimizer.SGD(learning_rate=RATE / 5, wd=0, rescale_grad=1.0, momentum=0.5))
@@ -132,4 +135,8 @@ if sys.argv[1] == "dist_gsync" and me < MEMBERS:
     refused(ValueError, ["parameter 4 is pushed twice"], kv.push, settled_key, mx.nd.ones((2,)))
     kv.pull(settled_key, out=weight)
     refused(ValueError, ["parameter 4 is pushed twice"], kv.push, [4, 4], [mx.nd.ones((2,))] * 2)
+if sys.argv[1] == "dist_ssync":
+    for _ in range(2):
+        kv.push(4, mx.nd.ones((2,)))
+    check("two updates of each worker", 4, step(1.0) + step(1.0) / 5 / 2 * (1 + 1.5 + 1.75 + 1.875))
 print("all uses are right")

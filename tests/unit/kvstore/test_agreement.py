@@ -14,6 +14,11 @@ class Adam(SGD):
     pass
 
 
+class Halved(object):
+    def __init__(self, step):
+        self.step, self.steps = step, [1, 2]
+
+
 def told(names=(), number=1):
     return {"names": list(names), "number": number}
 
@@ -21,7 +26,7 @@ def told(names=(), number=1):
 def test_the_first_optimizer_is_taken_and_its_like_is_not():
     agreement = Agreement()
     assert agreement.is_new("worker-1", told(), SGD())
-    assert not agreement.is_new("worker-0", told(), SGD(num_update=5, lr_mult={"a": 1}))
+    assert not agreement.is_new("worker-0", told(), SGD(num_update=5))
     assert agreement.is_new("worker-0", told(number=2), Adam())  # a second set_optimizer
     assert not agreement.is_new("worker-1", told(number=2), Adam())
     assert not agreement.is_new("worker-2", told(number=1), SGD(lr=7))  # late, and of no more use
@@ -29,13 +34,28 @@ def test_the_first_optimizer_is_taken_and_its_like_is_not():
 
 @pytest.mark.parametrize("other, words", [
     (SGD(rescale_grad=0.25), "the optimizer of worker-0 has rescale_grad=0.25, and that of worker-1 0.5"),
-    (SGD(momentum=0.9), "has momentum=0.9, and that of worker-1 None"), (Adam(), "has class='Adam', and that of worker-1 'SGD'")])
+    (SGD(momentum=0.9), "has momentum=0.9, and that of worker-1 None"),
+    (SGD(lr_mult={"a": 1}), "has lr_mult={'a': 1}, and that of worker-1 {}"),
+    (SGD(lr_scheduler=Halved(5)), "has lr_scheduler.class='Halved', and that of worker-1 None"),
+    (Adam(), "has class='Adam', and that of worker-1 'SGD'")])
 def test_another_optimizer_is_refused(other, words):
     agreement = Agreement()
     agreement.is_new("worker-1", told(), SGD())
     with pytest.raises(BadInput) as refused:
         agreement.is_new("worker-0", told(), other)
     assert words in str(refused.value)
+
+
+def test_another_schedule_is_refused():
+    agreement = Agreement()
+    agreement.is_new("worker-1", told(), SGD(lr_scheduler=Halved(5)))
+    assert not agreement.is_new("worker-0", told(), SGD(lr_scheduler=Halved(5)))
+    with pytest.raises(BadInput, match="has lr_scheduler.step=7, and that of worker-1 5"):
+        agreement.is_new("worker-2", told(), SGD(lr_scheduler=Halved(7)))
+    late = Halved(5)
+    late.steps = [1, 3]
+    with pytest.raises(BadInput, match=r"has lr_scheduler.steps=\[1, 3\], and that of worker-1 \[1, 2\]"):
+        agreement.is_new("worker-2", told(), SGD(lr_scheduler=late))
 
 
 def test_keys_have_one_order():

@@ -47,11 +47,32 @@ def test_what_one_writes_another_reads(path):
             assert theirs.region(row, shared.STATES) is None
         with theirs.lock(4) as row:
             theirs.place(row, shared.STATES, 1)[:] = b"z"
-        assert theirs.raise_round(7) == 7
+        assert theirs.raise_round(1, 7) == 7
     succeed(other)
-    assert region[:1] == b"y" and mine.raise_round(5) == 7
+    assert region[:1] == b"y" and mine.raise_round(1, 5) == 7
+    assert mine.raise_round(2, 1) == 1 and mine.raise_round(2, 3) == 3 and mine.raise_round(1, 8) == 8  # each optimizer's own
     with mine.lock(4) as row:
         assert mine.region(row, shared.STATES)[:] == b"z"
+
+
+def test_regions_do_not_meet_and_take_few_descriptors(path, monkeypatch):
+    monkeypatch.setattr(shared, "_CHUNK", 4 * 4096)
+    mine, theirs = shared.Memory(path, 3, 10), shared.Memory(path, 3, 10)
+    before, sizes = len(os.listdir("/proc/self/fd")), [1, 4096, 5000, 4 * 4096, 50000, 3, 4097, 9000, 2, 7]
+    for number, size in enumerate(sizes):
+        with mine.lock(number) as row:
+            mine.place(row, shared.WEIGHTS, size)[:] = bytes([number + 1]) * size
+    for number, size in enumerate(sizes):
+        with theirs.lock(number) as row:
+            assert bytes(theirs.region(row, shared.WEIGHTS)) == bytes([number + 1]) * size
+    assert len(os.listdir("/proc/self/fd")) - before < 2 * len(sizes)
+    monkeypatch.setattr(shared, "_CHUNK", 1 << 26)
+    other = shared.Memory(path, 3, 10)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(10):
+        with other.lock(number) as row:
+            other.place(row, shared.STATES, 4096)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_nothing_is_left_once_all_have_come(path):

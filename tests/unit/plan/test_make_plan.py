@@ -197,6 +197,13 @@ def test_ranks_are_those_of_ps_lite(places, expected):
     assert processes.ranks([{"address": address, "port": port} for address, port in places]) == expected
 
 
+@pytest.mark.parametrize("y", ["rate", "gradient", "one"])
+def test_what_y_divides_comes_to_the_servers(y):
+    plan = local(gsync_y=y)
+    assert {processes.environment(process, plan)["MXCLUSTER_GSYNC_Y"] for process in plan["processes"]
+            if process["role"] == "server"} == {y}
+
+
 def test_for_node():
     plan = local()
     parts = {host: for_node(plan, host) for host in plan["nodes"]}

@@ -1,4 +1,5 @@
 """Waiting for a job, on the controller: what is survived, and what ends it."""
+import json
 import os
 import shutil
 import subprocess
@@ -426,12 +427,19 @@ def test_a_worker_that_is_done_while_its_mates_wait_for_it_is_seen_by_its_own_no
     def tell(age):
         told = [action.uneven(board, "node1", waits, together), action.uneven(board, "node2", done, together)]
         for host in ("node1", "node2"):
-            path = str(tmp_path / (action.PULSE + host))
-            os.utime(path, (time.time() - age,) * 2)
+            path = tmp_path / (action.PULSE + host)
+            seen = json.loads(path.read_text())
+            for one in seen.values():
+                one["since"] = time.time() - age
+            path.write_text(json.dumps(seen))
         return told
-    assert tell(2) == [None, None]  # the first look
-    assert tell(4) == [None, None]  # two seconds later
-    assert tell(0) == [None, "worker-1"]
-    waits["worker-0"]["pushes"] = 10  # it goes on: it pushes nothing that needs the other
-    assert tell(5) == [None, None]
+    assert tell(3) == [None, None]  # the first look
+    assert tell(6) == [None, None]  # three seconds later
+    assert tell(6) == [None, "worker-1"]
+    waits["server-0"] = {"phase": "updating", "pushes": 0, "time": 9.0}  # another process of the host is at work
+    assert tell(6) == [None, "worker-1"]
+    waits["worker-0"]["time"] = 2.0  # it calls its store: it waits for nobody
+    assert tell(6) == [None, None]
+    waits["worker-0"]["pushes"] = 10
+    assert tell(6) == [None, None]
     assert action.uneven(board, "node2", done, []) is None and action.others(board, "node3") == []

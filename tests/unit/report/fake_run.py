@@ -69,8 +69,7 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
             accuracy = 0.975 - 0.8 * math.exp(-7 * done) + 0.006 * dice.random()
             events.append(event("epoch", epoch=epoch, accuracy=accuracy, samples=step * 32, seconds=batches * pace))
     seconds = moment - BEGIN - 1.5
-    events.append(event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited, polling_s=0.1,
-                        polls=9000))
+    events.append(event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited))
     events.append(event("end", accuracy=0.9722, samples=epochs * batches * 32, seconds=seconds,
                         samples_per_s=epochs * batches * 32 / seconds))
     events.append(event("done"))

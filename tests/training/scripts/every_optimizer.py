@@ -1,0 +1,66 @@
+"""Every optimizer of MXNet: two groups that share it, with nothing divided, against MXNet's own updater.
+
+Prints {"same": [names], "refused": {name: what it keeps in Python}, "other": {name: how it differs}}. Runs without a job.
+"""
+import json
+import os
+
+from mxcluster import compat
+
+mx = compat.import_mxnet()
+
+import numpy as np  # noqa: E402
+
+from mxcluster.errors import BadInput  # noqa: E402
+from mxcluster.kvstore.group import GroupUpdate  # noqa: E402
+from mxcluster.kvstore.gsync import numbers_kept  # noqa: E402
+from mxcluster.kvstore.layout import Layout  # noqa: E402
+from mxcluster.kvstore.shared import Memory, path_of  # noqa: E402
+
+ROUNDS, SHAPE = 6, (4, 2)
+BY_CHANCE = ("sgld",)  # adds random numbers
+
+
+def gradients():
+    numbers = np.random.RandomState(3)
+    return [mx.nd.array(numbers.randn(*SHAPE)) for _ in range(2 * ROUNDS)]
+
+
+def alone(optimizer):
+    weight, update = mx.nd.ones(SHAPE), mx.optimizer.get_updater(optimizer)
+    for gradient in gradients():
+        update(0, gradient, weight)
+    return weight.asnumpy()
+
+
+def shared(known):
+    layout, path = Layout(2, 1, [0, 1]), path_of(os.urandom(16), 0)
+    updates = [GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)]
+    stored = [mx.nd.ones(SHAPE) for _ in updates]
+    for update in updates:
+        update.use(known(rescale_grad=0.5), 1)
+    for number, gradient in enumerate(gradients()):
+        updates[number % 2](layout.key(number % 2, 0, 0), gradient, stored[number % 2])
+    return stored[1].asnumpy()
+
+
+same, refused, other = [], {}, {}
+for name, known in sorted(mx.optimizer.Optimizer.opt_registry.items()):
+    if name in BY_CHANCE:
+        continue
+    kept = numbers_kept(known(rescale_grad=0.5))
+    if kept:
+        refused[name] = kept
+        continue
+    try:
+        found = shared(known)
+    except BadInput as problem:
+        refused[name] = str(problem)
+        continue
+    # A group of one of two workers counts for both.
+    expected = alone(known(rescale_grad=1.0))
+    if np.allclose(found, expected, atol=1e-6):
+        same.append(name)
+    else:
+        other[name] = [found.tolist(), expected.tolist()]
+print(json.dumps({"same": same, "refused": refused, "other": other}))

@@ -1,0 +1,61 @@
+"""Uses of a kv-store that need a store of their own. Arguments: kv, and which: name, modules, sparse or numpy."""
+import sys
+
+import mxnet as mx
+
+kind, which = sys.argv[1:]
+
+
+def refused(error, words, function, *arguments):
+    try:
+        function(*arguments)
+    except error as problem:
+        assert all(word in str(problem) for word in words), "%r lacks %s" % (str(problem), words)
+    else:
+        raise AssertionError("%s %s was accepted" % (function, arguments))
+
+
+def name():
+    """Trainer makes the store itself."""
+    net = mx.gluon.nn.Dense(2, in_units=2, use_bias=False)
+    net.initialize(mx.init.One())
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "wd": 0}, kvstore=kind)
+    for _ in range(2):
+        with mx.autograd.record():
+            loss = net(mx.nd.ones((1, 2))).sum()
+        loss.backward()
+        trainer.step(1)
+    assert (net.weight.data().asnumpy() < 1).all(), net.weight.data()
+
+
+def modules():
+    """The second of two Modules on one store has an optimizer that numbers its own parameters from 0."""
+    kv = mx.kv.create(kind)
+    kv.init(["a_weight", "b_weight"], [mx.nd.ones((2,))] * 2)
+    kv.set_optimizer(mx.optimizer.SGD(param_idx2name={0: "b_weight"}))
+    refused(ValueError, ["parameter 0 for 'b_weight'", "number 1", "two Modules"], kv.push, "a_weight", mx.nd.ones((2,)))
+
+
+def sparse():
+    """The gradient of a dense weight, as of an Embedding with sparse_grad."""
+    kv = mx.kv.create(kind)
+    kv.init(0, mx.nd.ones((4, 2)))
+    kv.set_optimizer(mx.optimizer.SGD())
+    refused(TypeError, ["row_sparse", "dense parameters only"], kv.push, 0, mx.nd.ones((4, 2)).tostype("row_sparse"))
+
+
+def numpy():
+    """MXNet's numpy arrays, which are cut over two servers here."""
+    kv = mx.kv.create(kind)
+    if not hasattr(mx, "np"):
+        return
+    weight = mx.np.ones((4,))
+    kv.init("weight", weight)
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, wd=0, rescale_grad=1.0))
+    kv.push("weight", mx.np.ones((4,)))
+    kv.pull("weight", out=weight)
+    assert (weight.asnumpy() < 1).all(), weight
+
+
+{"name": name, "modules": modules, "sparse": sparse, "numpy": numpy}[which]()
+print("right")
