@@ -44,7 +44,8 @@ class StaleStore(OwnStore):
     @property
     def type(self):
         # Gluon's Trainer of MXNet 1.2 keeps the optimizer to itself for every type with "dist" in it (apache/mxnet#11855).
-        return "ssync" if IS_OLD and self.in_trainer else self.name
+        # FeedForward divides by the batches of all workers unless it finds "_async", and Module if it finds "_sync".
+        return "ssync" if IS_OLD and self.in_trainer else "dist_async_ssync"
 
     def begin_step(self):
         """A call of Trainer.step or Module.update begins."""

@@ -111,6 +111,11 @@ pushing(train, [3])
 check("a learning rate of a worker", 3, step(1.0) + step(1.0) / 5 if sys.argv[1] == "dist_gsync" else
       step(1.0) + step(1.0) / 5 / 2 * (1 + 1.5))
 
+if sys.argv[1] == "dist_ssync":
+    for _ in range(2):
+        kv.push(4, mx.nd.ones((2,)))
+    check("two updates of each worker", 4, step(1.0) + step(1.0) / 5 / 2 * (1 + 1.5 + 1.75 + 1.875))
+
 
 def refused(error, words, function, *arguments):
     try:
@@ -135,8 +140,4 @@ if sys.argv[1] == "dist_gsync" and me < MEMBERS:
     refused(ValueError, ["parameter 4 is pushed twice"], kv.push, settled_key, mx.nd.ones((2,)))
     kv.pull(settled_key, out=weight)
     refused(ValueError, ["parameter 4 is pushed twice"], kv.push, [4, 4], [mx.nd.ones((2,))] * 2)
-if sys.argv[1] == "dist_ssync":
-    for _ in range(2):
-        kv.push(4, mx.nd.ones((2,)))
-    check("two updates of each worker", 4, step(1.0) + step(1.0) / 5 / 2 * (1 + 1.5 + 1.75 + 1.875))
 print("all uses are right")
