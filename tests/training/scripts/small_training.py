@@ -44,12 +44,15 @@ class Recorder(object):
     """Stands between a kv-store and its user, and copies what passes.
 
     A gradient is copied before it is pushed, because a pull may land in the same array.  What a key is pulled into for
-    the first time are its weights; they are copied before the first push and after each step.
+    the first time are its weights; they are copied after each step.  The initial ones are those given to the store: another
+    worker may train before they are pulled.
     """
 
     def __init__(self, kv):
-        self.weights, self.pushed = {}, {}
-        self.initial, self.gradients, self.history, self.started = None, [], [], []
+        self.weights, self.pushed, self.given = {}, {}, {}
+        self.gradients, self.history, self.started = [], [], []
+        for name in ("init", "broadcast"):
+            self._watch(kv, name, ("value", "out"), self._giving)
         for name in ("push", "pushpull"):
             self._watch(kv, name, ("value",), self._pushing)
         for name in ("pull", "broadcast", "pushpull"):
@@ -64,9 +67,11 @@ class Recorder(object):
         if call:
             setattr(kv, name, watched)
 
+    def _giving(self, key, arguments):
+        for name, array in pairs(key, arguments["value"]):
+            self.given.setdefault(name, array.asnumpy())
+
     def _pushing(self, key, arguments):
-        if self.initial is None:
-            self.initial = self._copy()
         self.pushed.update((name, array.asnumpy()) for name, array in pairs(key, arguments["value"]))
 
     def _pulling(self, key, arguments):
@@ -242,7 +247,7 @@ saved = {"names": names, "started": recorder.started, "lr_mult": [lr_mult.get(na
 # An optimizer that knows the names does not decay biases.
 knows_names = frontend in ("module", "feedforward") or frontend != "gluon" and settings["named"]
 saved["wd_mult"] = [wd_mult.get(name, 0.0 if knows_names and name.endswith("bias") else 1.0) for name in names]
-for name, arrays in (("weight", weights), ("initial", recorder.initial)):
+for name, arrays in (("weight", weights), ("initial", [recorder.given[key] for key in recorder.weights])):
     saved.update(("%s_%d" % (name, i), array) for i, array in enumerate(arrays))
 for name, logged in (("gradient", recorder.gradients), ("history", recorder.history)):
     for t, arrays in enumerate(logged):
