@@ -35,8 +35,8 @@ def act_as(module, user, work):
             os._exit(1)
         os.close(ready)
         end_with(lambda: (drop_rights(entry), work()))
-    os.close(ready)
     status = wait_for(child, go)
+    os.close(ready)  # not before: a child that has just been killed would make writing to the pipe an error
     if os.WIFSIGNALED(status):
         module.fail_json(msg="the process that acted as %s was killed by signal %d: try again"
                              % (user, os.WTERMSIG(status)))
@@ -91,8 +91,8 @@ def end_with(work):
 def wait_for(child, go):
     """Let a child process go on that reads the pipe `go`, and wait for it: its wait status.
 
-    The signals that would end this process are passed on to the child. Each signal, the child's own end
-    too, writes a byte into a pipe, so that one which comes just before the wait is not slept over.
+    The signals that would end this process are passed on to the child. Every signal writes a byte into a
+    pipe, also the one that tells of the child's end. So a signal that comes just before the wait ends it.
     """
     def pass_on(number, frame):
         try:

@@ -89,6 +89,21 @@ os.waitpid = waitpid
     assert (done.returncode, done.stdout) == (3, "PARENT 0\n"), done.stderr
 
 
+def test_a_child_that_is_killed_at_once_is_told_of(act):
+    """Before its parent has let it go on."""
+    done = act("None", before="""
+real = os.fork
+def fork():
+    child = real()
+    if child:
+        os.kill(child, signal.SIGKILL)
+        time.sleep(0.2)
+    return child
+os.fork = fork
+""")
+    assert "FAILED the process that acted as nobody was killed by signal 9" in done.stdout and done.returncode == 1, done.stderr
+
+
 def test_a_parent_that_is_killed_at_once_leaves_no_child_at_work(act):
     done = act("sys.stdout.write('WORKED\\n')", before="""
 real = os.fork
