@@ -1,14 +1,19 @@
 """Runs the benchmarks named on the command line, or all."""
 
+import argparse
 import importlib
 import pkgutil
-import sys
 
 import bench
 
-names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
-for name in sys.argv[1:] or names:
-    if name not in names:
-        sys.exit("unknown benchmark %r; there are: %s" % (name, ", ".join(names)))
+NAMES = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
+parser = argparse.ArgumentParser(prog="python -m bench", description="Prints ratios measured side by side.")
+parser.add_argument("names", nargs="*", metavar="name", help="one of %s; all by default" % ", ".join(NAMES))
+parser.add_argument("--tracker", help="for start: the folder that holds dmlc_tracker (dmlc-core's folder tracker)")
+options = parser.parse_args()
+for name in options.names:
+    if name not in NAMES:
+        parser.error("unknown benchmark %r; there are: %s" % (name, ", ".join(NAMES)))
+for name in options.names or NAMES:
     print("== %s" % name, flush=True)
-    importlib.import_module("bench." + name).main()
+    importlib.import_module("bench." + name).main(options)

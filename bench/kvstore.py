@@ -21,7 +21,7 @@ PAIRS = (("dist_gsync, one group", ("dist_gsync", EVERYBODY), ("dist_sync", EVER
          ("dist_ssync", ("dist_ssync", EVERYBODY), ("dist_async", EVERYBODY)))
 
 
-def main():
+def main(options):
     """Prints a line for each pair and size, then what the first step of many keys takes, and the servers' memory."""
     python = mxnet_environment("1.9.1").python
     for label, ours, stock in PAIRS:

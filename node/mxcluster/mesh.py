@@ -17,6 +17,7 @@ from .errors import BadInput, refuse
 
 Json = Dict[str, Any]
 
+VARIABLES = ("ansible_host", "ansible_port", "node_host_key", "ssh_mesh_from")
 DRAFT = re.compile(r"\(the (key that [^\s\"]+ is going to make|host keys of [^\s\"]+)\)")
 # A host name, an address (IPv6 with its zone), an inventory name. In ssh's files '*', '?', '!', ',', '|' and '@' have meanings.
 NAME = shapes.matching(r"[A-Za-z0-9_:][A-Za-z0-9_.:%/+-]*", "one name or address", 255)
@@ -109,6 +110,11 @@ def still_hold(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
     """Those of the hosts that have left that have a key which is still in use, sorted."""
     keys = {_ssh(records, host).get("public_key") for host in nodes} - {None, ""}
     return [host for host in gone(nodes, records) if _ssh(records, host).get("public_key") in keys]
+
+
+def of_ssh(hostvars: Dict[str, Json], hosts: Sequence[str]) -> Dict[str, Json]:
+    """{host: those of its variables that are read here}."""
+    return {host: {name: hostvars[host][name] for name in VARIABLES if name in hostvars[host]} for host in hosts}
 
 
 def of_the_controller(variables: Dict[str, Json]) -> str:

@@ -48,7 +48,8 @@ class ActionModule(ActionBase):
         if told.get("failed") and not boolean(self._task.args.get("required", True)):
             display.display("not asked: %s" % told["msg"], color=C.COLOR_WARN)
             told = {"lost": {"since": asked, "why": told["msg"]}}
-        return dict(result, changed=False, **told)
+        problem = None if told.get("failed") else root_trains(task_vars["inventory_hostname"], self._task.args.get("trainer"), told)
+        return dict(result, changed=False, **(dict(failed=True, msg=problem) if problem else told))
 
     def _contact(self, task_vars):
         """What the node answers, or why it cannot be talked to."""
@@ -77,6 +78,19 @@ class ActionModule(ActionBase):
 def heard(stdout):
     """{"user", "uid", "python"} of the answer to HELLO, whatever stands around it; '' for what it does not tell."""
     return {name: (re.findall(r"mxcluster-%s=(.*)" % name, stdout) or [""])[-1].strip() for name in ("user", "uid", "python")}
+
+
+def root_trains(host, trainer, told):
+    """What to say if root would train: as the user `trainer`, or where that is empty as the one who connects; None if not."""
+    if trainer == "root":
+        return ("mxcluster_user is root: what trains runs code that comes over the network, so it shall be somebody without "
+                "rights. Name another user, or leave it at its default.")
+    # With the local inventory it is the person's own choice who he is on his own machine; in a container that is root.
+    if trainer == "" and told.get("over_ssh") and told["uid"] == "0":
+        return ("mxcluster_user is empty and Ansible is %s on %s, so root would train; but what trains runs code that comes over "
+                "the network. Leave mxcluster_user at its default (root then makes that user), or connect as somebody without "
+                "rights: another ansible_user, and no ansible_become." % (told["user"], host))
+    return None
 
 
 def user_of(task_vars):

@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import re
+import secrets
 import shlex
 import signal
 import time
@@ -54,7 +55,7 @@ class ActionModule(ActionBase):
     """Runs the module. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
     with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them; one with `into`
     brings what the node's part has left, as soon as that has ended. A `start` tells who will renew the lease, for nodes that
-    can see that.
+    can see that, and the token of the job. A `look` fails when the node lacks something.
     """
 
     _arrivals = None
@@ -62,8 +63,11 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
+        if arguments.get("command") == "look":
+            return dict(result, **self._look(arguments, task_vars))
         if arguments.get("command") == "start" and arguments.get("plan") and processes:
             arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
+            arguments["token"] = token_of(os.path.basename(arguments["job_dir"]))
         if arguments.get("command") != "wait":
             return dict(result, **self._ask(arguments, task_vars))
         if processes:
@@ -102,6 +106,17 @@ class ActionModule(ActionBase):
         if left.get("into") and result.get("ended") and result.get("status") and not self._task.check_mode:
             result.update(self._bring_what_is_left(dict(arguments, command="collect", **left), result["status"], task_vars))
         return result
+
+    def _look(self, arguments, task_vars):
+        """What the node can give; a failure that says what it cannot."""
+        host, known = task_vars["inventory_hostname"], arguments.pop("problems", [])
+        found = self._ask(arguments, task_vars)
+        if found.get("failed") or found.get("unreachable"):
+            return found
+        if arguments.get("user") and found.get("ports_open"):  # or the plan has said so
+            display.display("%s: %s" % (host, verdict.printable(found["ports_open"])))
+        problems = list(found.get("problems") or []) + list(known)
+        return dict(found, failed=True, msg="\n".join(map(verdict.printable, problems))) if problems else found
 
     def _bring_what_is_left(self, arguments, status, task_vars):
         """Bring to the controller what a node's part of a job has left: {"packed": the answer to `collect`}, or also why not.
@@ -244,6 +259,24 @@ class ActionModule(ActionBase):
     def _ask(self, arguments, task_vars):
         answer = self._execute_module(module_name="mxcluster_node", module_args=arguments, task_vars=task_vars)
         return checked(arguments, answer, task_vars["inventory_hostname"])
+
+
+def token_of(job):
+    """What the processes of a job know each other by: made by the fork that comes first, the same for all nodes.
+
+    It lies among the files that this run of Ansible has for itself, and in no variable, so that no output can hold it.
+    """
+    path = os.path.join(C.DEFAULT_LOCAL_TMP, "token-" + job)
+    draft = "%s.%d" % (path, os.getpid())
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(secrets.token_hex(32))
+    try:
+        os.link(draft, path)
+    except FileExistsError:  # another fork has
+        pass
+    finally:
+        os.remove(draft)
+    return read(path)
 
 
 def checked(arguments, answer, host):

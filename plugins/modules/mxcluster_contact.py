@@ -26,6 +26,9 @@ options:
     description: Whether a node that cannot be asked is a failure. If not, a line names it, and RV(lost) holds the reason.
     type: bool
     default: true
+  trainer:
+    description: Who is to train there; empty for whoever connects. Root is refused, and so is root who connects over ssh.
+    type: str
 """
 
 EXAMPLES = r"""

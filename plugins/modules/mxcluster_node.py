@@ -62,7 +62,7 @@ options:
   token:
     description:
       - For V(start), what the job's processes prove with that they are of this job; the same on all nodes. It lies in O(job_dir)
-        in a file of mode 0600 until the job has ended, and is in no plan, no log and no result.
+        in a file of mode 0600 until the job has ended, and is in no plan, no log and no result. The action plugin makes it.
     type: str
   request:
     description:
@@ -71,6 +71,12 @@ options:
       - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach by ssh.
     type: dict
     default: {}
+  problems:
+    description: For V(look), what is wrong with the node as far as the controller knows. The action plugin fails for these, and
+      for what the node tells.
+    type: list
+    elements: str
+    default: []
   seconds:
     description: How long V(wait) waits at most. It never waits longer than half the job's lease.
     type: int
@@ -406,6 +412,7 @@ def main():
             "secret_env": {"type": "dict", "default": {}, "no_log": True},
             "token": {"type": "str", "no_log": True},
             "request": {"type": "dict", "default": {}},
+            "problems": {"type": "list", "elements": "str", "default": []},
             "seconds": {"type": "int", "default": 5},
             "board": {"type": "str"},
             "keeper": {"type": "bool", "default": True},

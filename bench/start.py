@@ -1,0 +1,103 @@
+"""From the command to the first step, and to the end: mxcluster and MXNet's own launch.py, on the same containers, in turns.
+
+launch.py comes with MXNet's wheel and needs `dmlc_tracker` of dmlc-core: --tracker names the folder that holds it. It runs on the
+first node as the training user, over the ssh mesh that provision.yml has made; its scheduler runs where it runs. Without --tracker
+there are mxcluster's figures alone.
+"""
+
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from bench._nodes import PROJECT, THREADS, address, enter, nodes, play, say
+
+COUNT, ROUNDS, STEPS = 4, 5, ("4", "0.1")
+SCRIPT = PROJECT / "bench" / "_first_step.py"
+THERE = "/home/mxcluster/launch"  # launch.py, its tracker and the script on every node
+LAUNCH = "import glob; print(glob.glob('/opt/mxcluster/env/lib/python*/site-packages/mxnet/tools/launch.py')[0])"
+
+
+def main(options):
+    """Prints the figures."""
+    with nodes(COUNT) as folder:
+        play(folder, "provision.yml")
+        ways = {"mxcluster": lambda number: with_mxcluster(folder, number)}
+        if options.tracker:
+            carry(pathlib.Path(options.tracker))
+            ways["launch.py"] = with_launcher
+        found = {way: [] for way in ways}
+        for number in range(ROUNDS):
+            for way in list(ways)[::-1] if number % 2 else ways:
+                found[way].append(ways[way](number))
+        for place, what in enumerate(("from the command to the first step", "the whole command")):
+            for way in ways:
+                seconds = [times[place] for times in found[way]]
+                print("%-36s %-10s %5.1f s (%.1f .. %.1f)" % (what, way, statistics.median(seconds), min(seconds), max(seconds)))
+            if options.tracker:
+                ours, theirs = (statistics.median(times[place] for times in found[way]) for way in ways)
+                print("%-36s ratio of medians %.2f" % (what, ours / theirs), flush=True)
+    local()
+
+
+def local():
+    """What a command takes beside its training, on the local inventory."""
+    say("ansible-playbook", "provision.yml")
+    extra = []
+    for number in range(ROUNDS):
+        job = "start-%d-%d" % (time.time(), number)
+        began = time.monotonic()
+        say("ansible-playbook", "train.yml", "-e", "kv=dist_gsync", "-e", "num_epochs=6", "-e", "job_id=" + job)
+        whole = time.monotonic() - began
+        trained = json.loads((PROJECT / "runs" / job / "verdict.json").read_text())["seconds"]
+        extra.append(whole - trained)
+        print("  the training took %.1f s, the command %.1f s" % (trained, whole), flush=True)
+    print("local inventory: the command takes %.1f s (%.1f .. %.1f) more than the training"
+          % (statistics.median(extra), min(extra), max(extra)))
+
+
+def with_mxcluster(folder, number):
+    """(seconds to the first step, seconds of the command) of a job."""
+    job = "start-%d" % number
+    began = time.time()
+    play(folder, "train.yml", "-e", "kv=dist_sync", "-e", "script=%s" % SCRIPT, "-e", "script_args='%s %s'" % STEPS,
+         "-e", "job_id=" + job)
+    ended = time.time()
+    logs = "".join(path.read_text() for path in (folder / "runs" / job).glob("nodes/*/worker-*.log"))
+    return first_step(logs) - began, ended - began
+
+
+def with_launcher(_):
+    """The same under launch.py."""
+    exports = ["%s:%s" % pair for pair in THREADS.items()]
+    command = ["/opt/mxcluster/env/bin/python", "launch.py", "-n", str(COUNT), "-s", "1", "--launcher", "ssh", "-H", "hosts",
+               *(word for pair in exports for word in ("--env", pair)),
+               "/opt/mxcluster/env/bin/python", THERE + "/step.py", *STEPS]
+    began = time.time()
+    done = subprocess.run([*enter(1), "runuser", "-u", "mxcluster", "--", "env", "-C", THERE, "PYTHONPATH=" + THERE, *command],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    ended = time.time()
+    output = done.stdout.decode(errors="replace")
+    if done.returncode or output.count("first step") != COUNT:
+        sys.exit("launch.py ended with status %d\n%s" % (done.returncode, output))
+    return first_step(output) - began, ended - began
+
+
+def first_step(text):
+    """When all workers had done their first step (unix seconds)."""
+    return max(float(seconds) for seconds in re.findall(r"first step ([\d.]+)", text))
+
+
+def carry(tracker):
+    """Bring launch.py's tracker and the script to every node."""
+    hosts = "".join("%s\n" % address(number) for number in range(1, COUNT + 1)).encode()
+    packed = subprocess.run(["tar", "-c", "-C", tracker, "dmlc_tracker"], stdout=subprocess.PIPE, check=True).stdout
+    for number in range(1, COUNT + 1):
+        say(*enter(number), "mkdir", "-p", THERE)
+        say(*enter(number), "tar", "-x", "--no-same-owner", "-C", THERE, stdin=packed)
+        say(*enter(number), "sh", "-c", "cat > %s/hosts" % THERE, stdin=hosts)
+        say(*enter(number), "sh", "-c", "cat > %s/step.py" % THERE, stdin=SCRIPT.read_bytes())
+        say(*enter(number), "sh", "-c", "cp $(python3 -c \"%s\") %s; chown -R mxcluster: %s" % (LAUNCH, THERE, THERE))
