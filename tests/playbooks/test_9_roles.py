@@ -8,16 +8,6 @@ from tests.playbooks.conftest import SOURCE as PROJECT
 from tests.playbooks.conftest import role
 
 
-def test_a_host_key_that_is_taken_back_is_not_believed_any_more(play, tmp_path):
-    known, keys = tmp_path / ".state" / "known_hosts", role("preflight", "host_keys.yml")
-    options = dict(preflight_groups=["all"], mxcluster_state_dir="/state/mine")
-    assert not play(keys, **options)["refused"] and not known.exists()
-    play(keys, node_host_key="ssh-ed25519 AAAA", **options)
-    assert "one ssh-ed25519 AAAA" in known.read_text()
-    known.write_text("# of another inventory\n" + known.read_text())
-    assert not play(keys, **options)["refused"] and known.read_text() == "# of another inventory\n"
-
-
 def test_a_user_that_is_there_stays_as_he_is(play):
     name = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid != 0 and entry.pw_shell != "/bin/bash")
     options = dict(mxcluster_home="/opt/mxcluster", mxcluster_job_dir="/opt/mxcluster/jobs")
@@ -37,18 +27,6 @@ def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables
     assert not told["refused"]
     record = json.loads(told["node_record : Keep the answer on the controller"]["diff"]["after"])
     assert record["ssh"]["port"] == port
-
-
-@pytest.mark.parametrize("uid, over_ssh, told", [("0", True, "so root would train"), ("0", False, ""), ("1000", True, "")])
-def test_nobody_trains_as_root_but_on_his_own_machine(play, tmp_path, uid, over_ssh, told):
-    """The action plugin is replaced by one that says whom it has met."""
-    (tmp_path / "playbooks" / "action_plugins").mkdir()
-    (tmp_path / "playbooks" / "action_plugins" / "mxcluster_contact.py").write_text(
-        "from ansible.plugins.action import ActionBase\n\n\nclass ActionModule(ActionBase):\n"
-        "    def run(self, tmp=None, task_vars=None):\n"
-        "        return {'user': 'toor', 'uid': %r, 'over_ssh': %r}\n" % (uid, over_ssh))
-    refused = play(role("preflight", "contact.yml"), mxcluster_user="")["refused"]
-    assert told in refused and bool(refused) == bool(told)
 
 
 @pytest.mark.parametrize("given", ["from a vault", "from a file"])

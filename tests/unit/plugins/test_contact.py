@@ -28,11 +28,11 @@ def test_a_cause_and_a_cure(port, said, told):
     assert not [part for part in told if part not in message], message
 
 
-def say_hello(monkeypatch, answer, **arguments):
+def say_hello(monkeypatch, answer, transport="ssh", **arguments):
     """What the action plugin tells when a shell's answer is `answer(command)`."""
     monkeypatch.setattr(contact.ActionModule, "_low_level_execute_command", lambda self, command: answer(command))
     task = mock.Mock(args=arguments, async_val=0, check_mode=False)
-    action = contact.ActionModule(task, mock.Mock(transport="ssh"), None, None, None, None)
+    action = contact.ActionModule(task, mock.Mock(transport=transport), None, None, None, None)
     return action.run(task_vars={"inventory_hostname": "node2", "ansible_host": "10.0.0.2",
                                  "ansible_python_interpreter": sys.executable})
 
@@ -64,3 +64,13 @@ def test_a_node_that_is_not_required_is_told_as_lost(monkeypatch):
     lost = say_hello(monkeypatch, lambda command: {"rc": 0, "stdout": "This account is not available.\r\n", "stderr": ""},
                      required=False)
     assert not lost.get("failed") and "not available" in lost["lost"]["why"] and lost["lost"]["since"] > 1e9, lost
+
+
+@pytest.mark.parametrize("trainer, uid, transport, words", [
+    ("", "0", "ssh", "so root would train"), ("", "0", "local", ""), ("", "1000", "ssh", ""), ("mxcluster", "0", "ssh", ""),
+    ("root", "1000", "local", "mxcluster_user is root")])
+def test_nobody_trains_as_root_but_on_his_own_machine(monkeypatch, trainer, uid, transport, words):
+    def answer(command):
+        return {"rc": 0, "stderr": "", "stdout": "mxcluster-user=toor\nmxcluster-uid=%s\nmxcluster-python=/p\n" % uid}
+    told = say_hello(monkeypatch, answer, transport, trainer=trainer)
+    assert words in told.get("msg", "") and bool(told.get("failed")) == bool(words), told

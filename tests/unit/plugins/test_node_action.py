@@ -410,12 +410,14 @@ def test_a_disk_of_the_controllers_that_is_full_ends_no_job(monkeypatch, tmp_pat
     assert run(made, monkeypatch) == RUNNING and "node1: no checkpoint could be brought" in warned[0]
 
 
-def test_a_start_tells_who_will_renew_the_lease(monkeypatch):
-    made, _ = plugin([{"job": "j"}], command="start", plan={"job": "j"})
+def test_a_start_tells_who_will_renew_the_lease_and_the_token(monkeypatch, tmp_path):
+    monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    made, _ = plugin([{"job": "j"}], command="start", plan={"job": "j"}, job_dir="/jobs/j")
     made._connection, told = types.SimpleNamespace(become=None), []
-    made._ask = lambda arguments, task_vars: told.append(arguments["plan"]) or {"job": "j"}
-    assert run(made, monkeypatch) == {"job": "j"}
-    assert told == [{"job": "j", "controller": processes.witness(os.getppid())}] and made._task.args["plan"] == {"job": "j"}
+    made._ask = lambda arguments, task_vars: told.append(arguments) or {"job": "j"}
+    assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == {"job": "j"}
+    assert told[0]["plan"] == {"job": "j", "controller": processes.witness(os.getppid())}
+    assert told[0]["token"] == action.token_of("j") and "token" not in made._task.args
 
 
 def test_a_worker_that_is_done_while_its_mates_wait_for_it_is_seen_by_its_own_node(tmp_path):
@@ -443,3 +445,40 @@ def test_a_worker_that_is_done_while_its_mates_wait_for_it_is_seen_by_its_own_no
     waits["worker-0"]["pushes"] = 10
     assert tell(6) == [None, None]
     assert action.uneven(board, "node2", done, []) is None and action.others(board, "node3") == []
+
+
+@pytest.mark.parametrize("told, known, words", [
+    ({"problems": [], "held": {}}, [], None),
+    ({"problems": ["/data does not exist\x1b[2J\nFAKE"]}, ["its paths have moved"], "/data does not exist FAKE\nits paths have moved"),
+    ({"failed": True, "msg": "no Python"}, ["its paths have moved"], "no Python")])
+def test_a_look_fails_for_what_the_node_lacks(told, known, words, monkeypatch):
+    made, commands = plugin([told], command="look", problems=known, user="mxcluster")
+    result = run(made, monkeypatch)
+    assert commands == ["look"] and result.get("msg") == words and bool(result.get("failed")) == bool(words), result
+
+
+@pytest.mark.parametrize("user, shown", [("mxcluster", ["node1: no nft"]), ("", [])])
+def test_a_look_tells_of_ports_that_nothing_closes(user, shown, monkeypatch):
+    """Without a training user nobody could close them, and the plan has said so."""
+    made, _ = plugin([{"problems": [], "ports_open": "no nft"}], command="look", user=user)
+    seen = []
+    monkeypatch.setattr(action.display, "display", seen.append)
+    assert not run(made, monkeypatch).get("failed") and seen == shown
+
+
+def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
+    monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    readers = []
+    for _ in range(8):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, action.token_of("job").encode())
+            os._exit(0)
+        os.close(write)
+        readers.append(os.fdopen(read))
+    tokens = {reader.read() for reader in readers}
+    for _ in readers:
+        os.wait()
+    assert len(tokens) == 1 and len(tokens.pop()) == 64 and action.token_of("another") not in tokens
+    assert sorted(os.listdir(str(tmp_path))) == ["token-another", "token-job"]
+    assert all(os.stat(str(tmp_path / name)).st_mode & 0o777 == 0o600 for name in os.listdir(str(tmp_path)))

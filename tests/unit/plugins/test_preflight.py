@@ -1,4 +1,4 @@
-"""Names that are given with -e, as the action plugin sees them: with Ansible's own variables and a real inventory."""
+"""What is refused before any play starts, as the action plugin sees it: with Ansible's own variables and a real inventory."""
 from unittest import mock
 
 import pytest
@@ -7,7 +7,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
-from plugins.action import mxcluster_names as plugin
+from plugins.action import mxcluster_preflight as plugin
 from tests.ansible_modules import PROJECT
 
 HOSTS = "all:\n  vars: {site_name: x, site_text: '{{ site_secret }}'}\n  hosts:\n    node1: {}\n"
@@ -16,7 +16,7 @@ HOSTS = "all:\n  vars: {site_name: x, site_text: '{{ site_secret }}'}\n  hosts:\
 @pytest.fixture
 def look(tmp_path, monkeypatch):
     """look(playbook, name=value, ...): the result of the task; `inventory` has more variables for all hosts."""
-    def run(playbook="train.yml", inventory="", **extra):
+    def run(playbook="train.yml", inventory="", groups=("all",), paths=(), forks=5, **extra):
         (tmp_path / "hosts.yml").write_text(HOSTS.replace("site_name: x", "site_name: x" + inventory))
         loader = DataLoader()
         hosts = InventoryManager(loader=loader, sources=[str(tmp_path / "hosts.yml")])
@@ -25,9 +25,13 @@ def look(tmp_path, monkeypatch):
         monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: dict(extra))
         monkeypatch.setattr(plugin.context, "CLIARGS", {"args": [str(PROJECT / playbook)]})
         hostvars = HostVars(inventory=hosts, variable_manager=variables, loader=loader)
-        action = plugin.ActionModule(mock.Mock(async_val=0, check_mode=False), mock.Mock(), mock.Mock(), loader, None, None)
+        arguments = {"groups": list(groups), "paths": list(paths), "known_hosts": str(tmp_path / "state" / "known_hosts"),
+                     "name": "mine"}
+        task = mock.Mock(async_val=0, check_mode=False, args=arguments)
+        action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), loader, None, None)
         action._display = mock.Mock()
-        return action.run(task_vars=dict(variables.get_vars(host=hosts.get_host("node1")), hostvars=hostvars))
+        return action.run(task_vars=dict(variables.get_vars(host=hosts.get_host("node1")), hostvars=hostvars,
+                                         ansible_forks=forks))
     return run
 
 
@@ -55,3 +59,49 @@ def test_a_bare_variable_of_the_inventory_is_told_of_and_never_attaches(look):
     assert "env is a variable of the inventory" in note and "train_job_env in the inventory" in note
     assert look(inventory=", env: production", env="X=1")["notes"] == []
     assert "attach is a variable of the inventory" in look(inventory=", attach: j")["msg"]
+
+
+@pytest.mark.parametrize("controller, words", [
+    (("2.17.1", "3.11.2", "Linux", "x86_64", []), "This is ansible-core 2.17.1; mxcluster needs 2.16"),
+    (("2.15.13", "3.11.2", "Linux", "x86_64", []), "needs 2.16"),
+    (("2.16.19", "3.9.18", "Linux", "x86_64", []), "The controller runs Python 3.9.18 on Linux x86_64"),
+    (("2.16.19", "3.13.0", "Linux", "x86_64", []), "needs Python 3.10, 3.11 or 3.12"),
+    (("2.16.19", "3.11.2", "Linux", "aarch64", []), "on Linux aarch64"),
+    (("2.16.19", "3.11.2", "Darwin", "x86_64", []), "on Darwin"),
+    (("2.16.19", "3.11.2", "Linux", "x86_64", ["mxcluster", "sklearn"]), "cannot import mxcluster, sklearn. Run `make venv`")])
+def test_a_controller_that_will_not_do(controller, words):
+    assert words in plugin.refused_controller(*controller)
+
+
+@pytest.mark.parametrize("python", ["3.10.0", "3.11.7", "3.12.9"])
+def test_a_controller_that_will_do(python):
+    assert plugin.refused_controller("2.16.19", python, "Linux", "x86_64", []) is None
+
+
+def test_an_inventory_that_will_not_do(look):
+    told = look(groups=["all", "workers"])
+    assert told["failed"] and told["msg"].startswith("The inventory group workers does not exist ("), told
+    assert "mxcluster needs all, workers, each with a host or more" in told["msg"]
+    told = look(groups=["ungrouped", "all"], forks=0)
+    assert told["failed"] and "forks is 0, and there are 1 nodes" in told["msg"] and "--forks 1" in told["msg"], told
+
+
+@pytest.mark.parametrize("path", ["/home/my folder", "/srv/it's", "/srv/a;b", "/srv/{x}"])
+def test_a_path_that_programs_stop_at(look, path):
+    told = look(paths=["/srv/fine", path])
+    assert told["failed"] and told["msg"].startswith('The path "%s" holds a space or another sign' % path), told
+    assert not look(paths=["/srv/fine-1_2.3/@+,=", "/srv/\u00fcber"]).get("failed")
+
+
+def test_a_host_key_of_the_inventory_is_believed_until_it_is_taken_back(look, tmp_path):
+    known = tmp_path / "state" / "known_hosts"
+    assert not look()["changed"] and not known.exists()
+    keys = ", node_host_key: ssh-ed25519 AAAA, ansible_port: 2222"
+    assert look(inventory=keys)["changed"] and known.stat().st_mode & 0o777 == 0o600
+    block = "# BEGIN of the inventory mine\n[node1]:2222 ssh-ed25519 AAAA\n# END of the inventory mine\n"
+    assert known.read_text() == block and not look(inventory=keys)["changed"]
+    known.write_text("other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block.replace("AAAA", "CCCC"))
+    assert look(inventory=keys)["changed"]
+    assert known.read_text() == "other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block
+    assert look()["changed"] and known.read_text() == "other ssh-rsa BBBB\n" + block.replace("mine", "theirs")
+    assert [path.name for path in known.parent.iterdir()] == ["known_hosts"]
