@@ -23,7 +23,8 @@ KEPT = tuple(TRAIN + name for name in (
 def options_of(role):
     """The documented variables of a role by name."""
     path = PROJECT / "roles" / role / "meta" / "argument_specs.yml"
-    return yaml.safe_load(path.read_text())["argument_specs"]["main"].get("options", {})
+    entries = yaml.safe_load(path.read_text())["argument_specs"]
+    return (entries.get("main") or entries["defaults"]).get("options", {})
 
 
 def rows(options, shown=str):

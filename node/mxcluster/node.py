@@ -10,6 +10,7 @@ import ipaddress
 import json
 import os
 import platform
+import re
 import resource
 import shutil
 import socket
@@ -136,11 +137,15 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
 
 
 def package_problems(wanted: Optional[str], ours: str) -> List[str]:
-    """Whether this node runs another mxcluster than the controller; `ours` is the zip file that it runs from, if it is one."""
-    here = os.path.basename(ours)
-    if not wanted or not here.endswith(".zip") or here == wanted:
+    """Whether this node runs another mxcluster than the controller; `ours` is the folder that it runs from.
+
+    provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`; a folder of another form is the source itself.
+    """
+    here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(ours))
+    if not wanted or not here or here.group(1) + ".zip" == wanted:
         return []
-    return ["the node has another version of mxcluster (%s) than the controller (%s): run provision.yml" % (here, wanted)]
+    return ["the node has another version of mxcluster (%s.zip) than the controller (%s): run provision.yml"
+            % (here.group(1), wanted)]
 
 
 def room_problems(free: Dict[str, int], open_files: int) -> List[str]:

@@ -1,7 +1,7 @@
 """What must be so before any play starts: refuses, on the controller alone and before anything is touched, what cannot work.
 
-Looks at the project's path, the controller's Python, the names given with -e (what nothing reads is refused), and the inventory;
-then lets ssh believe the host keys that the inventory gives.
+Looks at the project's path, the controller's Python, the names given with -e (what nothing reads is refused), the inventory, and
+the values that it gives to the roles' variables; then lets ssh believe the host keys that the inventory gives.
 
 The result holds `notes`: variables of the inventory that have the short name of a knob. They are no knobs.
 """
@@ -20,6 +20,7 @@ import sys
 import yaml
 from ansible import __version__ as CORE
 from ansible import context
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -55,16 +56,18 @@ class ActionModule(ActionBase):
                                          [name for name in PACKAGES if not importlib.util.find_spec(name)]))
         if problem:
             return dict(result, failed=True, msg=problem)
-        problem, notes = self._names(task_vars)
+        specs, hostvars = documented(), task_vars["hostvars"]
+        problem, notes = self._names(task_vars, specs)
         problem = (problem or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
-                   or refused_forks(int(task_vars["ansible_forks"]), len(nodes)))
+                   or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
+                   or refused_values(specs, {host: hostvars[host] for host in nodes}))
         if problem:
             return dict(result, failed=True, msg=problem)
         # In check mode too: it only says whom to believe, and without it no node could be asked.
-        changed = believe(given["known_hosts"], given["name"], mesh.of_the_controller(mesh.of_ssh(task_vars["hostvars"], nodes)))
+        changed = believe(given["known_hosts"], given["name"], mesh.of_the_controller(mesh.of_ssh(hostvars, nodes)))
         return dict(result, changed=changed, notes=notes)
 
-    def _names(self, task_vars):
+    def _names(self, task_vars, specs):
         """(what is wrong with the names of the extra variables, or None; the notes)."""
         playbooks = [ours(path) for path in context.CLIARGS.get("args") or ()]
         if not all(playbooks):  # a playbook of the site's own: only its author knows what it reads
@@ -75,7 +78,7 @@ class ActionModule(ActionBase):
         bare = sorted(name for name in read - set(given) - set(knobs.OF_A_HOST) if name in task_vars)
         if "attach" in bare:
             return ATTACH, []
-        problems = knobs.unknown(names, playbooks, documented(), known(given, task_vars["hostvars"])) if set(names) - read else []
+        problems = knobs.unknown(names, playbooks, specs, known(given, task_vars["hostvars"])) if set(names) - read else []
         if given.get("attach"):
             problems += knobs.beside_attach(names)
         notes = [NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name)) for name in bare if full(name)]
@@ -124,6 +127,20 @@ def refused_forks(forks, nodes):
             "ansible.cfg, or run with --forks %d." % (forks, nodes, nodes))
 
 
+def refused_values(specs, variables):
+    """What to say of variables of roles that are of the wrong type, or none of the choices; None if all will do.
+
+    The roles' own defaults are right. So only what the inventory, or -e, says is looked at: here, once for all roles and hosts.
+    """
+    problems = {}
+    for host, values in variables.items():
+        given = {name: values[name] for name in specs if name in values}
+        found = ArgumentSpecValidator({name: specs[name] for name in given}).validate(given)
+        for text in found.error_messages:
+            problems.setdefault(text, []).append(host)
+    return "\n".join("%s (%s)" % (text, ", ".join(hosts)) for text, hosts in problems.items()) or None
+
+
 def believe(path, name, lines):
     """Let ssh believe these lines of known_hosts, instead of what an earlier run has written for this inventory."""
     if not lines and not os.path.exists(path):
@@ -166,12 +183,13 @@ def full(name):
 
 
 def documented():
-    """The names of all variables in the argument specs of the roles."""
-    found = set()
+    """{variable: its type and choices} of all roles, from their argument specs."""
+    found = {}
     for path in glob.glob(os.path.join(glob.escape(PROJECT), "roles", "*", "meta", "argument_specs.yml")):
         with open(path) as stream:
             for entry in yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["argument_specs"].values():
-                found.update(entry.get("options") or {})
+                for name, option in (entry.get("options") or {}).items():
+                    found[name] = {key: option[key] for key in ("type", "elements", "choices") if key in option}
     return found
 
 

@@ -61,7 +61,8 @@ options:
     type: str
     default: ''
   site_path:
-    description: A folder or zip file that the environment's Python is to import from as well.
+    description: A zip file that the environment's Python is to import from as well. It is unpacked and compiled beside itself;
+      out of a zip file Python would compile it whenever it starts.
     type: path
   archive:
     description: The tar file with the wheels, if RV(needs) has any.
@@ -119,6 +120,7 @@ needs:
   type: dict
 """
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -128,6 +130,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import zipfile
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -233,7 +236,7 @@ class Environment(object):
         self.module = module
         self.path = os.path.abspath(module.params["path"])
         self.python = os.path.join(self.path, "bin", "python")
-        self.site_path = module.params["site_path"]
+        self.zip = module.params["site_path"]
         self.inherited = ()
         version, self.base = self.look(module.params["python"])
         build = choose_build(module.params["builds"], version, module.params["name"], module.params["note"])
@@ -243,6 +246,7 @@ class Environment(object):
         self.requirements = [requirement(wheel, hashes) for wheel in build["wheels"] + [build["pip"]]]
         self.digest = digest_of(version, self.base, self.requirements, *["system"] * module.params["system"])
         self.pth = os.path.join(self.path, "lib", "python" + version, "site-packages", PTH)
+        self.site_path = "%s-%s" % (os.path.splitext(self.zip)[0], version) if self.zip else ""
 
     def look(self, python):
         """['3.11', folder of the installation]: a virtual environment counts as the Python that it was made with."""
@@ -268,7 +272,8 @@ class Environment(object):
 
     def is_done(self):
         """Whether nothing has to be done."""
-        return self.is_built() and self.pth_line() == self.wanted_pth_line()
+        return (self.is_built() and self.pth_line() == self.wanted_pth_line()
+                and (not self.site_path or os.path.isdir(self.site_path)))
 
     def needs(self):
         """What has to be brought to the node."""
@@ -289,6 +294,8 @@ class Environment(object):
             if not self.is_built():
                 self.build()
             if self.site_path:
+                if not os.path.isdir(self.site_path):
+                    self.unpack_package()
                 replace_file(self.pth, self.wanted_pth_line())
             elif os.path.exists(self.pth):
                 os.unlink(self.pth)
@@ -325,6 +332,24 @@ class Environment(object):
             raise Refused("%s is not a tar file of wheels (%s): run this again" % (self.module.params["archive"], error))
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def unpack_package(self):
+        """Put the package into its folder, compiled, in one step."""
+        draft = tempfile.mkdtemp(prefix=".mxcluster-", dir=os.path.dirname(self.site_path))
+        try:
+            with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
+                archive.extractall(draft)
+            self.run("compile mxcluster", [self.python, "-m", "compileall", "-q", "-d", self.site_path, draft])
+            os.chmod(draft, 0o755)
+            try:
+                os.rename(draft, self.site_path)
+            except OSError:
+                if not os.path.isdir(self.site_path):  # another environment of this version may have the same package
+                    raise
+        except zipfile.BadZipfile as error:
+            raise Refused("%s is not a zip file (%s): remove it, and run this again" % (self.zip, error))
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
 
     @staticmethod
     def in_the_system(pip):

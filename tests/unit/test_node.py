@@ -123,9 +123,10 @@ def test_host_keys(tmp_path):
 
 
 def test_another_version_of_mxcluster_is_refused():
-    assert node.package_problems("mxcluster-2.zip", "/lib/mxcluster-2.zip") == []
-    assert node.package_problems("mxcluster-2.zip", "/project/node") == []  # run from its source
-    assert "run provision.yml" in node.package_problems("mxcluster-2.zip", "/lib/mxcluster-1.zip")[0]
+    assert node.package_problems("mxcluster-0123456789ab.zip", "/lib/mxcluster-0123456789ab-3.6") == []
+    assert node.package_problems("mxcluster-0123456789ab.zip", "/project/node") == []  # run from its source
+    (told,) = node.package_problems("mxcluster-0123456789ab.zip", "/lib/mxcluster-ffffffffffff-3.6")
+    assert "(mxcluster-ffffffffffff.zip) than the controller (mxcluster-0123456789ab.zip): run provision.yml" in told
 
 
 def test_room(tmp_path):

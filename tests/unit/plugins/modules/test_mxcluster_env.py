@@ -82,13 +82,22 @@ def test_from_nothing_to_done(node, monkeypatch):
         assert asked["changed"] and not asked["done"] and asked["needs"]["python"] == node.version, asked
         assert [line.split("==")[0] for line in asked["needs"]["requirements"]] == ["mxnet", "numpy", "pip"]
         assert node.left() == []
-    (node.folder / "lib.zip").mkdir()  # Python adds to its path what is there
-    built = node.run(site_path=str(node.folder / "lib.zip"))
+    package, unpacked = node.folder / "lib.zip", node.folder / ("lib-" + node.version)
+    package.write_bytes(b"no zip file")
+    refused = node.run(site_path=str(package))
+    assert refused["failed"] and "lib.zip is not a zip file" in refused["msg"] and not unpacked.exists(), refused
+    with zipfile.ZipFile(str(package), "w") as archive:
+        archive.writestr("carried.py", "def fail():\n    raise ValueError\n")
+    built = node.run(site_path=str(package))
     assert built["changed"] and built["done"] and node.left() == ["env"], built
-    assert str(node.folder / "lib.zip") in ask(built["python"], "import sys; print(sys.path)")
+    assert ask(built["python"], "import carried; print(carried.__file__)") == str(unpacked / "carried.py")
+    assert unpacked.stat().st_mode & 0o777 == 0o755 and list(unpacked.glob("__pycache__/carried.*.pyc"))
+    assert ask(built["python"], "import carried; print(carried.fail.__code__.co_filename)") == str(unpacked / "carried.py")
+    shutil.rmtree(str(unpacked))
+    assert node.run(site_path=str(package), archive="")["changed"] and unpacked.is_dir()
     assert ask(built["python"], "import mxnet; print(mxnet.__version__)") == "1.0"
     assert not (node.folder / "elsewhere").exists()
-    again = node.run(site_path=str(node.folder / "lib.zip"), archive="")
+    again = node.run(site_path=str(package), archive="")
     assert not again["changed"] and again["needs"]["requirements"] == [], again
 
 
