@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 MODULES = PROJECT / "plugins" / "modules"
@@ -26,6 +27,14 @@ def run(module, folder, under=sys.executable, check=False, **params):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, env=environment)
     assert done.stdout.strip().startswith(b"{"), done
     return dict(json.loads(done.stdout.decode()), rc=done.returncode)
+
+
+def carry_out(plugin, check=False, **params):
+    """The result of a task that runs on the controller (`mxcluster.controller_task`)."""
+    task = mock.Mock(async_val=0, check_mode=check, args=params)
+    action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), None, None, None)
+    sys.modules[type(action).__module__] = plugin
+    return action.run(task_vars={})
 
 
 def let_everybody_through(folder):

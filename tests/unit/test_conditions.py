@@ -28,7 +28,7 @@ def documented(returned):
 def returned_flags():
     found = {"changed", "failed", "exists"}  # of every module, and of ansible.builtin.stat
     found.update(option.name for option in OPTIONS if isinstance(option.default, bool))  # those of a plan
-    for path in PROJECT.glob("plugins/modules/*.py"):
+    for path in [*PROJECT.glob("plugins/modules/*.py"), *PROJECT.glob("plugins/action/*.py")]:
         found.update(documented(yaml.safe_load(path.read_text().partition('RETURN = r"""')[2].partition('"""')[0]) or {}))
     return found
 

@@ -4,8 +4,10 @@ Every worker keeps its colour in all panels, and its group gives the style of th
 """
 import contextlib
 import io
+import logging
 import os
 import tempfile
+import warnings
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from mxcluster.report.series import group_label, label, several_groups
@@ -40,8 +42,11 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
 
 @contextlib.contextmanager
 def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
-    """Import matplotlib so that it writes nothing into the home folder."""
+    """Import matplotlib so that it writes nothing into the home folder, nor to the person's terminal."""
     with contextlib.ExitStack() as stack:
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
         if cache_dir is None:
             cache_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="mxcluster-"))
         else:

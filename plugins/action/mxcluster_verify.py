@@ -1,5 +1,3 @@
-#!/usr/bin/python
-# -*- coding: utf-8 -*-
 """Doorway to mxcluster.verify on the controller."""
 from __future__ import absolute_import, division, print_function
 
@@ -12,7 +10,6 @@ short_description: Judge a cluster from what its nodes have answered
 description:
   - Compares the answers of the nodes with each other and with the plan, and writes one verdict as JSON.
   - A cluster that is not well does not make this module fail; look at RV(verdict).
-  - Runs on the controller, under a Python interpreter that has mxcluster.
 author:
   - The mxcluster authors
 options:
@@ -68,17 +65,10 @@ import hashlib
 import json
 import os
 import tarfile
-import traceback
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-
-try:
-    from mxcluster import replies, shapes, verify
-    from mxcluster.errors import BadInput
-    IMPORT_ERROR = None
-except ImportError:
-    IMPORT_ERROR = traceback.format_exc()
-
+from mxcluster import replies, shapes, verify
+from mxcluster.controller_task import ControllerTask
+from mxcluster.errors import BadInput
 
 MOST = 16 << 20  # bytes of an answer that are read
 
@@ -112,22 +102,8 @@ def meeting(host, path):
     return {"error": "; ".join([failure["reason"]] + failure["log"][-3:])}
 
 
-def main():
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec=dict(
-            nodes=dict(type="list", elements="str", required=True),
-            answers_dir=dict(type="path", required=True),
-            archives=dict(type="dict", default={}),
-            wanted=dict(type="dict", required=True),
-            path=dict(type="path", required=True),
-        ),
-        supports_check_mode=True,
-    )
-    if IMPORT_ERROR:
-        module.fail_json(msg=missing_required_lib("mxcluster") + ". On the controller: make venv, then "
-                             "source .venv/bin/activate", exception=IMPORT_ERROR)
-    given = module.params
+def carry_out(given, check):
+    """The verdict, which is written to O(path) too."""
     wanted = dict(given["wanted"])
     wanted["files"] = {name: hashlib.sha256(text.encode("utf-8")).hexdigest() for name, text in wanted["files"].items()}
     for name in ("max_clock_offset", "min_disk_mb", "min_shm_mb", "min_open_files"):
@@ -135,15 +111,12 @@ def main():
     verdict = verify.judge({host: answer(given["answers_dir"], host) for host in given["nodes"]},
                            {host: meeting(host, given["archives"].get(host, "")) for host in given["nodes"]}, wanted)
     path = os.path.abspath(given["path"])
-    try:
-        with open(path + ".part", "w") as target:
-            json.dump(verdict, target, indent=1)
-        os.rename(path + ".part", path)
-    except OSError as error:
-        module.fail_json(msg="%s: %s" % (path, error.strerror))
-    module.exit_json(changed=True, verdict=verdict, mxcluster_verdict_text=verify.text(verdict, given["path"]),
-                     mxcluster_exit_status=verdict["status"])
+    with open(path + ".part", "w") as target:
+        json.dump(verdict, target, indent=1)
+    os.rename(path + ".part", path)
+    return {"changed": True, "verdict": verdict, "mxcluster_verdict_text": verify.text(verdict, given["path"]),
+            "mxcluster_exit_status": verdict["status"]}
 
 
-if __name__ == "__main__":
-    main()
+class ActionModule(ControllerTask):
+    """What Ansible looks for."""

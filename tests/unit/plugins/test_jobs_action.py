@@ -1,10 +1,8 @@
-"""The module mxcluster_jobs, which reads the nodes' answers about their jobs. tests/unit/test_jobs.py tests the decisions."""
-import importlib.util
-
+"""The action plugin mxcluster_jobs, which reads the nodes' answers about their jobs. tests/unit/test_jobs.py tests the decisions."""
 import pytest
 
 from mxcluster.errors import BadInput
-from tests.ansible_modules import PROJECT
+from plugins.action import mxcluster_jobs
 
 PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "host": "a", "address": "10.0.0.1", "port": 9091, "gpus": [],
            "group": 0, "share": [0, 1]}
@@ -13,16 +11,12 @@ PLAN = {"schema": 1, "job": "one", "kv": "dist_sync", "nodes": {"a": {}, "b": {}
 ANSWER = {"jobs": [], "asked": {"python": "/env/python", "jobs_dir": "/jobs"}}
 
 
-@pytest.fixture
-def carry_out():
-    spec = importlib.util.spec_from_file_location("mxcluster_jobs", str(PROJECT / "plugins" / "modules" / "mxcluster_jobs.py"))
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return lambda **given: loaded.carry_out(dict({"answers": {}, "results": {}}, **given), False)
+def carry_out(**given):
+    return mxcluster_jobs.carry_out(dict({"answers": {}, "results": {}}, **given), False)
 
 
 @pytest.mark.parametrize("lost", [{}, {"failed": True, "msg": "no such python"}, {"jobs": "none"}])
-def test_a_job_is_gone_on_with_where_nodes_answer(carry_out, lost):
+def test_a_job_is_gone_on_with_where_nodes_answer(lost):
     """A node that is dead is not asked for its results, and keeps nobody from those of the others."""
     for plan in ({}, {"unreachable": True, "msg": "timed out"}):  # lost before it was asked for its jobs, or after it
         adopted = carry_out(command="adopt", job="one", without=[], answers={"a": ANSWER, "b": lost},
@@ -32,7 +26,7 @@ def test_a_job_is_gone_on_with_where_nodes_answer(carry_out, lost):
                                         "b": {"python": "", "job_dir": ""}}
 
 
-def test_the_plan_of_a_node_that_is_left_out_does_not_count(carry_out):
+def test_the_plan_of_a_node_that_is_left_out_does_not_count():
     told = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
     given = dict(command="adopt", job="one", answers={"a": ANSWER, "b": ANSWER}, results=told)
     assert carry_out(without=["b"], **given)["plan"]["kv"] == "dist_sync"

@@ -1,5 +1,3 @@
-#!/usr/bin/python
-# -*- coding: utf-8 -*-
 """Doorway to mxcluster.planning.plan_cluster on the controller."""
 from __future__ import absolute_import, division, print_function
 
@@ -12,7 +10,6 @@ short_description: Make the three cluster files, or say what is wrong with the i
 description:
   - Decides the address and interface of every node and the contents of C(hosts), C(groups) and C(data_sharding).
   - Reads the node records and the user's files on the controller; asks no node and writes nothing.
-  - Runs on the controller, under a Python interpreter that has mxcluster.
 author:
   - The mxcluster authors
 options:
@@ -66,42 +63,15 @@ files:
   type: dict
 """
 
-import traceback
-
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-
-try:
-    from mxcluster import planning
-    from mxcluster.errors import MxclusterError
-    IMPORT_ERROR = None
-except ImportError:
-    IMPORT_ERROR = traceback.format_exc()
+from mxcluster import planning
+from mxcluster.controller_task import ControllerTask
 
 
-def main():
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec=dict(
-            options=dict(type="dict", default={}),
-            inventory=dict(type="dict", required=True),
-            forks=dict(type="int", required=True),
-            records_dir=dict(type="path", required=True),
-            facts=dict(type="dict", default={}),
-            cwd=dict(type="path", required=True),
-        ),
-        supports_check_mode=True,
-    )
-    if IMPORT_ERROR:
-        module.fail_json(msg=missing_required_lib("mxcluster") + ". On the controller: make venv, then "
-                             "source .venv/bin/activate", exception=IMPORT_ERROR)
-    given = module.params
-    try:
-        found = planning.plan_cluster(given["options"], dict(given["inventory"], forks=given["forks"]),
-                                      given["records_dir"], given["facts"], given["cwd"])
-    except MxclusterError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, **found)
+def carry_out(given, check):
+    """What the three files hold."""
+    return planning.plan_cluster(given["options"], dict(given["inventory"], forks=given["forks"]), given["records_dir"],
+                                 given["facts"], given["cwd"])
 
 
-if __name__ == "__main__":
-    main()
+class ActionModule(ControllerTask):
+    """What Ansible looks for."""

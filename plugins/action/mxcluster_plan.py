@@ -1,5 +1,3 @@
-#!/usr/bin/python
-# -*- coding: utf-8 -*-
 """Doorway to mxcluster.planning on the controller."""
 from __future__ import absolute_import, division, print_function
 
@@ -12,7 +10,6 @@ short_description: Make the plan of a training job, or say what is wrong with it
 description:
   - Decides which process runs on which node, with which address, port, GPUs, group, share of the data and environment.
   - Reads the node records and the user's files on the controller; asks no node and writes nothing.
-  - Runs on the controller, under a Python interpreter that has mxcluster.
 author:
   - The mxcluster authors
 options:
@@ -97,47 +94,16 @@ resume:
   elements: str
 """
 
-import traceback
-
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-
-try:
-    from mxcluster import planning
-    from mxcluster.errors import MxclusterError
-    IMPORT_ERROR = None
-except ImportError:
-    IMPORT_ERROR = traceback.format_exc()
+from mxcluster import planning
+from mxcluster.controller_task import ControllerTask
 
 
-def main():
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec=dict(
-            options=dict(type="dict", required=True),
-            given=dict(type="list", elements="str", default=[]),
-            secrets=dict(type="dict", default={}, no_log=False),  # names, which are none
-            held=dict(type="dict", default={}),
-            inventory=dict(type="dict", required=True),
-            forks=dict(type="int", required=True),
-            records_dir=dict(type="path", required=True),
-            runs_dir=dict(type="path", required=True),
-            cwd=dict(type="path", required=True),
-        ),
-        supports_check_mode=True,
-    )
-    if IMPORT_ERROR:
-        module.fail_json(msg=missing_required_lib("mxcluster") + ". On the controller: make venv, then "
-                             "source .venv/bin/activate", exception=IMPORT_ERROR)
-    given = module.params
-    try:
-        planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]),
-                                    given["records_dir"], given["runs_dir"], given["cwd"], given["secrets"], given["held"],
-                                    given["given"])
-    except MxclusterError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, plan=planned["plan"], table=planned["table"].splitlines(),
-                     looks=planned["looks"], model=planned["model"], resume=planned["resume"], script=planned["script"])
+def carry_out(given, check):
+    """The plan of a job."""
+    planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]), given["records_dir"],
+                                given["runs_dir"], given["cwd"], given["secrets"], given["held"], given["given"])
+    return dict(planned, table=planned["table"].splitlines())
 
 
-if __name__ == "__main__":
-    main()
+class ActionModule(ControllerTask):
+    """What Ansible looks for."""

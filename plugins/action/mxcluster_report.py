@@ -1,5 +1,3 @@
-#!/usr/bin/python
-# -*- coding: utf-8 -*-
 """Doorway to mxcluster.report on the controller; what it does is in node/mxcluster/report."""
 from __future__ import absolute_import, division, print_function
 
@@ -12,7 +10,6 @@ short_description: Judge a job that has ended and write its report
 description:
   - Unpacks what the nodes have sent into the job's run folder, merges the events, computes the verdict, and writes
     C(verdict.json), C(curves.png) and C(report.html).
-  - Runs on the controller, under a Python interpreter that has mxcluster with its extra C(controller).
   - A job that failed does not make this module fail, since its report is wanted all the more; look at
     RV(verdict) afterwards.
 author:
@@ -156,17 +153,10 @@ report:
 import os
 import shutil
 import time
-import traceback
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-
-try:
-    from mxcluster import report, restarts, verdict
-    from mxcluster.errors import MxclusterError
-    IMPORT_ERROR = None
-except ImportError:
-    IMPORT_ERROR = traceback.format_exc()
-
+from mxcluster import report, restarts, verdict
+from mxcluster.controller_task import ControllerTask
+from mxcluster.errors import BadInput
 
 OLD = 3600.0  # seconds after which no controller still brings the archives of a job
 
@@ -183,49 +173,27 @@ def forget(collected, job):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def main():
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "run_dir": {"type": "path", "required": True},
-            "archives": {"type": "dict", "default": {}},
-            "waits": {"type": "dict", "default": {}},
-            "contacts": {"type": "dict", "default": {}},
-            "plan": {"type": "dict"},
-            "restart": {"type": "bool", "default": False},
-            "cache_dir": {"type": "path"},
-            "collected": {"type": "path"},
-        },
-        supports_check_mode=True,
-    )
-    run_dir = os.path.abspath(module.params["run_dir"])
+def carry_out(given, check):
+    """The verdict, and where the report is."""
+    run_dir = os.path.abspath(given["run_dir"])
     page = os.path.join(run_dir, "report.html")
-    if module.check_mode:
-        module.exit_json(changed=True, verdict={}, text=[], mxcluster_verdict_text=[], report=page)
-    if IMPORT_ERROR:
-        module.fail_json(msg="%s. On the controller: pip install -r requirements.txt, and set "
-                             "ansible_python_interpreter of localhost to ansible_playbook_python"
-                             % missing_required_lib("mxcluster"),
-                         exception=IMPORT_ERROR)
+    if check:
+        return {"changed": True, "verdict": {}, "text": [], "mxcluster_verdict_text": [], "report": page}
+    results = [given[name] for name in ("waits", "contacts")]
+    answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in set().union(*results)}
     try:
-        results = [module.params[name] for name in ("waits", "contacts")]
-        answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in set().union(*results)}
-        found = report.assemble(run_dir, module.params["archives"], module.params["plan"], module.params["cache_dir"], answers)
+        found = report.assemble(run_dir, given["archives"], given["plan"], given["cache_dir"], answers)
     except ImportError as error:
-        module.fail_json(msg="the report needs jinja2 and matplotlib (%s). On the controller: pip install -r "
-                             "requirements.txt" % error, exception=traceback.format_exc())
-    except MxclusterError as error:
-        module.fail_json(msg=str(error))
-    except (IOError, OSError) as error:
-        module.fail_json(msg="the report of %s could not be written: %s" % (run_dir, error),
-                         exception=traceback.format_exc())
-    if module.params["collected"]:
-        forget(module.params["collected"], os.path.basename(run_dir))
-    lines = verdict.text(found, module.params["run_dir"])
-    plan = module.params["plan"]
-    restart = restarts.after(plan, found, run_dir) if module.params["restart"] and plan else None
-    module.exit_json(changed=True, verdict=found, text=lines, mxcluster_verdict_text=lines, report=page, restart=restart)
+        raise BadInput("the report needs jinja2 and matplotlib (%s). On the controller: make venv" % error)
+    except OSError as error:
+        raise BadInput("the report of %s could not be written: %s" % (run_dir, error))
+    if given["collected"]:
+        forget(given["collected"], os.path.basename(run_dir))
+    lines = verdict.text(found, given["run_dir"])
+    restart = restarts.after(given["plan"], found, run_dir) if given["restart"] and given["plan"] else None
+    return {"changed": True, "verdict": found, "text": lines, "mxcluster_verdict_text": lines, "report": page,
+            "restart": restart}
 
 
-if __name__ == "__main__":
-    main()
+class ActionModule(ControllerTask):
+    """What Ansible looks for."""

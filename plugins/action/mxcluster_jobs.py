@@ -1,5 +1,3 @@
-#!/usr/bin/python
-# -*- coding: utf-8 -*-
 """Doorway to mxcluster.jobs on the controller."""
 from __future__ import absolute_import, division, print_function
 
@@ -11,7 +9,7 @@ module: mxcluster_jobs
 short_description: Make sense of what the nodes answer about their jobs
 description:
   - Puts the answers of the nodes together, finds the job that is meant, and says what has become of it.
-  - Runs on the controller, under a Python interpreter that has mxcluster. Nothing is written but O(path).
+  - Nothing is written but O(path).
 author:
   - The mxcluster authors
 options:
@@ -112,16 +110,9 @@ mxcluster_verdict_text:
 """
 
 import os
-import traceback
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-
-try:
-    from mxcluster import jobs
-    from mxcluster.errors import MxclusterError
-    IMPORT_ERROR = None
-except ImportError:
-    IMPORT_ERROR = traceback.format_exc()
+from mxcluster import jobs
+from mxcluster.controller_task import ControllerTask
 
 
 def write(path, text):
@@ -170,35 +161,5 @@ def carry_out(given, check):
     return {"job": job, "mxcluster_verdict_text": jobs.told_of_logs(given["job"] or (job or {}).get("job"), logs)}
 
 
-def main():
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec=dict(
-            command=dict(type="str", required=True, choices=["status", "choose", "choose_to_stop", "adopt", "logs",
-                                                             "stopped", "detached"]),
-            answers=dict(type="dict", default={}),
-            job=dict(type="str", default=""),
-            all=dict(type="bool", default=False),
-            stopping=dict(type="list", elements="str", default=[]),
-            without=dict(type="list", elements="str", default=[]),
-            results=dict(type="dict", default={}),
-            inventory=dict(type="str", default=""),
-            json=dict(type="bool", default=False),
-            path=dict(type="path"),
-        ),
-        supports_check_mode=True,
-    )
-    if IMPORT_ERROR:
-        module.fail_json(msg=missing_required_lib("mxcluster") + ". On the controller: make venv, then "
-                             "source .venv/bin/activate", exception=IMPORT_ERROR)
-    try:
-        result = carry_out(module.params, module.check_mode)
-    except MxclusterError as error:
-        module.fail_json(msg=str(error))
-    except (IOError, OSError) as error:
-        module.fail_json(msg="%s: %s" % (module.params["path"], error.strerror))
-    module.exit_json(changed=False, **result)
-
-
-if __name__ == "__main__":
-    main()
+class ActionModule(ControllerTask):
+    """What Ansible looks for."""
