@@ -110,6 +110,16 @@ def test_the_record(tmp_path):
                       "hostname": socket.gethostname(), "host_keys": node.host_keys(),
                       "model_zoo": ["alexnet", "resnet18_v1"],
                       "fingerprints": {"numpy": software.fingerprint(str(tmp_path / "numpy" / "version.py"))}}
+    (tmp_path / "mxnet" / "libmxnet.so").write_text("the library")
+    whole = dict(record, fingerprints=dict(record["fingerprints"], **{
+        "libmxnet.so": software.fingerprint(str(tmp_path / "mxnet" / "libmxnet.so"))}))
+    assert call("record", PYTHONPATH=str(tmp_path))[1] == whole
+    (tmp_path / "mxnet" / "__init__.py").write_text("raise OSError('libgfortran.so.3: cannot open')")
+    known = json.dumps({"known": whole})
+    assert call("record", "--request", known, PYTHONPATH=str(tmp_path)) == (0, whole), "MXNet is not imported"
+    for other in (dict(whole, python_version="3.5.0"), dict(whole, fingerprints=record["fingerprints"]), dict(whole, mxnet="")):
+        code, told = call("record", "--request", json.dumps({"known": other}), PYTHONPATH=str(tmp_path))
+        assert code != 0 and "MXNet cannot be imported" in told["error"], told
     code, told = call("machine")
     assert code == 0 and told == {name: record[name] for name in records.MACHINE}
     assert records.of_node(record) == record
