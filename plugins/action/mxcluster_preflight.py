@@ -10,14 +10,12 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import fcntl
-import glob
 import importlib.util
 import os
 import platform
 import re
 import sys
 
-import yaml
 from ansible import __version__ as CORE
 from ansible import context
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -25,9 +23,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 try:
-    from mxcluster import knobs, mesh
+    from mxcluster import knobs, mesh, specs
 except ImportError:  # `refused_controller` says it
-    knobs = mesh = None
+    knobs = mesh = specs = None
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
@@ -56,18 +54,18 @@ class ActionModule(ActionBase):
                                          [name for name in PACKAGES if not importlib.util.find_spec(name)]))
         if problem:
             return dict(result, failed=True, msg=problem)
-        specs, hostvars = documented(), task_vars["hostvars"]
-        problem, notes = self._names(task_vars, specs)
+        documented, hostvars = specs.documented(PROJECT), task_vars["hostvars"]
+        problem, notes = self._names(task_vars, documented)
         problem = (problem or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
                    or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
-                   or refused_values(specs, {host: hostvars[host] for host in nodes}))
+                   or refused_values(documented, {host: hostvars[host] for host in nodes}))
         if problem:
             return dict(result, failed=True, msg=problem)
         # In check mode too: it only says whom to believe, and without it no node could be asked.
         changed = believe(given["known_hosts"], given["name"], mesh.of_the_controller(mesh.of_ssh(hostvars, nodes)))
         return dict(result, changed=changed, notes=notes)
 
-    def _names(self, task_vars, specs):
+    def _names(self, task_vars, documented):
         """(what is wrong with the names of the extra variables, or None; the notes)."""
         playbooks = [ours(path) for path in context.CLIARGS.get("args") or ()]
         if not all(playbooks):  # a playbook of the site's own: only its author knows what it reads
@@ -78,7 +76,7 @@ class ActionModule(ActionBase):
         bare = sorted(name for name in read - set(given) - set(knobs.OF_A_HOST) if name in task_vars)
         if "attach" in bare:
             return ATTACH, []
-        problems = knobs.unknown(names, playbooks, specs, known(given, task_vars["hostvars"])) if set(names) - read else []
+        problems = knobs.unknown(names, playbooks, documented, known(given, task_vars["hostvars"])) if set(names) - read else []
         if given.get("attach"):
             problems += knobs.beside_attach(names)
         notes = [NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name)) for name in bare if full(name)]
@@ -127,15 +125,15 @@ def refused_forks(forks, nodes):
             "ansible.cfg, or run with --forks %d." % (forks, nodes, nodes))
 
 
-def refused_values(specs, variables):
+def refused_values(documented, variables):
     """What to say of variables of roles that are of the wrong type, or none of the choices; None if all will do.
 
     The roles' own defaults are right. So only what the inventory, or -e, says is looked at: here, once for all roles and hosts.
     """
     problems = {}
     for host, values in variables.items():
-        given = {name: values[name] for name in specs if name in values}
-        found = ArgumentSpecValidator({name: specs[name] for name in given}).validate(given)
+        given = {name: values[name] for name in documented if name in values}
+        found = ArgumentSpecValidator({name: documented[name] for name in given}).validate(given)
         for text in found.error_messages:
             problems.setdefault(text, []).append(host)
     return "\n".join("%s (%s)" % (text, ", ".join(hosts)) for text, hosts in problems.items()) or None
@@ -180,17 +178,6 @@ def ours(path):
 def full(name):
     """The variable of a knob; None if it can be given with -e alone."""
     return next(("%s_%s" % (role, name) for role in sorted(knobs.SHORT) if name in knobs.SHORT[role]), None)
-
-
-def documented():
-    """{variable: its type and choices} of all roles, from their argument specs."""
-    found = {}
-    for path in glob.glob(os.path.join(glob.escape(PROJECT), "roles", "*", "meta", "argument_specs.yml")):
-        with open(path) as stream:
-            for entry in yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["argument_specs"].values():
-                for name, option in (entry.get("options") or {}).items():
-                    found[name] = {key: option[key] for key in ("type", "elements", "choices") if key in option}
-    return found
 
 
 def known(given, hostvars):

@@ -1,0 +1,61 @@
+"""Beside the module of the same name, on the controller: compares what the node shows with what is remembered of it."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+import os
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from mxcluster import drift, specs, verdict
+
+PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """Says why there is something to do on the node, or remembers how it is now."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp=None, task_vars=None):
+        result, given = super(ActionModule, self).run(tmp, task_vars), self._task.args
+        host, path = task_vars["inventory_hostname"], given["path"]
+        records = {node: os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]}
+        values = task_vars["hostvars"][host]
+        variables = {name: values[name] for name in specs.documented(PROJECT) if name in values}
+        digest = drift.digest_of(PROJECT, list(records.values()), {"wanted": given["wanted"], "variables": variables})
+        if given.get("command") == "remember":
+            if self._task.check_mode:
+                return dict(result, changed=False)
+            asked = self._ask("mxcluster_drift", {"files": given["files"], "users": given["users"]}, task_vars)
+            if not asked.get("failed"):
+                drift.remember(path, digest, asked["seen"])
+            return dict(result, **asked)
+        why = ("it is asked for" if boolean(given.get("anyway") or False)
+               else self._why(given, drift.remembered(path), digest, records[host], task_vars))
+        if why:
+            display.display("%s: %s" % (host, verdict.printable(why)))
+            if os.path.exists(path) and not self._task.check_mode:
+                os.remove(path)  # until all is done
+        return dict(result, changed=False, why=why)
+
+    def _why(self, given, known, digest, record, task_vars):
+        why = drift.why_before_asking(known, digest)
+        if why:
+            return why
+        asked = self._ask("mxcluster_drift", {"files": given["files"], "users": given["users"]}, task_vars)
+        if asked.get("failed"):
+            return asked.get("msg")
+        before = drift.remembered(record)
+        told = self._ask("mxcluster_node", {"command": "record", "python": given["python"], "user": given["user"],
+                                            "request": {"known": before}}, task_vars)
+        if told.get("failed") or not isinstance(told.get("record"), dict):
+            return told.get("msg") or "it tells nothing of itself"
+        return drift.why(known, asked["seen"], before, told["record"])
+
+    def _ask(self, module, arguments, task_vars):
+        return self._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)

@@ -1,0 +1,130 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""How files and users of a node look; the action plugin of the same name compares it with what the controller remembers."""
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_drift
+short_description: See whether a node is still as it was provisioned
+description:
+  - With V(command=look) the result says why there is something to do on the node. With V(command=remember) it is remembered how
+    the node is now.
+  - What a file holds is not read; its owner, mode, size and times tell whether somebody has touched it.
+author:
+  - The mxcluster authors
+options:
+  command:
+    description: V(look) or V(remember).
+    type: str
+    choices: [look, remember]
+    default: look
+  files:
+    description: Patterns of the files and folders on the node. C(~name/) is the home of that user.
+    type: list
+    elements: str
+    required: true
+  users:
+    description: Names of users, who should be there as they were.
+    type: list
+    elements: str
+    default: []
+  wanted:
+    description: All that decides what goes on the node, besides the variables of roles. For the action plugin.
+    type: dict
+  path:
+    description: The file on the controller in which it is remembered. For the action plugin.
+    type: path
+  records_dir:
+    description: The folder of the node records on the controller. For the action plugin.
+    type: path
+  nodes:
+    description: All hosts whose records count, since their keys and addresses go on this one. For the action plugin.
+    type: list
+    elements: str
+  anyway:
+    description: Whether there is something to do in any case. For the action plugin.
+    type: bool
+    default: false
+  python:
+    description: The interpreter of the environment, which tells the node record. For the action plugin.
+    type: path
+  user:
+    description: Who is asked for the record. For the action plugin.
+    type: str
+notes:
+  - In check mode V(look) works as always, and nothing is remembered.
+"""
+
+EXAMPLES = r"""
+- name: Look whether the node is as it was provisioned
+  mxcluster_drift:
+    files: [/opt/mxcluster/env/mxcluster-env.json]
+    path: .state/mine/drift/{{ inventory_hostname }}.json
+    records_dir: .state/mine/nodes
+    nodes: [node1, node2]
+    wanted: {versions: "{{ __versions }}"}
+    python: /opt/mxcluster/env/bin/python
+    user: mxcluster
+"""
+
+RETURN = r"""
+seen:
+  description: How each file and user looks.
+  returned: success
+  type: dict
+why:
+  description: Why there is something to do, null if there is not.
+  returned: command is look
+  type: str
+"""
+
+import glob
+import os
+import pwd
+import stat
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def look_of(path):
+    """What tells whether a file has been touched; of a folder, whose it is and who may write into it."""
+    found = os.lstat(path)
+    owner = [oct(found.st_mode), found.st_uid, found.st_gid]
+    if stat.S_ISLNK(found.st_mode):
+        return [os.readlink(path)]
+    if stat.S_ISDIR(found.st_mode):
+        return owner
+    return owner + [found.st_size, "%.6f" % found.st_mtime, "%.6f" % found.st_ctime]
+
+
+def look_at(patterns, users):
+    """{path or "user name": how it looks} of all that is there."""
+    seen = {}
+    for pattern in patterns:
+        for path in glob.glob(os.path.expanduser(pattern)):
+            try:
+                seen[path] = look_of(path)
+            except OSError:  # gone meanwhile
+                continue
+    for name in users:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        seen["user " + name] = [entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell]
+    return seen
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(argument_spec=dict(files=dict(type="list", elements="str", required=True),
+                                              users=dict(type="list", elements="str", default=[])),
+                           supports_check_mode=True)
+    module.exit_json(changed=False, seen=look_at(module.params["files"], module.params["users"]))
+
+
+if __name__ == "__main__":
+    main()
