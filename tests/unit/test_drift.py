@@ -1,0 +1,85 @@
+"""Whether a node is still as it was provisioned: what counts, and what is told."""
+import json
+import os
+
+import pytest
+
+from mxcluster import drift
+from tests import ansible_modules
+from tests.training.environments import find_python
+
+SEEN = {"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"], "user trainer": [7, 7, "/home/trainer", "/bin/sh"]}
+RECORD = {"gpus": 0, "hostname": "node1", "python": "/env/bin/python"}
+KNOWN = {"digest": "d", "seen": SEEN}
+
+
+def test_nothing_to_do():
+    assert drift.why_before_asking(KNOWN, "d") is None
+    assert drift.why(KNOWN, SEEN, RECORD, {"gpus": 0, "hostname": "node1"}) is None
+
+
+@pytest.mark.parametrize("known, digest, words", [
+    ({}, "d", "has not been provisioned from here"), (KNOWN, "e", "something else is wanted"), ({"seen": SEEN}, "d", "else is wanted")])
+def test_what_is_known_without_asking(known, digest, words):
+    assert words in drift.why_before_asking(known, digest)
+
+
+@pytest.mark.parametrize("seen, told, why", [
+    (dict(SEEN, **{"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "2.0", "1.0"]}), {}, "/etc/mxcluster/hosts has changed"),
+    ({"user trainer": SEEN["user trainer"]}, {}, "/etc/mxcluster/hosts is gone"),
+    (dict(SEEN, **{"/etc/mxcluster/more": []}), {}, "/etc/mxcluster/more is new"),
+    ({"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}, {}, "user trainer is gone"),
+    (SEEN, {"gpus": 2}, "its record is of another time: gpus has changed"),
+    (SEEN, {"interfaces": {}}, "its record is of another time: interfaces has changed")])
+def test_what_has_changed_is_named(seen, told, why):
+    assert drift.why(KNOWN, seen, RECORD, told) == why
+
+
+def test_all_that_decides_counts(tmp_path):
+    """The sources of the project, the records of all nodes, there or not, and what the node was given."""
+    source, record = tmp_path / "roles" / "cuda" / "tasks" / "main.yml", tmp_path / "node1.json"
+    source.parent.mkdir(parents=True)
+    digests = []
+    for text, told, wanted in [("a", None, {}), ("b", None, {}), ("b", "{}", {}), ("b", "{ }", {}), ("b", "{ }", {"a": 1})]:
+        source.write_text(text)
+        if told is not None:
+            record.write_text(told)
+        digests.append(drift.digest_of(str(tmp_path), [str(record)], wanted))
+        assert digests[-1] == drift.digest_of(str(tmp_path), [str(record)], wanted)
+    assert len(set(digests)) == len(digests)
+    (tmp_path / "roles" / "x.pyc").write_text("Python's own")
+    assert drift.digest_of(str(tmp_path), [str(record)], {"a": 1}) == digests[-1]
+
+
+def test_what_is_remembered_is_its_owners_alone(tmp_path):
+    path = tmp_path / "drift" / "node1.json"
+    assert drift.remembered(str(path)) == {}
+    drift.remember(str(path), "d", SEEN)
+    assert drift.remembered(str(path)) == KNOWN and path.stat().st_mode & 0o777 == 0o600
+    for broken in ("", "[]", "{"):
+        path.write_text(broken)
+        assert drift.remembered(str(path)) == {}
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6"])
+def test_a_node_shows_each_touch(tmp_path, version):
+    (tmp_path / "etc").mkdir()
+    hosts, link = tmp_path / "etc" / "hosts", tmp_path / "etc" / "link"
+    hosts.write_text("10.0.0.1\n")
+    link.symlink_to("hosts")
+
+    def look():
+        told = ansible_modules.run("mxcluster_drift", tmp_path, under=find_python(version), users=["root", "nobody-of-that-name"],
+                                   files=[str(tmp_path / "etc"), str(tmp_path / "etc" / "*"), str(tmp_path / "no" / "*"), "~root"])
+        return json.loads(json.dumps(told["seen"]))
+    first = look()
+    assert set(first) == {str(tmp_path / "etc"), str(hosts), str(link), "/root", "user root"} and first == look()
+    os.utime(str(hosts), (1, 1))
+    assert {path for path in first if look()[path] != first[path]} == {str(hosts)}
+    second = look()
+    hosts.chmod(0o600)
+    link.unlink()
+    link.symlink_to("other")
+    assert {path for path in first if look()[path] != second[path]} == {str(hosts), str(link)}
+    (tmp_path / "etc" / "new").write_text("")
+    assert set(look()) - set(first) == {str(tmp_path / "etc" / "new")}
