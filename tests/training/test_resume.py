@@ -133,7 +133,7 @@ def kill_in_an_update(pid):
 
 
 def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_before(every_mxnet, tmp_path, digits):
-    job = train(every_mxnet.python, tmp_path / "first", digits, "dist_gsync", (0, 1), servers=1, epochs=500, keep=500)
+    job = train(every_mxnet.python, tmp_path / "first", digits, "dist_gsync", (0, 1), servers=1, epochs=50000, keep=500)
     kept = tmp_path / "first" / "checkpoints"
     deadline = time.time() + 60
     while not (kept / ("mlp-%04d.json" % (CUT + 1))).exists():
