@@ -1,8 +1,8 @@
 """From the command to the first step, and to the end: mxcluster and MXNet's own launch.py, on the same containers, in turns.
 
-launch.py comes with MXNet's wheel and needs `dmlc_tracker` of dmlc-core: --tracker names the folder that holds it. It runs on the
-first node as the training user, over the ssh mesh that provision.yml has made; its scheduler runs where it runs. Without --tracker
-there are mxcluster's figures alone.
+launch.py comes with MXNet's wheel and needs `dmlc_tracker` of dmlc-core: --tracker names the folder that holds it. It runs on
+the first node as the training user, over the ssh mesh that provision.yml has made; its scheduler runs where it runs. Without
+--tracker there are mxcluster's figures alone.
 """
 
 import json

@@ -48,7 +48,8 @@ class ActionModule(ActionBase):
         if told.get("failed") and not boolean(self._task.args.get("required", True)):
             display.display("not asked: %s" % told["msg"], color=C.COLOR_WARN)
             told = {"lost": {"since": asked, "why": told["msg"]}}
-        problem = None if told.get("failed") else root_trains(task_vars["inventory_hostname"], self._task.args.get("trainer"), told)
+        trainer = self._task.args.get("trainer")
+        problem = None if told.get("failed") else root_trains(task_vars["inventory_hostname"], trainer, told)
         return dict(result, changed=False, **(dict(failed=True, msg=problem) if problem else told))
 
     def _contact(self, task_vars):

@@ -19,7 +19,8 @@ def test_nothing_to_do():
 
 
 @pytest.mark.parametrize("known, digest, words", [
-    ({}, "d", "has not been provisioned from here"), (KNOWN, "e", "something else is wanted"), ({"seen": SEEN}, "d", "else is wanted")])
+    ({}, "d", "has not been provisioned from here"), (KNOWN, "e", "something else is wanted"),
+    ({"seen": SEEN}, "d", "something else is wanted")])
 def test_what_is_known_without_asking(known, digest, words):
     assert words in drift.why_before_asking(known, digest)
 
@@ -69,8 +70,8 @@ def test_a_node_shows_each_touch(tmp_path, version):
     link.symlink_to("hosts")
 
     def look():
-        told = ansible_modules.run("mxcluster_drift", tmp_path, under=find_python(version), users=["root", "nobody-of-that-name"],
-                                   files=[str(tmp_path / "etc"), str(tmp_path / "etc" / "*"), str(tmp_path / "no" / "*"), "~root"])
+        told = ansible_modules.run("mxcluster_drift", tmp_path, under=find_python(version), users=["root", "nobody-there"],
+                                   files=[str(tmp_path / name) for name in ("etc", "etc/*", "no/*")] + ["~root"])
         return json.loads(json.dumps(told["seen"]))
     first = look()
     assert set(first) == {str(tmp_path / "etc"), str(hosts), str(link), "/root", "user root"} and first == look()

@@ -1,4 +1,4 @@
-"""The action plugin mxcluster_jobs, which reads the nodes' answers about their jobs. tests/unit/test_jobs.py tests the decisions."""
+"""The action plugin mxcluster_jobs, which reads the nodes' answers about jobs. tests/unit/test_jobs.py tests the decisions."""
 import pytest
 
 from mxcluster.errors import BadInput

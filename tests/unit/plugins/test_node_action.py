@@ -449,7 +449,7 @@ def test_a_worker_that_is_done_while_its_mates_wait_for_it_is_seen_by_its_own_no
 
 @pytest.mark.parametrize("told, known, words", [
     ({"problems": [], "held": {}}, [], None),
-    ({"problems": ["/data does not exist\x1b[2J\nFAKE"]}, ["its paths have moved"], "/data does not exist FAKE\nits paths have moved"),
+    ({"problems": ["no /data\x1b[2J\nFAKE"]}, ["its paths have moved"], "no /data FAKE\nits paths have moved"),
     ({"failed": True, "msg": "no Python"}, ["its paths have moved"], "no Python")])
 def test_a_look_fails_for_what_the_node_lacks(told, known, words, monkeypatch):
     made, commands = plugin([told], command="look", problems=known, user="mxcluster")
