@@ -63,8 +63,7 @@ def with_mxcluster(folder, number):
     """(seconds to the first step, seconds of the command) of a job."""
     job = "start-%d" % number
     began = time.time()
-    play(folder, "train.yml", "-e", "kv=dist_sync", "-e", "script=%s" % SCRIPT, "-e", "script_args='%s %s'" % STEPS,
-         "-e", "job_id=" + job)
+    play(folder, "train.yml", "-e", json.dumps({"kv": "dist_sync", "script": str(SCRIPT), "script_args": STEPS, "job_id": job}))
     ended = time.time()
     logs = "".join(path.read_text() for path in (folder / "runs" / job).glob("nodes/*/worker-*.log"))
     return first_step(logs) - began, ended - began
