@@ -19,7 +19,7 @@ import sys
 import threading
 import traceback
 
-from mxcluster import compat, events, exitcodes, network, pulse
+from mxcluster import compat, events, exitcodes, library, network, pulse
 from mxcluster.watch import Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
@@ -128,10 +128,11 @@ def main(argv):
     show_stacks_when_asked()
     pulse.start()
     if argv == ["serve"]:
-        from mxcluster.server import serve
-        compat.import_mxnet()  # which takes its time, so it is done before the port is looked at
+        from mxcluster import server
+        is_scheduler = os.environ["DMLC_ROLE"] == "scheduler"
+        (library.load if is_scheduler else compat.import_mxnet)()  # this takes its time: before the port is looked at
         refuse_taken_port()
-        return serve()
+        return server.schedule() if is_scheduler else server.serve()
     if len(argv) < 3 or argv[0] not in ("program", "script") or argv[2] != "--":
         sys.stderr.write(__doc__)
         return 2

@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 
-from mxcluster import checkpoints, compat, events, exitcodes, network, pulse
+from mxcluster import checkpoints, compat, events, exitcodes, library, network, pulse
 from mxcluster.errors import MxclusterError
 from mxcluster.kvstore import seal
 from mxcluster.package import SCRIPT_FOLDER
@@ -26,21 +26,34 @@ _NOWHERE = "/proc"  # a folder that can be entered, and in which nobody, not eve
 _MOST_TOLD = 20  # refusals; a log that a stranger can fill is one more thing that he can break
 
 
+def schedule():
+    """Runs the scheduler until the workers say that the job is over; returns the exit status. It computes nothing, and needs no
+    more of MXNet than its C library."""
+    handle, mxnet = ctypes.c_void_p(), library.load()
+    library.check(mxnet.MXKVStoreCreate(b"dist_async", ctypes.byref(handle)))
+    watch = Watch(handle, timeout_from_env())
+    watch.start()
+    pulse.enter(pulse.MEETING)  # MXNet's loop does not say when it is over
+    os.chdir(_NOWHERE)  # see `serve`
+    library.check(mxnet.MXKVStoreRunServer(handle, _CONTROLLER(lambda command, body, _: None), None))
+    watch.stop()
+    library.check(mxnet.MXKVStoreFree(handle))
+    return 0
+
+
 def serve():
-    """Runs until the workers say that the job is over; returns the exit status."""
+    """Runs a server until the workers say that the job is over; returns the exit status."""
     if "MXCLUSTER_GROUP" in os.environ:  # it works on one array at a time: handing each to a thread takes longer than the work
         os.environ.setdefault("MXNET_ENGINE_TYPE", "NaiveEngine")
     mx = compat.import_mxnet()
     from mxnet.base import _LIB, check_call
     store = mx.kvstore.create("dist_async")  # the workers decide what it becomes
     watch = Watch(store.handle, timeout_from_env())
-    commands = None
-    if os.environ["DMLC_ROLE"] == "server":
-        try:
-            commands = Commands(store)
-        except MxclusterError as error:
-            sys.stderr.write("mxcluster: %s\n" % error)
-            return 1
+    try:
+        commands = Commands(store)
+    except MxclusterError as error:
+        sys.stderr.write("mxcluster: %s\n" % error)
+        return 1
     watch.start()
     pulse.enter(pulse.MEETING)  # MXNet's loop does not say when it is over
     # MXNet's C++ carries out some commands of workers itself, and asks nobody: its profiler writes to rank<n>_<name>, for any
@@ -48,13 +61,12 @@ def serve():
     os.chdir(_NOWHERE)
 
     def controller(command, body, _):
-        if command == _OURS and commands:
+        if command == _OURS:
             _guarded(commands.receive, "what a worker has told the server to do failed")(body)
 
     check_call(_LIB.MXKVStoreRunServer(store.handle, _CONTROLLER(controller), None))
     watch.stop()
-    if commands:
-        commands.close()
+    commands.close()
     return 0
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from mxcluster import exitcodes, network, pulse
+from mxcluster import exitcodes, library, network, pulse
 
 START_SECONDS = 600.0  # until all have met, where the job does not say it
 _ITS_AGENT_FIRST = 15.0  # seconds more than its agent grants: who comes late is named by its own agent, not by those who wait
@@ -100,9 +100,8 @@ def _who(handle, timeout):
 
 def dead_nodes(handle, timeout, group=_EVERYBODY):
     """How many processes have been silent for `timeout` seconds, as far as this one can know; 0 before the start."""
-    from mxnet.base import _LIB
     number = ctypes.c_int(0)
-    failed = _LIB.MXKVStoreGetNumDeadNode(handle, group, ctypes.byref(number), ctypes.c_int(timeout))
+    failed = library.load().MXKVStoreGetNumDeadNode(handle, group, ctypes.byref(number), ctypes.c_int(timeout))
     return 0 if failed else number.value
 
 

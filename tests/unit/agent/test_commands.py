@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mxcluster import exitcodes, processes
+from mxcluster import exitcodes, processes, pulse
 from mxcluster.agent import commands
 from mxcluster.errors import MxclusterError
 from tests.unit.agent.jobs import command_line
@@ -40,10 +40,23 @@ def test_wait_returns_after_its_seconds(job):
     assert 0.5 <= time.monotonic() - begun < 1.5
 
 
+@pytest.mark.parametrize("phase, least, most", [("starting", 1.5, 3), ("meeting", 1.5, 3), ("training", 0.5, 1.4),
+                                                ("serving", 0.5, 1.4)])
+def test_a_wait_is_longer_while_processes_start(job, phase, least, most):
+    """An answer costs half a second of a core, which they need."""
+    told = json.dumps({"phase": phase, "pushes": 0, "time": 1.5})
+    job.start("sleep 20")
+    with open(pulse.file_of(job.folder.path, "worker-0"), "w") as stream:
+        stream.write(told)
+    begun = time.monotonic()
+    assert commands.wait(job.folder, 0.5, renew=False)["status"]["state"] == "running"
+    assert least <= time.monotonic() - begun < most
+
+
 def test_progress_comes_with_the_status(job):
     event = {"event": "batch", "time": 1.5, "role": "worker", "index": 0, "host": "node1", "step": 3}
     job.start("cat >> events.jsonl <<'.'\n%s\n.\nsleep 20" % json.dumps(event))
-    job.until(lambda: os.path.exists(job.folder.file("events.jsonl")))
+    job.until(lambda: os.path.exists(job.folder.file("events.jsonl")) and os.path.getsize(job.folder.file("events.jsonl")))
     assert job.ask("status")["progress"] == {"worker-0": {"batch": event}}
     assert job.ask("wait", "--seconds", "0")["progress"] == {"worker-0": {"batch": event}}
 
