@@ -42,7 +42,7 @@ def test_no_secret_is_told(project, tmp_path, knob):
     log = (run / "nodes" / "node1" / "worker-0.log").read_text()
     assert "DIGEST " + hashlib.sha256(SECRET.encode()).hexdigest() in log, log
     token = (tmp_path / "token").read_text()
-    assert len(token) == 43 and (tmp_path / "token").stat().st_mode & 0o077 == 0
+    assert len(token) == 64 and (tmp_path / "token").stat().st_mode & 0o077 == 0
     for secret in (SECRET, token):
         assert secret not in result.output and not [line for line in seen if secret.encode() in line]
     files = [path for folder in (run, project.path / ".state", project.home, project.tmp) for path in folder.rglob("*")
