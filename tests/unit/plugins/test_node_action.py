@@ -457,10 +457,16 @@ def test_a_look_fails_for_what_the_node_lacks(told, known, words, monkeypatch):
     assert commands == ["look"] and result.get("msg") == words and bool(result.get("failed")) == bool(words), result
 
 
+def test_a_look_for_somebody_who_judges_for_himself_fails_for_nothing(monkeypatch):
+    made, _ = plugin([{"problems": ["no /data"], "ports_open": "no nft"}], command="look", user="mxcluster")
+    monkeypatch.setattr(action.display, "display", None)
+    assert run(made, monkeypatch) == {"problems": ["no /data"], "ports_open": "no nft"}
+
+
 @pytest.mark.parametrize("user, shown", [("mxcluster", ["node1: no nft"]), ("", [])])
 def test_a_look_tells_of_ports_that_nothing_closes(user, shown, monkeypatch):
     """Without a training user nobody could close them, and the plan has said so."""
-    made, _ = plugin([{"problems": [], "ports_open": "no nft"}], command="look", user=user)
+    made, _ = plugin([{"problems": [], "ports_open": "no nft"}], command="look", user=user, problems=[])
     seen = []
     monkeypatch.setattr(action.display, "display", seen.append)
     assert not run(made, monkeypatch).get("failed") and seen == shown
