@@ -48,7 +48,6 @@ EXAMPLES = r"""
     forks: "{{ ansible_forks }}"
     records_dir: .state/local/nodes
     cwd: "{{ lookup('env', 'PWD') }}"
-  delegate_to: localhost
   run_once: true
 """
 

@@ -66,7 +66,6 @@ EXAMPLES = r"""
     command: choose
     job: 20261121-101500-dist_sync
     answers: {node1: {jobs: []}}
-  delegate_to: localhost
   run_once: true
 """
 

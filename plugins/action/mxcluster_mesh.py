@@ -38,7 +38,6 @@ EXAMPLES = r"""
     variables: "{{ hostvars | mxcluster_ssh(files.nodes) }}"
     records_dir: .state/mine/nodes
     key_file: ~/.ssh/id_ed25519
-  delegate_to: localhost
   run_once: true
 """
 

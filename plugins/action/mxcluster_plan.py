@@ -61,7 +61,6 @@ EXAMPLES = r"""
     records_dir: .state/local/nodes
     runs_dir: runs
     cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
-  delegate_to: localhost
   run_once: true
 """
 

@@ -19,6 +19,7 @@ import sys
 from ansible import __version__ as CORE
 from ansible import context
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -58,7 +59,7 @@ class ActionModule(ActionBase):
         problem, notes = self._names(task_vars, documented)
         problem = (problem or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
                    or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
-                   or refused_values(documented, {host: hostvars[host] for host in nodes}))
+                   or refused_values(documented, {host: hostvars.raw_get(host) for host in nodes}))
         if problem:
             return dict(result, failed=True, msg=problem)
         # In check mode too: it only says whom to believe, and without it no node could be asked.
@@ -129,14 +130,22 @@ def refused_values(documented, variables):
     """What to say of variables of roles that are of the wrong type, or none of the choices; None if all will do.
 
     The roles' own defaults are right. So only what the inventory, or -e, says is looked at: here, once for all roles and hosts.
+    What a template will give is not known yet, and what a vault holds stays closed.
     """
     problems = {}
     for host, values in variables.items():
-        given = {name: values[name] for name in documented if name in values}
+        given = {name: values[name] for name in documented if name in values and is_plain(values[name])}
         found = ArgumentSpecValidator({name: documented[name] for name in given}).validate(given)
         for text in found.error_messages:
             problems.setdefault(text, []).append(host)
     return "\n".join("%s (%s)" % (text, ", ".join(hosts)) for text, hosts in problems.items()) or None
+
+
+def is_plain(value):
+    """Whether a value is what it will be: neither a template nor in a vault, in no part of it."""
+    if isinstance(value, (dict, list, tuple)):
+        return all(is_plain(part) for part in (value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, AnsibleVaultEncryptedUnicode) and not (isinstance(value, str) and re.search(r"\{[{%]", value))
 
 
 def believe(path, name, lines):

@@ -61,7 +61,6 @@ EXAMPLES = r"""
     archives:
       node1: /tmp/collected/node1.tar
       node2: /tmp/collected/node2.tar
-  delegate_to: localhost
   run_once: true
   register: job_report
 

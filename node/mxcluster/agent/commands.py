@@ -221,7 +221,8 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
 
 def _is_starting(folder: JobFolder, answer: Json) -> bool:
     """Whether processes of this node tell how far they are, and none has met the others yet."""
-    found = [pulse.read(pulse.file_of(folder.path, part["name"])) for part in answer["processes"]]
+    found = [pulse.read(pulse.file_of(folder.path, part["name"])) for part in answer["processes"]
+             if part["role"] != "scheduler"]  # which cannot tell that all have met
     phases = {told["phase"] for told in found if told}
     return bool(phases) and phases <= {pulse.STARTING, pulse.MEETING}
 

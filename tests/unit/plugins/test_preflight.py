@@ -110,7 +110,8 @@ def test_a_host_key_of_the_inventory_is_believed_until_it_is_taken_back(look, tm
 @pytest.mark.parametrize("inventory, words", [
     (", ssh_mesh_mode: none", None), (", ssh_mesh_mode: nothing", "value of ssh_mesh_mode must be one of: own_keys, shared_key"),
     (", train_job_num_epochs: 3", None), (", verify_min_disk_mb: much", "verify_min_disk_mb"),
-    (", verify_min_disk_mb: '{{ 5 * 5 }}'", None)])
+    (", verify_min_disk_mb: '{{ 5 * 5 }}'", None), (", gpu_required: \"{{ ansible_facts.distribution == 'CentOS' }}\"", None),
+    (", train_job_lease: '{{ train_job_poll * 10 }}'", None), (", ssh_mesh_mode: !vault 'in no vault'", None)])
 def test_a_value_that_a_roles_variable_cannot_have(look, inventory, words):
     """Once, for all roles: Ansible itself would ask on each node, in each play."""
     told = look(inventory=inventory)
