@@ -13,12 +13,22 @@ Json = Dict[str, Any]
 SOURCES = ("roles", "plugins", "playbooks", "node/mxcluster")  # of the project: what they say decides, too
 
 
-def digest_of(project: str, records: Sequence[str], wanted: Json) -> str:
-    """What is wanted of a node: the project's sources, the records of all nodes (paths), and what this one was given."""
-    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True, default=str).encode("utf-8"))
-    paths = [os.path.join(folder, name) for source in SOURCES for folder, _, names in os.walk(os.path.join(project, source))
-             for name in names if not name.endswith(".pyc")]
-    for path in sorted(paths) + sorted(records):
+def of_sources(project: str) -> str:
+    """A digest of what the roles do. It is taken when a run begins: they may be edited while it goes on."""
+    return _of_files([os.path.join(folder, name) for source in SOURCES
+                      for folder, _, names in os.walk(os.path.join(project, source))
+                      for name in names if not name.endswith(".pyc")])
+
+
+def digest_of(sources: str, records: Sequence[str], wanted: Json) -> str:
+    """What is wanted of a node: a digest of the sources, the records of all nodes (paths), and what this one was given."""
+    texts = [sources, _of_files(records), json.dumps(wanted, sort_keys=True, default=str)]
+    return hashlib.sha256("\n".join(texts).encode("utf-8")).hexdigest()
+
+
+def _of_files(paths: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
         digest.update(path.encode("utf-8", "surrogateescape"))
         if os.path.exists(path):
             with open(path, "rb") as stream:

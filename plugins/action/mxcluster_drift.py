@@ -8,9 +8,12 @@ import os
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster import drift, specs, verdict
 
+# Variables that decide nothing of what goes on a node, or only in the run that they are given to.
+OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 display = Display()
@@ -26,8 +29,9 @@ class ActionModule(ActionBase):
         host, path = task_vars["inventory_hostname"], given["path"]
         records = {node: os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]}
         values = task_vars["hostvars"][host]
-        variables = {name: values[name] for name in specs.documented(PROJECT) if name in values}
-        digest = drift.digest_of(PROJECT, list(records.values()), {"wanted": given["wanted"], "variables": variables})
+        variables = {name: values[name] for name in specs.documented(PROJECT) if name in values and not name.startswith(OTHERS)}
+        sources = given.get("sources") or drift.of_sources(PROJECT)
+        digest = drift.digest_of(sources, list(records.values()), {"wanted": given["wanted"], "variables": variables})
         if given.get("command") == "remember":
             if self._task.check_mode:
                 return dict(result, changed=False)
@@ -41,7 +45,7 @@ class ActionModule(ActionBase):
             display.display("%s: %s" % (host, verdict.printable(why)))
             if os.path.exists(path) and not self._task.check_mode:
                 os.remove(path)  # until all is done
-        return dict(result, changed=False, why=why)
+        return dict(result, changed=False, why=wrap_var(why), sources=sources)
 
     def _why(self, given, known, digest, record, task_vars):
         why = drift.why_before_asking(known, digest)

@@ -36,8 +36,6 @@ _value:
   type: dict
 """
 
-import json
-
 from ansible.errors import AnsibleFilterError
 
 try:
@@ -55,19 +53,9 @@ def mxcluster_record(told, host, places):
         raise AnsibleFilterError(str(error))
 
 
-def mxcluster_remembered(path):
-    """The record that lies at `path`, {} if none does that can be read: the next one takes its place."""
-    try:
-        with open(path) as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 class FilterModule(object):
     """What Ansible looks for."""
 
     def filters(self):
         """The filters of this file by name."""
-        return {"mxcluster_record": mxcluster_record, "mxcluster_remembered": mxcluster_remembered}
+        return {"mxcluster_record": mxcluster_record}

@@ -44,6 +44,9 @@ options:
     description: All hosts whose records count, since their keys and addresses go on this one. For the action plugin.
     type: list
     elements: str
+  sources:
+    description: For V(remember), RV(sources) of the look with which the run began. For the action plugin.
+    type: str
   anyway:
     description: Whether there is something to do in any case. For the action plugin.
     type: bool
@@ -75,6 +78,10 @@ seen:
   description: How each file and user looks.
   returned: success
   type: dict
+sources:
+  description: A digest of the project's sources.
+  returned: command is look
+  type: str
 why:
   description: Why there is something to do, null if there is not.
   returned: command is look

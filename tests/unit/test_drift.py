@@ -45,11 +45,11 @@ def test_all_that_decides_counts(tmp_path):
         source.write_text(text)
         if told is not None:
             record.write_text(told)
-        digests.append(drift.digest_of(str(tmp_path), [str(record)], wanted))
-        assert digests[-1] == drift.digest_of(str(tmp_path), [str(record)], wanted)
+        digests.append(drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], wanted))
+        assert digests[-1] == drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], wanted)
     assert len(set(digests)) == len(digests)
     (tmp_path / "roles" / "x.pyc").write_text("Python's own")
-    assert drift.digest_of(str(tmp_path), [str(record)], {"a": 1}) == digests[-1]
+    assert drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], {"a": 1}) == digests[-1]
 
 
 def test_what_is_remembered_is_its_owners_alone(tmp_path):
