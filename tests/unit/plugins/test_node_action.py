@@ -359,7 +359,6 @@ def test_who_was_refused_by_a_node_undoes_nothing_there(started, done):
 def test_checkpoints_are_brought_between_two_waits(monkeypatch, tmp_path):
     """In pieces that the node is asked for; the module is told where they have gone only by what it need not offer again."""
     import base64
-    import json
 
     from tests.unit.test_checkpoints import save
     there, here = tmp_path / "node", tmp_path / "runs" / "j" / "checkpoints"
