@@ -1,4 +1,4 @@
-"""What a step costs in mxcluster's kv-stores, against MXNet's own: two jobs that take turns, on one machine, without padding.
+"""A step of mxcluster's kv-stores is held against one of MXNet's own. Two jobs take turns on one machine, without padding.
 
 Figures are ratios of medians over the rounds, with the interval that holds 90 % of resampled ones.
 """

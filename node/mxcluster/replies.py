@@ -40,8 +40,10 @@ def _text(value: Any) -> str:
 failure = fields({"role": words, "index": either(None, whole()), "name": _name, "reason": words,
                   "exit_code": either(None, whole(-100, 255)), "time": number},
                  {"host": words, "log": list_of(words), "echo": flag, "kind": either(None, words)}, ANY)
-_pulse = fields({"phase": words, "pushes": whole(), "time": number},
-                {"keys": either(None, fields({"most": whole(), "fewer": dict_of(words, whole())}))})
+_of_pulse = {"phase": words, "pushes": whole(), "time": number}
+_keys_pushed = {"keys": either(None, fields({"most": whole(), "fewer": dict_of(words, whole())}))}
+_pulse = fields(_of_pulse, _keys_pushed)
+_latest_pulse = fields(dict(_of_pulse, idle=number), _keys_pushed)
 _status = fields({"job": _job, "agent": _identity, "state": one_of("running", "ended"), "started": number,
                  "processes": list_of(_part)},
                 {"host": words, "kv": either(None, words), "unanswered": list_of(words), "pulses": dict_of(_name, _pulse),
@@ -153,7 +155,7 @@ REPLIES = {
     "piece": {"data": _text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]
-ALSO = {"pulses": dict_of(_name, _pulse), "checkpoints": _offer, "left": list_of(words), "left_out": list_of(words),
+ALSO = {"pulses": dict_of(_name, _latest_pulse), "checkpoints": _offer, "left": list_of(words), "left_out": list_of(words),
         "behind": list_of(words),
         "untrue": either(None, words), "ports_open": words, "cleared": list_of(words),
         "units": either(None, list_of(words, 10000)), "facts": ANY}

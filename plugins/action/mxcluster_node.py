@@ -313,19 +313,16 @@ def failed(status):
 def uneven(board, host, pulses, together):
     """The name of a worker of the host's for whom others wait (`stalls.uneven`), by what all hosts have told; None if none is.
 
-    The board holds the pulses of each host, and since when each is as it is: its worker has called its kv-store no more.
+    The board holds the pulses that each host has told last, and since when each is as it is (unix seconds of the controller's
+    clock): its worker has called its kv-store no more.
     """
     if not together:
         return None
     path, now = os.path.join(board, PULSE + host), time.time()
-    known = json.loads(read(path) or "{}")
-    told = {name: {"pulse": found, "since": known[name]["since"] if known.get(name, {}).get("pulse") == found else now}
-            for name, found in pulses.items()}
-    if told != known:
-        post(board, PULSE + host)
-        with open(path + ".part", "w") as stream:
-            json.dump(told, stream)
-        os.replace(path + ".part", path)
+    os.makedirs(board, exist_ok=True)
+    with open(path + ".part", "w") as stream:
+        json.dump({name: {"pulse": found, "since": now - found["idle"]} for name, found in pulses.items()}, stream)
+    os.replace(path + ".part", path)
     settled = {}
     for name in os.listdir(board):
         if name.startswith(PULSE) and not name.endswith(".part"):

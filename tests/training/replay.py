@@ -92,11 +92,11 @@ class Optimizer:
 
     def slots(self, size):
         """The state before the first update."""
-        raise NotImplementedError
+        raise NotImplementedError  # each optimizer has its own
 
     def update(self, weight, slots, gradient, lr, wd, count):
         """The new (weight, slots); `gradient` is rescaled already, `count` counts updates from 1."""
-        raise NotImplementedError
+        raise NotImplementedError  # each optimizer has its own
 
     def _clipped(self, gradient):
         return np.clip(gradient, -self._clip_at, self._clip_at) if self._clip_at else gradient

@@ -211,12 +211,15 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
 
 
 def with_progress(folder: JobFolder, answer: Json) -> Json:
-    """A status, and with it the last events of its processes, their pulses, and what there is of checkpoints."""
+    """A status, and with it the last events of its processes, their pulses, and what there is of checkpoints.
+
+    "idle" of a pulse: seconds since it changed, by this node's clock.
+    """
     pulses = {part["name"]: pulse.read(pulse.file_of(folder.path, part["name"])) for part in answer["processes"]}
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
     offered = parts.offered(folder)
     return dict({"checkpoints": offered} if offered else {}, status=answer, progress=folder.progress(names),
-                pulses={name: found for name, found in pulses.items() if found})
+                pulses={name: dict(found, idle=max(0.0, time.time() - found["time"])) for name, found in pulses.items() if found})
 
 
 def _is_starting(folder: JobFolder, answer: Json) -> bool:

@@ -1,4 +1,4 @@
-"""What the workers of a job must agree on, as a server hears it from each of them (pure)."""
+"""A server compares what the workers of a job tell it: they must agree on optimizers and keys. Pure."""
 
 from mxcluster.errors import BadInput
 
@@ -16,7 +16,7 @@ class Agreement(object):
         self._number, self._optimizer, self._teller = 0, {}, ""
 
     def is_new(self, sender, told, optimizer):
-        """Whether the servers take this optimizer now. `told` is {"number", "names"}."""
+        """True if this optimizer is a new one, which the servers take now. `told` is {"number", "names"}."""
         for place, name in enumerate(told["names"]):
             if place == len(self._names):
                 self._names.append((name, sender))

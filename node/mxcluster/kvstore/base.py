@@ -1,4 +1,4 @@
-"""What our stores share on a worker: their keys, what they refuse, and what they tell the servers."""
+"""The base of our stores on a worker: it keeps keys, refuses what cannot be trained, and tells the servers of optimizers."""
 
 import ctypes
 import json
@@ -40,7 +40,7 @@ class OwnStore(KVStore):
 
     def _places(self, number, size):
         """[(key, begin, end), ...]: the keys of this worker's own copy of a parameter, and which of its numbers each holds."""
-        raise NotImplementedError
+        raise NotImplementedError  # each scheme has its own
 
     def _copies(self, number, size):
         """The places of all copies of a parameter on the servers."""

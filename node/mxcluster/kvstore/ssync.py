@@ -54,7 +54,7 @@ class StaleStore(OwnStore):
         self._collected = []
 
     def end_step(self):
-        """It ends: its pulls are served as soon as the next iteration may start."""
+        """The call ends. Its pulls are served as soon as the next iteration may start."""
         pulls, self._collected = self._collected, None
         self._pull_now(pulls)
         if self._arrays and not self._complete():

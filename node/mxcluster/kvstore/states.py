@@ -61,7 +61,7 @@ class Updates(object):
         trace(number, self._rank, [array.asnumpy() for array in arrays])
 
     def save(self, folder, name, number):
-        """See the function."""
+        """Write this server's part of the checkpoint `name`, with the checkpoint's `number`."""
         found = {}
         for index, size in self._sizes.items():
             found.update(content(self._number(index), size, [array.asnumpy() for array in flat(self._updater.states[index])]))

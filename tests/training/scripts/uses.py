@@ -8,6 +8,7 @@ import sys
 
 import mxnet as mx
 import numpy as np
+from refusing import refused
 
 kv = mx.kv.create(sys.argv[1])
 me = int(os.environ["MXCLUSTER_INDEX"])
@@ -115,16 +116,6 @@ if sys.argv[1] == "dist_ssync":
     for _ in range(2):
         kv.push(4, mx.nd.ones((2,)))
     check("two updates of each worker", 4, step(1.0) + step(1.0) / 5 / 2 * (1 + 1.5 + 1.75 + 1.875))
-
-
-def refused(error, words, function, *arguments):
-    try:
-        function(*arguments)
-    except error as problem:
-        assert all(word in str(problem) for word in words), "%r lacks %s" % (str(problem), words)
-    else:
-        raise AssertionError("%s %s was accepted" % (function, arguments))
-
 
 refused(ValueError, ["key 0 was given to init() before", "Trainer"], kv.init, 0, mx.nd.zeros((2,)))
 net = mx.gluon.nn.Dense(1, in_units=2)

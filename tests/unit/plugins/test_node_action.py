@@ -359,7 +359,6 @@ def test_who_was_refused_by_a_node_undoes_nothing_there(started, done):
 def test_checkpoints_are_brought_between_two_waits(monkeypatch, tmp_path):
     """In pieces that the node is asked for; the module is told where they have gone only by what it need not offer again."""
     import base64
-    import json
 
     from tests.unit.test_checkpoints import save
     there, here = tmp_path / "node", tmp_path / "runs" / "j" / "checkpoints"
@@ -420,31 +419,26 @@ def test_a_start_tells_who_will_renew_the_lease_and_the_token(monkeypatch, tmp_p
     assert told[0]["token"] == action.token_of("j") and "token" not in made._task.args
 
 
-def test_a_worker_that_is_done_while_its_mates_wait_for_it_is_seen_by_its_own_node(tmp_path):
-    """By what all nodes have told, once it has been so for a while."""
-    board, together = str(tmp_path), [[0, 1]]
-    done = {"worker-1": {"phase": "finished", "pushes": 6, "time": 1.0}}
-    waits = {"worker-0": {"phase": "training", "pushes": 8, "time": 1.0}}
+def test_a_worker_that_is_done_while_its_mates_wait_for_it_is_seen_by_its_own_node(tmp_path, monkeypatch):
+    """By what all nodes have told last, once it has been so for a while; a node that has told it need not tell it again."""
+    board, together, clock = str(tmp_path / "board"), [[0, 1]], []
+    monkeypatch.setattr(action.time, "time", lambda: clock[-1])
 
-    def tell(age):
-        told = [action.uneven(board, "node1", waits, together), action.uneven(board, "node2", done, together)]
-        for host in ("node1", "node2"):
-            path = tmp_path / (action.PULSE + host)
-            seen = json.loads(path.read_text())
-            for one in seen.values():
-                one["since"] = time.time() - age
-            path.write_text(json.dumps(seen))
-        return told
-    assert tell(3) == [None, None]  # the first look
-    assert tell(6) == [None, None]  # three seconds later
-    assert tell(6) == [None, "worker-1"]
-    waits["server-0"] = {"phase": "updating", "pushes": 0, "time": 9.0}  # another process of the host is at work
-    assert tell(6) == [None, "worker-1"]
-    waits["worker-0"]["time"] = 2.0  # it calls its store: it waits for nobody
-    assert tell(6) == [None, None]
-    waits["worker-0"]["pushes"] = 10
-    assert tell(6) == [None, None]
-    assert action.uneven(board, "node2", done, []) is None and action.others(board, "node3") == []
+    def tell(now, host, idle, **pulses):
+        clock.append(now)
+        return action.uneven(board, host, {name.replace("_", "-"): {"phase": phase, "pushes": pushes, "time": 1.0, "idle": idle}
+                                           for name, (phase, pushes) in pulses.items()}, together)
+    waits, done = {"worker_0": ("training", 8)}, {"worker_1": ("finished", 6)}
+    assert tell(100, "node1", 3.0, **waits) is None
+    assert tell(100, "node2", 3.5, **done) is None
+    assert tell(102.1, "node2", 5.6, **done) == "worker-1"  # node1 was seen waiting 2.1 s ago, for 3 s
+    assert tell(102.1, "node1", 5.1, **waits) is None  # it is node2's worker
+    assert tell(103, "node1", 0.0, **waits) is None
+    assert tell(103, "node2", 6.5, **done) is None  # node1's worker calls its store: it waits for nobody
+    assert tell(108, "node1", 5.0, server_0=("updating", 0), **waits) is None
+    assert tell(108, "node2", 11.5, **done) == "worker-1"  # whatever another process of node1 does
+    together.clear()
+    assert tell(109, "node2", 12.5, **done) is None and action.others(board, "node3") == []
 
 
 @pytest.mark.parametrize("told, known, words", [
