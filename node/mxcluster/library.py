@@ -1,8 +1,8 @@
 """MXNet's C library, without the rest of MXNet where nothing else is needed: that takes a second of the machine to import."""
 import ctypes
 import functools
+import importlib.machinery
 import importlib.util
-import os
 import sys
 
 from .errors import MxclusterError
@@ -11,13 +11,7 @@ from .errors import MxclusterError
 def load():
     """The library (a ctypes.CDLL): that of MXNet where it is imported, or else loaded as MXNet would."""
     base = sys.modules.get("mxnet.base")
-    if base is None:
-        path = os.environ.get("MXNET_LIBRARY_PATH") or _path()
-        if not path:
-            from .compat import import_mxnet  # the library is where only MXNet finds it
-            import_mxnet()
-            base = sys.modules["mxnet.base"]
-    return base._LIB if base else _loaded(path)
+    return base._LIB if base else _loaded()
 
 
 def check(status):
@@ -28,13 +22,18 @@ def check(status):
         raise MxclusterError(message().decode("utf-8", "replace"))
 
 
-def _path():
-    """Where a wheel has it; None if it is not there."""
-    spec = importlib.util.find_spec("mxnet")
-    path = os.path.join(os.path.dirname(spec.origin), "libmxnet.so") if spec and spec.origin else ""
-    return path if os.path.isfile(path) else None
+@functools.lru_cache(maxsize=None)  # a path may be relative, and the scheduler leaves its folder
+def _loaded():
+    return ctypes.CDLL(_libinfo().find_lib_path()[0], ctypes.RTLD_LOCAL)
 
 
-@functools.lru_cache(maxsize=None)
-def _loaded(path):
-    return ctypes.CDLL(path, ctypes.RTLD_LOCAL)
+def _libinfo():
+    """MXNet's own libinfo.py, which alone knows where this MXNet looks, and in which order; it imports nothing of MXNet."""
+    package = importlib.util.find_spec("mxnet")
+    # Python's own find_spec("mxnet.libinfo") would import mxnet first.
+    spec = package and importlib.machinery.PathFinder.find_spec("mxnet.libinfo", package.submodule_search_locations)
+    if not spec:
+        raise ImportError("%s has no MXNet" % sys.executable)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,8 +1,8 @@
-"""This package as one zip file, which is how it gets to the nodes: Python imports from a zip as from a folder.  So does a
-user's script with the files beside it, to be unpacked there.
+"""This package as one zip file, which is how it gets to the nodes; the module mxcluster_env unpacks it beside the zip.  So does
+a user's script with the files beside it, to be unpacked there.
 
-The same source gives the same bytes, and the name holds their digest: a node that has a file of that name has this
-package, and a new package never takes the place of one that a running job still imports from.
+The same source gives the same bytes, and the name of the zip and of the folder holds their digest: a node that has a file of that
+name has this package, and a new package never takes the place of one that a running job still imports from.
 """
 import hashlib
 import io

@@ -31,11 +31,12 @@ class ActionModule(ActionBase):
         values = task_vars["hostvars"][host]
         variables = {name: values[name] for name in specs.documented(PROJECT) if name in values and not name.startswith(OTHERS)}
         sources = given.get("sources") or drift.of_sources(PROJECT)
-        digest = drift.digest_of(sources, list(records.values()), {"wanted": given["wanted"], "variables": variables})
+        digest = drift.digest_of(sources, list(records.values()) + given["controller_files"],
+                                 {"wanted": given["wanted"], "variables": variables})
         if given.get("command") == "remember":
             if self._task.check_mode:
                 return dict(result, changed=False)
-            asked = self._ask("mxcluster_drift", {"files": given["files"], "users": given["users"]}, task_vars)
+            asked = self._look(given, task_vars)
             if not asked.get("failed"):
                 drift.remember(path, digest, asked["seen"])
             return dict(result, **asked)
@@ -51,7 +52,7 @@ class ActionModule(ActionBase):
         why = drift.why_before_asking(known, digest)
         if why:
             return why
-        asked = self._ask("mxcluster_drift", {"files": given["files"], "users": given["users"]}, task_vars)
+        asked = self._look(given, task_vars)
         if asked.get("failed"):
             return asked.get("msg")
         before = drift.remembered(record)
@@ -60,6 +61,10 @@ class ActionModule(ActionBase):
         if told.get("failed") or not isinstance(told.get("record"), dict):
             return told.get("msg") or "it tells nothing of itself"
         return drift.why(known, asked["seen"], before, told["record"])
+
+    def _look(self, given, task_vars):
+        wanted = ("files", "roots", "user", "user_files")
+        return self._ask("mxcluster_drift", {name: given[name] for name in wanted}, task_vars)
 
     def _ask(self, module, arguments, task_vars):
         return self._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)

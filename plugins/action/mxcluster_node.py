@@ -8,6 +8,7 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import base64
+import fcntl
 import json
 import os
 import re
@@ -267,16 +268,14 @@ def token_of(job):
     It lies among the files that this run of Ansible has for itself, and in no variable, so that no output can hold it.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "token-" + job)
-    draft = "%s.%d" % (path, os.getpid())
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        stream.write(secrets.token_hex(32))
-    try:
-        os.link(draft, path)
-    except FileExistsError:  # another fork has
-        pass
-    finally:
-        os.remove(draft)
-    return read(path)
+    with open(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        token = stream.read()
+        if not token:
+            token = secrets.token_hex(32)
+            stream.write(token)
+            stream.flush()  # before the next fork gets the lock
+    return token
 
 
 def checked(arguments, answer, host):

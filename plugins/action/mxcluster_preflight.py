@@ -50,6 +50,7 @@ class ActionModule(ActionBase):
         given = self._task.args
         needed, groups = given["groups"], task_vars["groups"]
         nodes = list(dict.fromkeys(host for group in needed for host in groups.get(group, ())))
+        judged = nodes + [task_vars["inventory_hostname"]]  # whose variables hold in the controller's plays
         problem = (refused_paths([PROJECT, sys.executable] + given["paths"])
                    or refused_controller(CORE, platform.python_version(), platform.system(), platform.machine(),
                                          [name for name in PACKAGES if not importlib.util.find_spec(name)]))
@@ -59,7 +60,7 @@ class ActionModule(ActionBase):
         problem, notes = self._names(task_vars, documented)
         problem = (problem or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
                    or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
-                   or refused_values(documented, {host: hostvars.raw_get(host) for host in nodes}))
+                   or refused_values(documented, {host: hostvars.raw_get(host) for host in judged}))
         if problem:
             return dict(result, failed=True, msg=problem)
         # In check mode too: it only says whom to believe, and without it no node could be asked.

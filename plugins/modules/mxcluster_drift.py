@@ -13,6 +13,7 @@ description:
   - With V(command=look) the result says why there is something to do on the node. With V(command=remember) it is remembered how
     the node is now.
   - What a file holds is not read; its owner, mode, size and times tell whether somebody has touched it.
+  - What lies in the training user's home, a child process without root's rights looks at.
 author:
   - The mxcluster authors
 options:
@@ -22,12 +23,17 @@ options:
     choices: [look, remember]
     default: look
   files:
-    description: Patterns of the files and folders on the node. C(~name/) is the home of that user.
+    description: Patterns of the files and folders on the node. C(/**) at the end of one is all that lies below.
     type: list
     elements: str
     required: true
-  users:
-    description: Names of users, who should be there as they were.
+  roots:
+    description: Folders that only root may be able to change, on the whole way to them. Not looked at where Ansible is not root.
+    type: list
+    elements: path
+    default: []
+  user_files:
+    description: Paths that O(user) looks at, who can write there. C(~/) is the user's home.
     type: list
     elements: str
     default: []
@@ -44,6 +50,11 @@ options:
     description: All hosts whose records count, since their keys and addresses go on this one. For the action plugin.
     type: list
     elements: str
+  controller_files:
+    description: Files on the controller whose content goes on the node, or decides what does. For the action plugin.
+    type: list
+    elements: path
+    default: []
   sources:
     description: For V(remember), RV(sources) of the look with which the run began. For the action plugin.
     type: str
@@ -55,8 +66,11 @@ options:
     description: The interpreter of the environment, which tells the node record. For the action plugin.
     type: path
   user:
-    description: Who is asked for the record. For the action plugin.
+    description:
+      - The training user, who should be there as before, looks at O(user_files) and tells the record. If it is empty, whoever
+        Ansible connects as does.
     type: str
+    default: ''
 notes:
   - In check mode V(look) works as always, and nothing is remembered.
 """
@@ -94,6 +108,10 @@ import pwd
 import stat
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mxcluster_folder import changed_by_others
+from ansible.module_utils.mxcluster_user import ask_as, other
+
+BELOW = "/**"
 
 
 def look_of(path):
@@ -107,30 +125,60 @@ def look_of(path):
     return owner + [found.st_size, "%.6f" % found.st_mtime, "%.6f" % found.st_ctime]
 
 
-def look_at(patterns, users):
-    """{path or "user name": how it looks} of all that is there."""
+def paths_of(pattern):
+    """The paths that a pattern stands for. No link is followed."""
+    if not pattern.endswith(BELOW):
+        return glob.glob(os.path.expanduser(pattern))
+    return [os.path.join(folder, name) for folder, folders, files in os.walk(pattern[:-len(BELOW)]) for name in folders + files]
+
+
+def look_at(patterns):
+    """{path: how it looks} of all that is there."""
     seen = {}
     for pattern in patterns:
-        for path in glob.glob(os.path.expanduser(pattern)):
+        for path in paths_of(pattern):
             try:
                 seen[path] = look_of(path)
             except OSError:  # gone meanwhile
                 continue
-    for name in users:
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        seen["user " + name] = [entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell]
     return seen
+
+
+def look_at_user(module, name, patterns):
+    """{"user name": how its entry looks} and what that user sees; {} if there is no such user."""
+    if not name:
+        return look_at(patterns)
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return {}
+    seen = ask_as(module, other(module, name), lambda: look_at(patterns))
+    seen["user " + name] = [entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell]
+    return seen
+
+
+def look_at_way(folders):
+    """{"way to folder": what others than root can change on it}; a way that only root can change does not appear."""
+    found = {folder: changed_by_others(folder) for folder in folders} if os.geteuid() == 0 else {}
+    return {"way to " + folder: unsafe for folder, unsafe in found.items() if unsafe}
 
 
 def main():
     """Run the module."""
-    module = AnsibleModule(argument_spec=dict(files=dict(type="list", elements="str", required=True),
-                                              users=dict(type="list", elements="str", default=[])),
-                           supports_check_mode=True)
-    module.exit_json(changed=False, seen=look_at(module.params["files"], module.params["users"]))
+    module = AnsibleModule(
+        argument_spec=dict(
+            files=dict(type="list", elements="str", required=True),
+            roots=dict(type="list", elements="path", default=[]),
+            user_files=dict(type="list", elements="str", default=[]),
+            user=dict(type="str", default=""),
+        ),
+        supports_check_mode=True,
+    )
+    given = module.params
+    seen = look_at(given["files"])
+    seen.update(look_at_way(given["roots"]))
+    seen.update(look_at_user(module, given["user"], given["user_files"]))
+    module.exit_json(changed=False, seen=seen)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ description:
   - A marker with a digest of all that was asked for is written last. An environment without it, or with another, is
     built anew, so that an installation that was interrupted is never trusted.
   - Nodes that share O(path) build it once. The first one holds a lock, the others wait and find it done.
-  - Nothing is written but O(path) and its neighbours with C(.lock) and C(.build) behind the name.
+  - Nothing is written but O(path) and its neighbours with C(.lock) and C(.build) behind the name, and what O(site_path) tells.
 author:
   - The mxcluster authors
 options:
@@ -61,8 +61,14 @@ options:
     type: str
     default: ''
   site_path:
-    description: A zip file that the environment's Python is to import from as well. It is unpacked and compiled beside itself;
-      out of a zip file Python would compile it whenever it starts.
+    description:
+      - A zip file that the environment's Python is to import from as well. It is unpacked and compiled beside itself, into a
+        folder with the version of Python behind the name; out of a zip file Python would compile it whenever it starts.
+      - A folder that holds anything else than the zip file, and what was compiled of it, is replaced by a new one. It is missing
+        for an instant then; what a running program imports later, it finds in the new one.
+      - Environments may share the folder. Its neighbours with C(.lock), C(.draft) and C(.old) behind the name are written too;
+        only the first of them stays.
+      - Folders and zip files of other names are left alone, as jobs, also those of other nodes, may still import from them.
     type: path
   archive:
     description: The tar file with the wheels, if RV(needs) has any.
@@ -128,14 +134,17 @@ import json
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 import zipfile
+import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 
 MARKER = "mxcluster-env.json"
 PTH = "mxcluster-package.pth"
+COMPILED = "mxcluster-compiled.json"
 LOOK = "import json, sys; print(json.dumps(['%d.%d' % sys.version_info[:2], getattr(sys, 'base_prefix', sys.prefix)]))"
 # Old MXNet asks for numpy.bool, which newer numpy has no more (mxcluster.compat does the same for training).
 PROVE = "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); import mxnet; print(mxnet.__version__)"
@@ -229,6 +238,45 @@ def unpack(path, folder):
                     shutil.copyfileobj(archive.extractfile(member), target)
 
 
+def remove(path):
+    """Remove whatever is at `path`, a link itself and not what it leads to."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def sync(path):
+    """Wait until the file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not os.path.isdir(path):  # some network file systems cannot do it with folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def contents(folder):
+    """{relative path: [bytes, CRC-32]} of all files below `folder`, None for what is no file, such as a link."""
+    found = {}
+    for parent, folders, files in os.walk(folder):
+        for name in files + [name for name in folders if os.path.islink(os.path.join(parent, name))]:
+            path = os.path.join(parent, name)
+            found[os.path.relpath(path, folder)] = None
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                with open(path, "rb") as source:
+                    content = source.read()
+                found[os.path.relpath(path, folder)] = [len(content), zlib.crc32(content) & 0xffffffff]
+    return found
+
+
+def is_compiled(path):
+    """Whether Python 3 keeps there what it has compiled; without the source beside it, it does not look at that."""
+    return os.path.basename(os.path.dirname(path)) == "__pycache__" and path.endswith(".pyc")
+
+
 class Environment(object):
     """The environment that was asked for, and how to get from what is there to it."""
 
@@ -273,7 +321,26 @@ class Environment(object):
     def is_done(self):
         """Whether nothing has to be done."""
         return (self.is_built() and self.pth_line() == self.wanted_pth_line()
-                and (not self.site_path or os.path.isdir(self.site_path)))
+                and (not self.site_path or self.is_unpacked() and not any(map(os.path.lexists, self.leftovers()))))
+
+    def leftovers(self):
+        """What is beside the folder of the package while it is made, or since that was interrupted: the new and the old one."""
+        return [self.site_path + ".draft", self.site_path + ".old"]
+
+    def is_unpacked(self):
+        """Whether the folder of the package holds what the zip file does, what was compiled of it, and nothing else to import."""
+        try:
+            with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
+                wanted = {member.filename: [member.file_size, member.CRC] for member in archive.infolist()
+                          if not member.filename.endswith("/")}
+            found = {} if os.path.islink(self.site_path) else contents(self.site_path)
+            with open(os.path.join(self.site_path, COMPILED)) as source:
+                wanted.update(json.load(source))
+        except (IOError, OSError, TypeError, ValueError, zipfile.BadZipfile):
+            return False
+        found.pop(COMPILED, None)
+        # Python may have put there what it compiles with other options.
+        return {path: found[path] for path in found if path in wanted or not is_compiled(path)} == wanted
 
     def needs(self):
         """What has to be brought to the node."""
@@ -282,24 +349,37 @@ class Environment(object):
 
     def bring_about(self):
         """Do what is missing. True if anything was."""
+        if self.site_path and not os.path.exists(self.zip):
+            raise Refused("there is no %s on this node, from which mxcluster is unpacked: run provision.yml, which brings it"
+                          % self.zip)
         make_folder(os.path.dirname(self.path))
-        # Nobody else can open the file, and so nobody else can hold the lock.
-        with os.fdopen(os.open(self.path + ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
-            os.fchmod(lock.fileno(), 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            # The programs that this module starts inherit the lock: should it be killed, they still hold it.
-            self.inherited = (lock.fileno(),)
+        with self.locked(self.path):
             if self.is_done():
                 return False
             if not self.is_built():
                 self.build()
             if self.site_path:
-                if not os.path.isdir(self.site_path):
-                    self.unpack_package()
+                self.unpack_package()
                 replace_file(self.pth, self.wanted_pth_line())
             elif os.path.exists(self.pth):
                 os.unlink(self.pth)
             return True
+
+    @contextlib.contextmanager
+    def locked(self, path):
+        """Hold the lock of `path`."""
+        # Nobody else can open the file, and so nobody else can hold the lock.
+        with os.fdopen(os.open(path + ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
+            if stat.S_IMODE(os.fstat(lock.fileno()).st_mode) != 0o600:
+                os.fchmod(lock.fileno(), 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = self.inherited
+            # The programs that this module starts inherit the lock: should it be killed, they still hold it.
+            self.inherited += (lock.fileno(),)
+            try:
+                yield
+            finally:
+                self.inherited = before
 
     def build(self):
         """Build the environment from nothing."""
@@ -334,22 +414,41 @@ class Environment(object):
             shutil.rmtree(temporary, ignore_errors=True)
 
     def unpack_package(self):
-        """Put the package into its folder, compiled, in one step."""
-        draft = tempfile.mkdtemp(prefix=".mxcluster-", dir=os.path.dirname(self.site_path))
-        try:
-            with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
-                archive.extractall(draft)
-            self.run("compile mxcluster", [self.python, "-m", "compileall", "-q", "-d", self.site_path, draft])
-            os.chmod(draft, 0o755)
+        """Put the package into its folder, if it is not there as it should be."""
+        with self.locked(self.site_path):  # other environments of this version of Python may have the same package
+            draft, old = self.leftovers()
+            remove(draft)
+            remove(old)
+            if self.is_unpacked():
+                return
             try:
-                os.rename(draft, self.site_path)
-            except OSError:
-                if not os.path.isdir(self.site_path):  # another environment of this version may have the same package
+                self.make_package(draft)
+            except BaseException as error:
+                shutil.rmtree(draft, ignore_errors=True)
+                if not isinstance(error, (zipfile.BadZipfile, zlib.error, EOFError)):
                     raise
-        except zipfile.BadZipfile as error:
-            raise Refused("%s is not a zip file (%s): remove it, and run this again" % (self.zip, error))
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+                raise Refused("%s is not a zip file (%s): remove it, and run this again" % (self.zip, error))
+            # A program that has imported from the old folder finds by the same path what it imports later.
+            if os.path.lexists(self.site_path):
+                os.rename(self.site_path, old)
+            os.rename(draft, self.site_path)
+            sync(os.path.dirname(self.site_path))
+            remove(old)
+
+    def make_package(self, draft):
+        """Unpack and compile the package in `draft`, and wait until all of it is on the disk."""
+        os.mkdir(draft, 0o700)
+        with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
+            archive.extractall(draft)
+        self.run("compile mxcluster", [self.python, "-m", "compileall", "-q", "-d", self.site_path, draft])
+        found = contents(draft)
+        compiled = {path: found[path] for path in found if is_compiled(path)}
+        replace_file(os.path.join(draft, COMPILED), json.dumps(compiled, sort_keys=True))
+        os.chmod(draft, 0o755)
+        # Else a power cut could leave empty files behind the new name.
+        for parent, _, files in os.walk(draft):
+            for path in [parent] + [os.path.join(parent, name) for name in files]:
+                sync(path)
 
     @staticmethod
     def in_the_system(pip):

@@ -72,13 +72,14 @@ options:
     type: dict
     default: {}
   problems:
-    description: For V(look), what is wrong with the node as far as the controller knows. The action plugin fails for these, and
-      for what the node tells.
+    description: For V(look), what is wrong with the node as far as the controller knows. If this is given, be it empty, the
+      action plugin fails for these, and for what the node tells.
     type: list
     elements: str
     default: []
   seconds:
-    description: How long V(wait) waits at most. It never waits longer than half the job's lease.
+    description: How long V(wait) waits at most; up to three times as long while the node's processes start and wait for those of
+      other nodes, since an answer costs the time that they need for that. It never waits longer than half the job's lease.
     type: int
     default: 5
   board:
@@ -177,8 +178,7 @@ EXAMPLES = r"""
       ports: [9091, 9092]
       gpus: [0, 1]
       files: [/data/mnist]
-  register: node_look
-  failed_when: node_look.problems | length > 0
+    problems: [] # so it fails if there are any
 
 - name: Start the agent
   mxcluster_node:

@@ -34,14 +34,49 @@ def test_provision_writes_into_the_state_folder_only(bare_project):
     assert list(bare_project.home.rglob("*")) == [] and list(bare_project.tmp.rglob("*")) == []
 
 
+ROLES = "TASK [mxnet : Bring the package to the node]"
+
+
 def test_a_second_run_changes_nothing(project):
-    result = project.run("provision.yml")
+    result = project.run("provision.yml", "-e", "drift_anyway=true")
     assert result.code == 0 and set(changes(result.output).values()) == {(0, 0)}, result.output
+    assert ROLES in result.output and result.output.count("it is asked for") == 4, result.output
 
 
 def test_check_mode_after_it_has_nothing_to_promise(project):
-    result = project.run("provision.yml", "--check")
+    result = project.run("provision.yml", "--check", "-e", "drift_anyway=true")
     assert result.code == 0 and set(changes(result.output).values()) == {(0, 0)}, result.output
+
+
+def left_alone(project):
+    """Whether a run of provision.yml has found nothing to do, and so led no node through the roles."""
+    result = project.run("provision.yml")
+    assert result.code == 0, result.output
+    assert (ROLES in result.output) == (set(changes(result.output).values()) != {(0, 0)}), result.output
+    return ROLES not in result.output, result.output
+
+
+def test_what_somebody_has_damaged_is_seen_and_mended(project):
+    """In the package of the environment that all four nodes share here."""
+    assert left_alone(project)[0]
+    (module,) = project.path.glob(".state/local/lib/mxcluster-*/mxcluster/programs/image_classification/training.py")
+    whole = module.read_text()
+    module.write_text("")
+    alone, output = left_alone(project)
+    assert not alone and output.count("%s has changed" % module) == 4 and module.read_text() == whole, output
+    assert left_alone(project)[0]
+
+
+def test_a_node_that_was_left_halfway_is_gone_through_again(project):
+    digits = project.path / ".state" / "local" / "data" / "digits.npz"
+    digits.unlink()
+    digits.mkdir()
+    failed = project.run("provision.yml")
+    assert failed.code != 0 and "%s is gone" % digits not in failed.output and str(digits) in failed.output, failed.output
+    digits.rmdir()
+    alone, output = left_alone(project)
+    assert not alone and output.count("it has not been provisioned from here to the end") == 4, output
+    assert left_alone(project)[0]
 
 
 def test_limit_to_one_node_leaves_the_records_of_the_others(project):

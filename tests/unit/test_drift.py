@@ -1,6 +1,6 @@
 """Whether a node is still as it was provisioned: what counts, and what is told."""
-import json
 import os
+import pwd
 
 import pytest
 
@@ -65,16 +65,17 @@ def test_what_is_remembered_is_its_owners_alone(tmp_path):
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_node_shows_each_touch(tmp_path, version):
     (tmp_path / "etc").mkdir()
-    hosts, link = tmp_path / "etc" / "hosts", tmp_path / "etc" / "link"
+    (tmp_path / "lib" / "of" / "it").mkdir(parents=True)
+    hosts, link, deep = tmp_path / "etc" / "hosts", tmp_path / "etc" / "link", tmp_path / "lib" / "of" / "it" / "deep.py"
     hosts.write_text("10.0.0.1\n")
+    deep.write_text("")
     link.symlink_to("hosts")
 
     def look():
-        told = ansible_modules.run("mxcluster_drift", tmp_path, under=find_python(version), users=["root", "nobody-there"],
-                                   files=[str(tmp_path / name) for name in ("etc", "etc/*", "no/*")] + ["~root"])
-        return json.loads(json.dumps(told["seen"]))
+        return shown(tmp_path, version, files=[str(tmp_path / name) for name in ("etc", "etc/*", "no/*", "lib/**")])
     first = look()
-    assert set(first) == {str(tmp_path / "etc"), str(hosts), str(link), "/root", "user root"} and first == look()
+    assert set(first) == {str(tmp_path / "etc"), str(hosts), str(link), str(tmp_path / "lib" / "of"),
+                          str(tmp_path / "lib" / "of" / "it"), str(deep)} and first == look()
     os.utime(str(hosts), (1, 1))
     assert {path for path in first if look()[path] != first[path]} == {str(hosts)}
     second = look()
@@ -84,3 +85,40 @@ def test_a_node_shows_each_touch(tmp_path, version):
     assert {path for path in first if look()[path] != second[path]} == {str(hosts), str(link)}
     (tmp_path / "etc" / "new").write_text("")
     assert set(look()) - set(first) == {str(tmp_path / "etc" / "new")}
+
+
+def shown(folder, version, **given):
+    """What the module answers under a node's Python."""
+    return ansible_modules.run("mxcluster_drift", folder, under=find_python(version), **dict({"files": []}, **given))["seen"]
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+
+
+@needs_root
+@pytest.mark.parametrize("version", ["2.7", "3.6"])
+def test_root_does_not_look_where_the_training_user_can_lead_it(tmp_path, version):
+    """The user is asked instead, and a link leads the user no further than the user gets."""
+    ansible_modules.let_everybody_through(tmp_path)
+    tmp_path.chmod(0o755)
+    secret, link = tmp_path / "secret", tmp_path / "link"
+    secret.mkdir(mode=0o700)
+    (secret / "key").write_text("")
+    link.symlink_to(secret)
+    nobody = pwd.getpwnam("nobody")
+    seen = shown(tmp_path, version, user="nobody", user_files=[str(link), str(link / "key"), "~/.bashrc"])
+    assert seen == {str(link): [str(secret)],
+                    "user nobody": [nobody.pw_uid, nobody.pw_gid, nobody.pw_dir, nobody.pw_shell]}
+    assert shown(tmp_path, version, user="nobody-of-this-name", user_files=[str(link)]) == {}
+
+
+@needs_root
+@pytest.mark.parametrize("version", ["2.7", "3.6"])
+def test_a_way_that_others_can_change_is_shown(tmp_path, version):
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for folder in (mine, theirs):
+        (folder / "env").mkdir(parents=True)
+    roots = [str(folder / "env") for folder in (mine, theirs)]
+    assert shown(tmp_path, version, roots=roots) == {}
+    theirs.chmod(0o777)
+    assert shown(tmp_path, version, roots=roots) == {"way to " + roots[1]: str(theirs)}

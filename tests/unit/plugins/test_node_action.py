@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 import types
+from unittest import mock
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -467,18 +468,25 @@ def test_a_look_tells_of_ports_that_nothing_closes(user, shown, monkeypatch):
 
 
 def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
+    """On a file system without hard links too, and however long the first of them takes to make it."""
     monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError(1, "Operation not permitted")))
+    make = action.secrets.token_hex
+    monkeypatch.setattr(action.secrets, "token_hex", lambda length: time.sleep(0.1) or make(length))
     readers = []
     for _ in range(8):
         read, write = os.pipe()
         if os.fork() == 0:
-            os.write(write, action.token_of("job").encode())
-            os._exit(0)
+            try:
+                os.write(write, action.token_of("job").encode())
+            finally:
+                os._exit(0)
         os.close(write)
         readers.append(os.fdopen(read))
     tokens = {reader.read() for reader in readers}
     for _ in readers:
         os.wait()
-    assert len(tokens) == 1 and len(tokens.pop()) == 64 and action.token_of("another") not in tokens
+    token, = tokens
+    assert len(token) == 64 and action.token_of("another") != token
     assert sorted(os.listdir(str(tmp_path))) == ["token-another", "token-job"]
     assert all(os.stat(str(tmp_path / name)).st_mode & 0o777 == 0o600 for name in os.listdir(str(tmp_path)))

@@ -15,9 +15,9 @@ HOSTS = "all:\n  vars: {site_name: x, site_text: '{{ site_secret }}'}\n  hosts:\
 
 @pytest.fixture
 def look(tmp_path, monkeypatch):
-    """look(playbook, name=value, ...): the result of the task; `inventory` has more variables for all hosts."""
-    def run(playbook="train.yml", inventory="", groups=("all",), paths=(), forks=5, **extra):
-        (tmp_path / "hosts.yml").write_text(HOSTS.replace("site_name: x", "site_name: x" + inventory))
+    """look(playbook, name=value, ...): the result of the task; `inventory` has more variables for all `hosts`."""
+    def run(playbook="train.yml", inventory="", groups=("all",), paths=(), forks=5, hosts=HOSTS, **extra):
+        (tmp_path / "hosts.yml").write_text(hosts.replace("site_name: x", "site_name: x" + inventory))
         loader = DataLoader()
         hosts = InventoryManager(loader=loader, sources=[str(tmp_path / "hosts.yml")])
         variables = VariableManager(loader=loader, inventory=hosts)
@@ -117,3 +117,11 @@ def test_a_value_that_a_roles_variable_cannot_have(look, inventory, words):
     told = look(inventory=inventory)
     assert bool(told.get("failed")) == bool(words) and (words or "") in told.get("msg", ""), told
     assert not words or told["msg"].endswith("(node1)"), told
+
+
+def test_a_value_of_the_host_that_the_controllers_plays_run_on(look):
+    """In no group of nodes it is judged too, and a host that no play looks at is not."""
+    hosts = "all:\n  hosts: {node1: {%s}, other: {ssh_mesh_mode: nothing}}\n  children: {nodes: {hosts: {node2: {}}}}\n"
+    assert not look(groups=["nodes"], hosts=hosts % "ssh_mesh_mode: none").get("failed")
+    told = look(groups=["nodes"], hosts=hosts % "train_job_num_epochs: many")
+    assert told.get("failed") and "train_job_num_epochs" in told["msg"] and told["msg"].endswith("(node1)"), told

@@ -1,4 +1,6 @@
 """mxcluster_env for real, with small wheels in MXNet's place: Ansible's Python on the node may be older than the target."""
+import concurrent.futures
+import fcntl
 import hashlib
 import json
 import os
@@ -7,10 +9,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
+from unittest import mock
 
 import pytest
 
+from plugins.modules import mxcluster_env
 from tests import ansible_modules
 from tests.training.environments import find_python
 
@@ -199,3 +204,228 @@ def test_in_the_system(tmp_path):
         assert ask(python, "import mxnet; print(mxnet.__file__)").startswith(str(copied))
     assert not node.run(system=True)["changed"]
     assert node.run(ask=True)["needs"]["requirements"]  # an environment of its own would be another
+
+
+MEMBERS = {"carried/__init__.py": "", "carried/first.py": "NAME = 'first'\n", "carried/data.txt": "some text\n",
+           "carried/later.py": "NAME = 'later'\nNUMBERS = %r\n" % list(range(400)), "carried/deep/__init__.py": "DEEP = 1\n"}
+
+
+class Package:
+    """An environment that imports from a zip file; the folder that it is unpacked into is for tests to spoil."""
+
+    def __init__(self, node):
+        self.node, self.zip = node, node.folder / "lib" / "mxcluster-0123.zip"
+        self.unpacked = node.folder / "lib" / ("mxcluster-0123-" + node.version)
+        self.zip.parent.mkdir()
+        self.pack()
+        assert self.run()["done"]
+
+    def pack(self):
+        with zipfile.ZipFile(str(self.zip), "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in MEMBERS.items():
+                archive.writestr(name, content)
+
+    def run(self, **options):
+        return self.node.run(site_path=str(self.zip), **options)
+
+    def path_of(self, name):
+        """The member `name`; for the name of a .pyc file that of Python's choice."""
+        if name.endswith(".pyc"):
+            (path,) = self.unpacked.glob(name)
+            return path
+        return self.unpacked / name
+
+    def files(self):
+        """Which of the paths in the folder are links, and what the files hold; a FIFO would not end."""
+        return {path: (path.is_symlink(), path.is_file() and path.read_bytes()) for path in self.unpacked.glob("**/*")}
+
+    def is_whole(self):
+        """Whether all is there, all of it is compiled, and nothing lies beside it but the lock."""
+        found = {str(path.relative_to(self.unpacked)) for path in self.unpacked.glob("**/*")
+                 if (path.is_symlink() or not path.is_dir()) and path.parent.name != "__pycache__"}
+        compiled = {str(path.relative_to(self.unpacked)).replace("__pycache__/", "").split(".")[0] + ".py"
+                    for path in self.unpacked.glob("**/__pycache__/*.pyc") if path.stat().st_size > 16}
+        return (found - {"mxcluster-compiled.json"} == set(MEMBERS) and not self.unpacked.is_symlink()
+                and all((self.unpacked / name).read_text() == MEMBERS[name] for name in MEMBERS)
+                and compiled == {name for name in MEMBERS if name.endswith(".py")}
+                and set(os.listdir(str(self.zip.parent))) - {self.unpacked.name + ".lock"} == {self.zip.name, self.unpacked.name})
+
+
+@pytest.fixture(scope="module", params=sorted(PAIRS))
+def built(request, tmp_path_factory):
+    return Package(Node(tmp_path_factory.mktemp("built"), *PAIRS[request.param]))
+
+
+@pytest.fixture
+def package(built):
+    """The environment that all these tests share, as it should be."""
+    built.pack()
+    leftovers = [built.node.folder / "elsewhere", *built.zip.parent.glob("*.draft"), *built.zip.parent.glob("*.old")]
+    for path in [built.unpacked, *leftovers]:
+        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(str(path), ignore_errors=True)
+    assert built.run()["done"] and built.is_whole()
+    return built
+
+
+def cut(path):
+    os.truncate(str(path), path.stat().st_size // 2)
+
+
+def flip(path):
+    """One bit, and neither the size nor the time."""
+    content, times = bytearray(path.read_bytes()), path.stat()
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    os.utime(str(path), ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def move_away(package, path):
+    """A link in its place, to the same."""
+    path.rename(package.node.folder / "elsewhere")
+    path.symlink_to(package.node.folder / "elsewhere")
+
+
+DAMAGE = {
+    "a source is gone": lambda package: package.path_of("carried/later.py").unlink(),
+    "a source is cut": lambda package: cut(package.path_of("carried/later.py")),
+    "a source is empty": lambda package: os.truncate(str(package.path_of("carried/deep/__init__.py")), 0),
+    "a bit of a source": lambda package: flip(package.path_of("carried/later.py")),
+    "a bit of a text": lambda package: flip(package.path_of("carried/data.txt")),
+    "a file is a link": lambda package: move_away(package, package.path_of("carried/later.py")),
+    "a folder is a link": lambda package: move_away(package, package.path_of("carried/deep")),
+    "a file is a folder": lambda package: (package.path_of("carried/data.txt").unlink(),
+                                           package.path_of("carried/data.txt").mkdir()),
+    "a file is a FIFO": lambda package: (package.path_of("carried/data.txt").unlink(),
+                                         os.mkfifo(str(package.path_of("carried/data.txt")))),
+    "one more source": lambda package: package.path_of("sitecustomize.py").write_text(""),
+    "one more folder by a link": lambda package: package.path_of("mxnet").symlink_to("/tmp"),
+    "one more that is compiled": lambda package: (package.unpacked / "mxnet.pyc").write_text(""),
+    "nothing of it": lambda package: shutil.rmtree(str(package.path_of("carried"))),
+    "a compiled file is gone": lambda package: package.path_of("carried/__pycache__/later.*.pyc").unlink(),
+    "a compiled file is cut": lambda package: cut(package.path_of("carried/__pycache__/later.*.pyc")),
+    "a bit of a compiled file": lambda package: flip(package.path_of("carried/__pycache__/later.*.pyc")),
+    "what was compiled is not known": lambda package: package.path_of("mxcluster-compiled.json").write_text("[1]"),
+    "it is a link": lambda package: move_away(package, package.unpacked),
+    "it is a file": lambda package: (shutil.rmtree(str(package.unpacked)), package.unpacked.write_text("")),
+    "an unfinished one is left": lambda package: (package.unpacked.parent / (package.unpacked.name + ".draft")).mkdir(),
+    "the old one is left": lambda package: shutil.copytree(str(package.unpacked), str(package.unpacked) + ".old"),
+    "killed between the renames": lambda package: (shutil.copytree(str(package.unpacked), str(package.unpacked) + ".draft"),
+                                                   package.unpacked.rename(str(package.unpacked) + ".old")),
+}
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGE))
+def test_a_damaged_package_is_mended(package, damage):
+    before = package.files()
+    DAMAGE[damage](package)
+    damaged = package.files()
+    assert damaged != before or not package.is_whole()
+    mended = package.run(archive="")
+    assert mended["changed"] and mended["done"] and package.is_whole(), mended
+    assert package.files() != damaged or damaged == before
+    elsewhere = package.node.folder / "elsewhere"
+    assert elsewhere.exists() == ("link" in damage and "one more" not in damage), "it went through a link"
+    assert not elsewhere.is_dir() or list(elsewhere.iterdir()), "it went through a link"
+
+
+def test_a_damaged_package_is_told_of(package):
+    before = package.unpacked.stat().st_ino
+    for options in ({"ask": True}, {"check": True}, {}):
+        asked = package.run(**options)
+        assert not asked["changed"] and asked["done"] and package.unpacked.stat().st_ino == before, asked
+    # What a run of Python with other options compiles is no damage.
+    subprocess.run([package.node.run(ask=True)["python"], "-OO", "-m", "compileall", "-q", str(package.unpacked)], check=True)
+    assert package.run(ask=True)["done"]
+    cut(package.path_of("carried/later.py"))
+    for options in ({"ask": True}, {"check": True}):
+        asked = package.run(**options)
+        assert asked["changed"] and not asked["done"] and asked["needs"]["requirements"] == [], asked
+        assert package.unpacked.stat().st_ino == before
+
+
+def test_a_running_program_imports_the_mended_package(package):
+    script = "import carried.first; print(carried.first.NAME, flush=True); input(); from carried import later; print(later.NAME)"
+    python = str(package.node.path / "bin" / "python")
+    with subprocess.Popen([python, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          universal_newlines=True) as program:
+        assert program.stdout.readline() == "first\n"
+        package.path_of("carried/later.py").unlink()
+        assert package.run(archive="")["changed"]
+        assert program.communicate("\n", timeout=60)[0] == "later\n" and program.returncode == 0
+
+
+def spoil_members(path):
+    """What they hold, and not what the zip file says of them."""
+    with zipfile.ZipFile(str(path)) as archive:
+        start = archive.getinfo("carried/later.py").header_offset + 30 + len("carried/later.py")
+    with open(str(path), "r+b") as target:
+        target.seek(start)
+        target.write(b"\xff" * 8)
+
+
+@pytest.mark.parametrize("harm, told", [
+    (lambda path: path.unlink(), "mxcluster-0123.zip on this node, from which mxcluster is unpacked: run provision.yml"),
+    (cut, "mxcluster-0123.zip is not a zip file"), (spoil_members, "mxcluster-0123.zip is not a zip file")])
+def test_no_whole_zip_file(package, harm, told):
+    """What is there stays as it is."""
+    before = package.unpacked.stat().st_ino
+    harm(package.zip)
+    package.path_of("carried/later.py").unlink()
+    assert not package.run(ask=True)["done"]
+    refused = package.run(archive="")
+    assert refused["rc"] == 1 and told in refused["msg"] and package.unpacked.stat().st_ino == before, refused
+    assert not list(package.zip.parent.glob("*.draft"))
+
+
+def test_no_zip_file_for_a_new_environment(controller):
+    """It is refused at once: a build takes minutes."""
+    refused = controller.run(site_path=str(controller.folder / "lib.zip"))
+    assert refused["rc"] == 1 and "there is no" in refused["msg"] and controller.left() == [], refused
+
+
+def test_one_unpacks_at_a_time(package):
+    """Environments share the package, and each has but its own lock."""
+    lock = package.zip.parent / (package.unpacked.name + ".lock")
+    lock.chmod(0o644)
+    cut(package.path_of("carried/later.py"))
+    with open(str(lock)) as held, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        draft = package.zip.parent / (package.unpacked.name + ".draft")
+        draft.mkdir()  # the other one's
+        waiting = pool.submit(package.run, archive="")
+        time.sleep(3)
+        assert not waiting.done() and draft.is_dir() and not package.is_whole()
+        fcntl.flock(held, fcntl.LOCK_UN)
+        assert waiting.result()["done"] and package.is_whole()
+    assert lock.stat().st_mode & 0o777 == 0o600, "others can hold the lock"
+
+
+def test_it_is_on_the_disk_before_it_is_in_place(package, monkeypatch):
+    """After a power cut there are no empty files behind the name. And what compiles holds the lock: it may outlive the module."""
+    done, shared = [], []
+
+    def run_command(argv, pass_fds=(), **_):
+        shared.extend(os.readlink("/proc/self/fd/%d" % descriptor) for descriptor in pass_fds)
+        done.append(("run", argv[2]))
+        return subprocess.call(argv), "", ""
+
+    def fsync(descriptor):
+        done.append(("fsync", os.readlink("/proc/self/fd/%d" % descriptor)))
+
+    rename = os.rename
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", lambda old, new: (done.append(("rename", old)), rename(old, new)))
+    environment = object.__new__(mxcluster_env.Environment)
+    environment.module, environment.inherited = mock.Mock(run_command=run_command), ()
+    environment.zip, environment.site_path = str(package.zip), str(package.unpacked)
+    environment.python = str(package.node.path / "bin" / "python")
+    cut(package.path_of("carried/later.py"))
+    environment.unpack_package()
+    assert package.is_whole() and environment.inherited == ()
+    assert shared == [str(package.unpacked) + ".lock"]
+    draft, here = str(package.unpacked) + ".draft", str(package.unpacked)
+    began, ended = done.index(("run", "compileall")), done.index(("rename", draft))
+    synced = {path for what, path in done[began:ended] if what == "fsync"}
+    files = [str(path) for path in package.unpacked.glob("**/*")]
+    assert {path.replace(here, draft) for path in [here, *files]} <= synced
+    assert done[ended - 1:] == [("rename", here), ("rename", draft), ("fsync", str(package.zip.parent))]
