@@ -2,7 +2,7 @@
 import argparse
 import json
 import traceback
-from typing import Callable, List
+from typing import Callable, List, Tuple
 
 from mxcluster.errors import BadInput, MxclusterError
 
@@ -14,17 +14,22 @@ class Parser(argparse.ArgumentParser):
         raise BadInput("%s: %s; %s" % (self.prog, message, " ".join(self.format_usage().split())))
 
 
-def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
-    """Print what run(argv) returns and return the exit status."""
+def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
+    """What run(argv) returns, or its error, and the exit status."""
     try:
-        result, code = run(argv), 0
+        return run(argv), 0
     except MxclusterError as error:
-        result, code = {"error": str(error)}, 1
+        return {"error": str(error)}, 1
     except OSError as error:
         where = "%s: " % error.filename if error.filename else ""
-        result, code = {"error": where + (error.strerror or str(error))}, 1
+        return {"error": where + (error.strerror or str(error))}, 1
     except Exception as error:
         traceback.print_exc()  # ours to mend: the whole story to stderr
-        result, code = {"error": "%s: %s (an error in mxcluster itself)" % (type(error).__name__, error)}, 1
+        return {"error": "%s: %s (an error in mxcluster itself)" % (type(error).__name__, error)}, 1
+
+
+def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
+    """Print what run(argv) returns and return the exit status."""
+    result, code = of(run, argv)
     print(json.dumps(result), flush=True)
     return code

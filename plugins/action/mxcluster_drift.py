@@ -6,11 +6,11 @@ __metaclass__ = type
 import os
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster import drift, specs, verdict
+from mxcluster.node_task import NodeTask, completed
 
 # Variables that decide nothing of what goes on a node, or only in the run that they are given to.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
@@ -19,7 +19,7 @@ PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__fil
 display = Display()
 
 
-class ActionModule(ActionBase):
+class ActionModule(NodeTask):
     """Says why there is something to do on the node, or remembers how it is now."""
 
     TRANSFERS_FILES = False
@@ -56,15 +56,13 @@ class ActionModule(ActionBase):
         if asked.get("failed"):
             return asked.get("msg")
         before = drift.remembered(record)
-        told = self._ask("mxcluster_node", {"command": "record", "python": given["python"], "user": given["user"],
-                                            "request": {"known": before}}, task_vars)
+        told = self.ask(completed({"command": "record", "python": given["python"], "user": given["user"],
+                                   "request": {"known": before}}), task_vars)
         if told.get("failed") or not isinstance(told.get("record"), dict):
             return told.get("msg") or "it tells nothing of itself"
         return drift.why(known, asked["seen"], before, told["record"])
 
     def _look(self, given, task_vars):
         wanted = ("files", "roots", "user", "user_files")
-        return self._ask("mxcluster_drift", {name: given[name] for name in wanted}, task_vars)
-
-    def _ask(self, module, arguments, task_vars):
-        return self._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)
+        return self._execute_module(module_name="mxcluster_drift", module_args={name: given[name] for name in wanted},
+                                    task_vars=task_vars)

@@ -19,16 +19,12 @@ import time
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible.utils.unsafe_proxy import wrap_var
 
-try:
-    from mxcluster import processes, replies, stalls, verdict
-    from mxcluster.errors import MxclusterError
-    from mxcluster.report import arrivals
-except ImportError:  # the playbooks say so themselves, in their own words
-    arrivals = processes = replies = stalls = verdict = None
+from mxcluster import node_task, processes, stalls, verdict
+from mxcluster.entry import asking
+from mxcluster.node_task import NodeTask
+from mxcluster.report import arrivals
 
 PAUSES = (4.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
 LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
@@ -52,8 +48,8 @@ def warn(text):
     display.warning(verdict.printable(text))
 
 
-class ActionModule(ActionBase):
-    """Runs the module. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
+class ActionModule(NodeTask):
+    """Asks the node. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
     with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them; one with `into`
     brings what the node's part has left, as soon as that has ended. A `start` tells who will renew the lease, for nodes that
     can see that, and the token of the job. A `look` with `problems` fails when there are any.
@@ -63,21 +59,23 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
-        arguments = dict(self._task.args)
+        arguments = {name: value for name, value in self.validate_argument_spec(node_task.SPEC)[1].items() if value is not None}
+        lacking = asking.missing(arguments)
+        if lacking:
+            return dict(result, failed=True, msg=lacking)
         if arguments.get("command") == "look" and "problems" in arguments:  # verify.yml judges for itself
             return dict(result, **self._look(arguments, task_vars))
-        if arguments.get("command") == "start" and arguments.get("plan") and processes:
+        if arguments.get("command") == "start" and arguments.get("plan"):
             arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
             arguments["token"] = token_of(os.path.basename(arguments["job_dir"]))
         if arguments.get("command") != "wait":
-            return dict(result, **self._ask(arguments, task_vars))
-        if processes:
-            # This is a fork of ansible-playbook. If a signal ends that process alone, its forks would
-            # go on polling, and so renew the lease of a job that no controller reports on.
-            processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
+            return dict(result, **self.ask(arguments, task_vars))
+        # This is a fork of ansible-playbook. If a signal ends that process alone, its forks would
+        # go on polling, and so renew the lease of a job that no controller reports on.
+        processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
         left = {name: arguments.pop(name) for name in ("output", "spool", "into") if name in arguments}
         wanted, together = arguments.pop("checkpoints", None), arguments.pop("together", [])
-        if wanted and arrivals and not self._task.check_mode:
+        if wanted and not self._task.check_mode:
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
             arguments["took"] = self._arrivals.taken()
         if arguments.get("board"):  # of this run of ansible-playbook alone, and gone with it
@@ -111,7 +109,7 @@ class ActionModule(ActionBase):
     def _look(self, arguments, task_vars):
         """What the node can give; a failure that says what it cannot."""
         host, known = task_vars["inventory_hostname"], arguments.pop("problems", [])
-        found = self._ask(arguments, task_vars)
+        found = self.ask(arguments, task_vars)
         if found.get("failed") or found.get("unreachable"):
             return found
         if arguments.get("user") and found.get("ports_open"):  # or the plan has said so
@@ -139,7 +137,7 @@ class ActionModule(ActionBase):
         try:
             if self._connection.become:
                 arguments["reader"] = self._who_logs_in()
-            packed = self._ask(arguments, task_vars)
+            packed = self.ask(arguments, task_vars)
             if packed.get("failed") or packed.get("unreachable"):
                 return dict({name: packed[name] for name in ("failed", "unreachable", "msg", "module_stdout", "module_stderr")
                              if name in packed}, packed={})
@@ -191,7 +189,7 @@ class ActionModule(ActionBase):
     def _arrivals_of(self, wanted, arguments, task_vars):
         """Where this node's checkpoints go, and how it is asked for them: in pieces, each of which renews the lease."""
         def ask(name, offset, most):
-            answer = self._ask(dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars)
+            answer = self.ask(dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars)
             return None if answer.get("failed") else base64.b64decode(answer["data"])
         return arrivals.Arrivals(wanted["folder"], task_vars["inventory_hostname"], int(wanted["keep"]), ask, wanted["plan"])
 
@@ -216,7 +214,7 @@ class ActionModule(ActionBase):
             error, answer = None, {}
             self._limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
             try:
-                answer = self._ask(arguments, task_vars)
+                answer = self.ask(arguments, task_vars)
             except AnsibleError as failure:
                 if not is_of_connection(failure):
                     raise
@@ -249,17 +247,13 @@ class ActionModule(ActionBase):
     def _stop(self, arguments, result, task_vars):
         """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
         try:
-            stopped = self._ask(dict(arguments, command="stop", peer=True), task_vars)
+            stopped = self.ask(dict(arguments, command="stop", peer=True), task_vars)
         except AnsibleError as error:
             if not is_of_connection(error):
                 raise
             return
         if not stopped.get("failed"):
             result.update(ended=True, status=stopped["status"])
-
-    def _ask(self, arguments, task_vars):
-        answer = self._execute_module(module_name="mxcluster_node", module_args=arguments, task_vars=task_vars)
-        return checked(arguments, answer, task_vars["inventory_hostname"])
 
 
 def token_of(job):
@@ -276,17 +270,6 @@ def token_of(job):
             stream.write(token)
             stream.flush()  # before the next fork gets the lock
     return token
-
-
-def checked(arguments, answer, host):
-    """The module's result; one of a node that has answered what cannot be has failed, and says which field it is."""
-    if replies is None or any(answer.get(name) for name in ("failed", "unreachable", "skipped")) or "msg" in answer:
-        return answer
-    try:
-        found = replies.check(arguments["command"], host, answer, replies.job_of(arguments))
-    except MxclusterError as refusal:
-        found = {"failed": True, "changed": False, "msg": str(refusal)}
-    return wrap_var(found)  # as Ansible has: no template in it is ever carried out
 
 
 def is_of_connection(error):

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Doorway to the package mxcluster on a node; what it does is in node/mxcluster/agent and node/mxcluster/node.py."""
+"""Documentation of the action plugin of the same name, which asks mxcluster.entry on the node."""
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 module: mxcluster_node
 short_description: Look at a node, and start, watch and end its part of a training job
 description:
-  - Runs C(python -m mxcluster.node) or C(python -m mxcluster.agent) on the node and returns the JSON that it answers.
+  - Runs C(python -I -m mxcluster.entry) on the node and returns the JSON that it answers. No module travels to the node for that.
   - A job's processes on a node are children of an agent, which ends them all when one fails and when the job's lease
     runs out. The command V(wait) renews the lease, so a job goes on only as long as somebody asks for it.
 author:
@@ -18,7 +18,7 @@ author:
 options:
   python:
     description: The Python interpreter on the node that has mxcluster (and for V(record) MXNet).
-    type: path
+    type: str
     required: true
   command:
     description:
@@ -37,10 +37,10 @@ options:
   job_dir:
     description:
       - The job's folder on the node, holding plan.json. Needed by all commands but V(look), V(record), V(check) and V(jobs).
-    type: path
+    type: str
   jobs_dir:
     description: For V(jobs), the folder on the node that holds the folders of all jobs.
-    type: path
+    type: str
   job:
     description: For V(jobs), a job that is told of however old it is; the others are those that run and the last that have ended.
     type: str
@@ -76,7 +76,6 @@ options:
       action plugin fails for these, and for what the node tells.
     type: list
     elements: str
-    default: []
   seconds:
     description: How long V(wait) waits at most; up to three times as long while the node's processes start and wait for those of
       other nodes, since an answer costs the time that they need for that. It never waits longer than half the job's lease.
@@ -136,7 +135,7 @@ options:
     default: 1048576
   output:
     description: The tar file that V(collect) writes on the node, or V(wait) with O(into).
-    type: path
+    type: str
   into:
     description: For V(wait), a file on the controller. When the node's part has ended, what it has left is packed as V(collect)
       does it, and brought there. The action plugin of the same name sees to it.
@@ -145,7 +144,7 @@ options:
     description:
       - For V(collect), the folder where the tar file lies instead if root packs what is another's; made if it is not there. It is
         root's alone, so that what is fetched from there is what was packed.
-    type: path
+    type: str
   told:
     description:
       - For V(collect), how the job has ended by the answer to V(wait); empty if that is not known. Where the job is a unit, root
@@ -164,6 +163,7 @@ options:
     type: str
     default: ""
 notes:
+  - Paths on the node may begin with C(~/), the home of whom Ansible becomes there.
   - In check mode V(start), V(wait), V(stop), V(collect) and V(piece) do nothing; the other commands only read.
 """
 
@@ -347,166 +347,3 @@ left_out:
   type: list
   elements: str
 """
-
-import os
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.mxcluster_agent import argv_for, ask_root, parse_answer, run_as, told_to_start
-from ansible.module_utils.mxcluster_left import sweep
-from ansible.module_utils.mxcluster_unit import (
-    collect_into_spool,
-    hidden,
-    is_spooled,
-    jobs_with_units,
-    settle_unit,
-    start_unit,
-    unit_of,
-    untrue_end,
-    why_open,
-)
-from ansible.module_utils.mxcluster_user import act_as
-
-READING = ("look", "record", "check", "status", "logs", "plan", "jobs")
-
-
-def result_for(command, answer):
-    """What the module returns for the answer to a command."""
-    if command in ("record", "check"):
-        return {"changed": False, command: answer}
-    result = dict(answer, changed=command in ("start", "collect") or bool(answer.get("ran") or answer.get("cleared")))
-    if command in ("wait", "status"):
-        status = answer.get("status")
-        result["ended"] = isinstance(status, dict) and status.get("state") == "ended"
-    return result
-
-
-def check_mode_result(command):
-    """What the module returns in check mode for a command that would not only read.
-
-    Nothing was started, and so nothing is there to wait for.
-    """
-    result = {"changed": command in ("start", "collect"), "msg": "check mode: the command %s was not run" % command}
-    if command in ("wait", "stop"):
-        result["status"] = None
-    if command == "wait":
-        result.update(ended=True, progress={})
-    if command == "stop":
-        result["ran"] = False
-    return result
-
-
-def main():
-    """Run the module."""
-    with_job = [("command", command, ["job_dir"]) for command in ("start", "wait", "status", "stop", "logs", "plan")]
-    module = AnsibleModule(
-        argument_spec={
-            "python": {"type": "path", "required": True},
-            "command": {"type": "str", "required": True,
-                        "choices": ["look", "record", "check", "start", "wait", "status", "stop", "collect", "logs", "plan",
-                                    "jobs", "piece"]},
-            "job_dir": {"type": "path"},
-            "jobs_dir": {"type": "path"},
-            "job": {"type": "str", "default": ""},
-            "lines": {"type": "int", "default": 20},
-            "plan": {"type": "dict"},
-            "secret_env": {"type": "dict", "default": {}, "no_log": True},
-            "token": {"type": "str", "no_log": True},
-            "request": {"type": "dict", "default": {}},
-            "problems": {"type": "list", "elements": "str", "default": []},
-            "seconds": {"type": "int", "default": 5},
-            "board": {"type": "str"},
-            "keeper": {"type": "bool", "default": True},
-            "together": {"type": "list", "elements": "list", "default": []},
-            "patience": {"type": "float", "default": 0},
-            "checkpoints": {"type": "dict"},
-            "took": {"type": "str", "default": ""},
-            "peer": {"type": "bool", "default": False},
-            "file": {"type": "str"},
-            "offset": {"type": "int", "default": 0},
-            "most": {"type": "int", "default": 1 << 20},
-            "output": {"type": "path"},
-            "into": {"type": "path"},
-            "spool": {"type": "path"},
-            "told": {"type": "str", "default": ""},
-            "reader": {"type": "int"},
-            "user": {"type": "str", "default": ""},
-        },
-        required_if=with_job + [("command", "collect", ["job_dir", "output"]), ("command", "jobs", ["jobs_dir"]),
-                                ("command", "piece", ["job_dir", "file"])],
-        supports_check_mode=True,
-    )
-    command = module.params["command"]
-    if module.check_mode and command not in READING:
-        module.exit_json(**check_mode_result(command))
-    if not os.access(module.params["python"], os.X_OK):
-        module.fail_json(msg="%s cannot be run on this node: run provision.yml" % module.params["python"])
-    sweeps = command in ("start", "stop", "collect", "jobs") and not module.check_mode
-    swept = sweep(module.params["spool"]) if sweeps else []
-    unit = unit_of(module.params) if command in ("start", "stop", "collect") else None
-    if unit and command == "start":
-        module.exit_json(**result_for(command, start_unit(module, unit)))
-    if unit and command == "stop":
-        answer = run_as(module, argv_for(module.params))
-        module.exit_json(**result_for(command, add_seen(answer, {"left": settle_unit(module, unit) + swept})))
-    seen = seen_by_root(module, command, unit, swept)
-    if command == "collect" and is_spooled(module.params):
-        module.exit_json(**result_for(command, add_seen(collect_into_spool(module), seen)))
-    act_as(module, module.params["user"], lambda: ask(module, seen))
-
-
-def ask(module, seen):
-    """Run the package's program as the user, and end the module with its answer and what root has seen."""
-    command, argv = module.params["command"], argv_for(module.params)
-    if command == "jobs" and not module.check_mode:
-        argv.append("--clear")
-    # `python -m` puts the working directory in front of everything else: from / no file of anybody's is in the way.
-    # The request may hold dollars and tildes, which are not for expanding.
-    stdin = told_to_start(module.params) if "--plan" in argv else None
-    code, out, err = module.run_command(argv, data=stdin, cwd="/", expand_user_and_vars=False)
-    answer, error = parse_answer(argv, code, out, err)
-    if error:
-        module.fail_json(msg=error)
-    if command == "collect":
-        answer.update(output=argv[-1], spooled=False)
-    answer = add_seen(answer, seen)
-    if command == "jobs":
-        answer["has"] = module.params["job"] in job_ids(answer)
-        answer["asked"] = {"python": module.params["python"], "jobs_dir": module.params["jobs_dir"]}
-    module.exit_json(**result_for(command, answer))
-
-
-def seen_by_root(module, command, unit, swept):
-    """What root sees of a node while it is still root, and what the answer of the user's program cannot change."""
-    if command == "collect":
-        untrue = untrue_end(module, unit) if unit else None
-        return {"left": (settle_unit(module, unit) if unit else []) + swept, "untrue": untrue}
-    if command == "stop":
-        return {"left": swept} if swept else {}
-    if command == "look":
-        return {"ports_open": why_open(module), "problems": hidden(module.params)}
-    if command == "check":
-        return {"ports_open": why_open(module)}
-    if command == "jobs":
-        return {"units": jobs_with_units(module)}
-    if command == "record" and os.geteuid() == 0 and module.params["user"]:
-        return ask_root(module, "machine")
-    return {}
-
-
-def add_seen(answer, seen):
-    """An answer with what root has seen, which counts; of these lists, both parts count."""
-    both = {}
-    for name in ("left", "problems"):
-        if name in seen:
-            both[name] = (answer[name] if isinstance(answer.get(name), list) else []) + seen[name]
-    return dict(answer, **dict(seen, **both))
-
-
-def job_ids(answer):
-    """The names of the jobs in an answer, whatever else is in it."""
-    jobs = answer.get("jobs")
-    return [entry.get("job") for entry in (jobs if isinstance(jobs, list) else []) if isinstance(entry, dict)]
-
-
-if __name__ == "__main__":
-    main()

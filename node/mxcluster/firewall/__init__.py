@@ -152,6 +152,26 @@ def _notes(path: str) -> str:
     return path[:-len(".json")] + ".notes"
 
 
+def close(path: str) -> List[str]:
+    """Make sure that the job of the FILE `path` has the ports open no longer: what is there all the same."""
+    wanted = _wanted(path)
+    if wanted:
+        close_for(wanted)
+        os.unlink(path)
+    lines = left(path)
+    if not os.path.exists(path) and os.path.exists(_notes(path)):
+        os.unlink(_notes(path))
+    return lines
+
+
+def _wanted(path: str) -> Optional[Json]:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except FileNotFoundError:  # nothing was asked for, or it is closed already
+        return None
+
+
 def main(argv: List[str]) -> int:
     """Carry out one command line: 0, or 1 with the reason on stderr."""
     if argv == ["can"]:
@@ -159,19 +179,14 @@ def main(argv: List[str]) -> int:
         return 0
     action, path = argv
     try:
-        try:
-            with open(path, encoding="utf-8") as stream:
-                wanted = json.load(stream)
-        except FileNotFoundError:  # nothing was asked for, or it is closed already
-            wanted = None
-        if wanted:
-            hold(wanted, lambda text: _note(path, text)) if action == "hold" else close_for(wanted)
-            os.unlink(path)
         if action == "close":
-            for line in left(path):
+            for line in close(path):
                 print(line)
-            if not os.path.exists(path) and os.path.exists(_notes(path)):
-                os.unlink(_notes(path))
+            return 0
+        wanted = _wanted(path)
+        if wanted:
+            hold(wanted, lambda text: _note(path, text))
+            os.unlink(path)
     except (MxclusterError, OSError) as error:
         print("mxcluster: the firewall of job %s could not be changed: %s" % (os.path.basename(path), error), file=sys.stderr)
         return 1

@@ -9,9 +9,9 @@ from unittest import mock
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.utils.unsafe_proxy import AnsibleUnsafe, wrap_var
+from ansible.utils.unsafe_proxy import AnsibleUnsafe
 
-from mxcluster import processes
+from mxcluster import node_task, processes
 from plugins.action import mxcluster_node as action
 
 RUNNING = {"status": {"state": "running"}, "ended": False}
@@ -56,7 +56,7 @@ def clock(monkeypatch):
 def plugin(answers, clock=None, **arguments):
     """The plugin, with a node that gives these answers in turn, the last one for ever; and the commands that it was given."""
     made, commands = object.__new__(action.ActionModule), []
-    made._task = types.SimpleNamespace(args=dict({"command": "wait"}, **arguments))
+    made._task = types.SimpleNamespace(args=dict({"command": "wait", "python": "/p", "job_dir": "/jobs/j"}, **arguments))
 
     def ask(arguments, task_vars):
         commands.append(arguments["command"])
@@ -66,12 +66,12 @@ def plugin(answers, clock=None, **arguments):
         if isinstance(answer, Exception):
             raise answer
         return dict(answer)
-    made._ask = ask
+    made.ask = ask
     return made, commands
 
 
 def run(made, monkeypatch):
-    monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp, task_vars: {})
+    monkeypatch.setattr(action.NodeTask, "run", lambda self, tmp, task_vars: {})
     return made.run(None, {"inventory_hostname": "node1"})
 
 
@@ -128,8 +128,8 @@ def test_while_a_node_is_silent_the_others_are_asked_at_once(clock, monkeypatch,
 
     def look_at_another():
         made, _ = plugin([RUNNING], board=str(tmp_path), seconds=5)
-        made._ask = lambda given, task_vars: seen.append(given["seconds"]) or RUNNING
-        monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp, task_vars: {})
+        made.ask = lambda given, task_vars: seen.append(given["seconds"]) or RUNNING
+        monkeypatch.setattr(action.NodeTask, "run", lambda self, tmp, task_vars: {})
         made.run(None, {"inventory_hostname": "node2"})
     look_at_another()
     made, _ = plugin([LOST, RUNNING], clock, board=str(tmp_path), patience=60)
@@ -152,8 +152,8 @@ def test_a_job_that_has_failed_elsewhere_is_not_waited_for_long(clock, monkeypat
 
 def test_a_failure_elsewhere_that_is_learnt_between_two_tries_counts_at_once(clock, monkeypatch, tmp_path):
     made, commands = plugin([LOST], clock, patience=60, board=str(tmp_path))
-    ask, sleep = made._ask, clock.sleep
-    made._ask = lambda *given: setattr(clock, "now", clock.now + 7) or ask(*given)  # ssh has waited for it
+    ask, sleep = made.ask, clock.sleep
+    made.ask = lambda *given: setattr(clock, "now", clock.now + 7) or ask(*given)  # ssh has waited for it
     clock.sleep = lambda seconds: action.post(str(tmp_path), "node2") or sleep(seconds)
     assert run(made, monkeypatch)["unreachable"] and commands == ["wait"]
 
@@ -163,11 +163,11 @@ def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
     assert run(plugin([failed], board=str(tmp_path))[0], monkeypatch) == failed
     assert action.others(str(tmp_path), "node2") == ["node1"]
     made, commands = plugin([RUNNING, DONE], board=str(tmp_path))
-    ask, peers = made._ask, []
-    made._ask = lambda arguments, task_vars: peers.append(arguments.get("peer")) or ask(arguments, task_vars)
+    ask, peers = made.ask, []
+    made.ask = lambda arguments, task_vars: peers.append(arguments.get("peer")) or ask(arguments, task_vars)
     (tmp_path / "node1").rename(tmp_path / "node2")
     assert run(made, monkeypatch)["ended"] and commands == ["wait", "stop"]
-    assert peers == [None, True], "nobody has asked for the end"
+    assert peers == [False, True], "nobody has asked for the end"
 
 
 def test_who_only_watches_does_not_end_a_job_that_it_cannot_see(clock, monkeypatch, tmp_path):
@@ -228,8 +228,8 @@ def packed(there, **others):
 
 def test_what_is_left_is_brought_as_soon_as_it_has_ended_and_removed_there(monkeypatch, tmp_path):
     made, commands, node, there, into = waits(tmp_path)
-    answers, seen, ask = [DONE, packed(there)], [], made._ask
-    made._ask = lambda arguments, task_vars: seen.append(arguments) or ask(arguments, task_vars) and answers.pop(0)
+    answers, seen, ask = [DONE, packed(there)], [], made.ask
+    made.ask = lambda arguments, task_vars: seen.append(arguments) or ask(arguments, task_vars) and answers.pop(0)
     result = run(made, monkeypatch)
     assert commands == ["wait", "collect"] and result["ended"] and result["packed"] == packed(there)
     assert seen[1]["told"] == "done" and "into" not in seen[1]
@@ -279,7 +279,7 @@ def test_a_connection_that_is_lost_while_bringing_is_tried_again(clock, monkeypa
         if troubles:
             raise troubles.pop()
         return 1000
-    made._ask, made._who_logs_in, made._task.args = ask, who, dict(made._task.args, patience=60)
+    made.ask, made._who_logs_in, made._task.args = ask, who, dict(made._task.args, patience=60)
     assert run(made, monkeypatch)["packed"]["bytes"] == 12 and into.exists() and clock.slept
 
 
@@ -300,30 +300,63 @@ def test_a_node_that_could_pack_nothing_is_asked_for_no_file(monkeypatch, tmp_pa
 def test_who_logs_in_is_asked_where_ansible_becomes_somebody(monkeypatch, tmp_path, becomes, said, reader):
     made, _, node, there, _ = waits(tmp_path, becomes=becomes, said=said)
     answers, seen = [DONE, packed(there)], []
-    made._ask = lambda arguments, task_vars: seen.append(arguments) or answers.pop(0)
+    made.ask = lambda arguments, task_vars: seen.append(arguments) or answers.pop(0)
     run(made, monkeypatch)
     assert seen[1].get("reader", "not asked") == reader
     assert all(not sudoable for command, sudoable in node.commands if command == "id -u")
 
 
-def test_an_answer_that_cannot_be_is_a_failure(monkeypatch):
-    """What the node has answered comes through processes of the training user; all commands ask in this one place."""
+def told(node, command, code=0, err="", check=False, **given):
+    """The result of a command whose program on the node prints `node`, through the whole of the plugin; and what was run."""
     made = object.__new__(action.ActionModule)
-    hostile = {"jobs": [], "has": False, "units": "{{ 1 }}"}
-    made._execute_module = lambda **given: wrap_var(hostile)  # as Ansible gives it, with a kind of str of its own
-    answer = made._ask({"command": "jobs", "jobs_dir": "/jobs"}, {"inventory_hostname": "node1"})
+    made._task, ran = types.SimpleNamespace(check_mode=check), []
+    made._is_pipelining_enabled = lambda *style: True
+    out = node if isinstance(node, str) else "a shell says hello\n%s\n" % json.dumps(node)
+    made._low_level_execute_command = lambda program, in_data: ran.append((program, json.loads(in_data.decode()))) or {
+        "rc": code, "stdout": out, "stderr": err}
+    asked = node_task.completed(dict({"command": command, "python": "/env/bin/python", "job_dir": "/jobs/j"}, **given))
+    return made.ask(asked, {"inventory_hostname": "node1"}), ran
+
+
+def test_an_answer_that_cannot_be_is_a_failure():
+    """What the node has answered comes through processes of the training user; all commands ask in this one place."""
+    answer, _ = told({"jobs": [], "units": "{{ 1 }}"}, "jobs", jobs_dir="/jobs")
     assert answer["failed"] and "the answer of node1 to jobs is refused: units='{{ 1 }}'" in answer["msg"]
     assert is_unsafe(answer["msg"])
     fine = {"problems": ["{{ lookup('pipe', 'touch evil') }}"], "held": {"ports": {"9091": "{{ x }}"}, "gpus": {}}, "fits": True}
-    made._execute_module = lambda **given: wrap_var(fine)
-    answer = made._ask({"command": "look"}, {"inventory_hostname": "node1"})
-    assert answer == fine and is_unsafe(answer["problems"][0]) and is_unsafe(answer["held"]["ports"]["9091"])
-    record = {"record": {"fingerprints": {"numpy": "0" * 64}, "address_of_default_route": None, "hostname": "", "gpus": 0}}
-    made._execute_module = lambda **given: wrap_var(record)
-    assert made._ask({"command": "record"}, {"inventory_hostname": "node1"}) == record
-    for result in ({"failed": True, "msg": "x"}, {"changed": False, "msg": "check mode: the command stop was not run"}):
-        made._execute_module = lambda result=result, **given: dict(result)
-        assert made._ask({"command": "stop", "job_dir": "/j"}, {"inventory_hostname": "node1"}) == result
+    answer, _ = told(fine, "look")
+    assert answer == dict(fine, changed=False) and is_unsafe(answer["problems"][0]) and is_unsafe(answer["held"]["ports"]["9091"])
+    record = {"fingerprints": {"numpy": "0" * 64}, "address_of_default_route": None, "hostname": "", "gpus": 0}
+    assert told(record, "record")[0] == {"record": record, "changed": False}
+
+
+def test_what_goes_to_a_node_is_on_no_command_line_and_in_no_answer():
+    given = {"plan": {"job": "j"}, "secret_env": {"K": "hush"}, "token": "tok"}
+    _, [(program, asked)] = told({"job": "j", "pid": 7, "status": None}, "start", **given)
+    assert program == "/env/bin/python -I -m mxcluster.entry"
+    assert {name: asked[name] for name in (*given, "check")} == dict(given, check=False)
+    answer, _ = told({"error": "the agent did not start: K=hush, tok"}, "start", code=1, **given)
+    assert answer["failed"] and "hush" not in str(answer) and "tok" not in answer["msg"] and "did not start" in answer["msg"]
+
+
+@pytest.mark.parametrize("pipelining", [True, False])
+def test_without_pipelining_a_file_carries_it(pipelining):
+    made, ran = object.__new__(action.ActionModule), []
+    made._task = types.SimpleNamespace(check_mode=False)
+    made._connection = mock.Mock(**{"_shell.join_path": os.path.join})
+    made._is_pipelining_enabled = lambda *style: pipelining
+    made._make_tmp_path = lambda: ran.append("made") or "/tmp/of ansible"
+    made._transfer_data = lambda path, data: ran.append((path, json.loads(data.decode())["command"]))
+    made._fixup_perms2 = lambda paths, execute: ran.append(paths)
+    made._remove_tmp_path = lambda path, force: ran.append("removed " + path)
+    made._low_level_execute_command = lambda program, in_data=None: ran.append((program, in_data is None)) or {
+        "rc": 0, "stdout": json.dumps({"ran": False, "status": None}), "stderr": ""}
+    asked = node_task.completed({"command": "stop", "python": "~/env/bin/python", "job_dir": "/j"})
+    made.ask(asked, {"inventory_hostname": "node1"})
+    file = "/tmp/of ansible/asked.json"
+    entry = "~/env/bin/python -I -m mxcluster.entry"
+    assert ran == ([(entry, False)] if pipelining else [
+        "made", (file, "stop"), ["/tmp/of ansible", file], (entry + " < '%s'" % file, True), "removed /tmp/of ansible"])
 
 
 @pytest.mark.parametrize("answer, leaves", [(BROKEN, True), (DONE, True), (RUNNING, False)])
@@ -377,7 +410,7 @@ def test_checkpoints_are_brought_between_two_waits(monkeypatch, tmp_path):
             return dict(offering)
         data = (there / arguments["file"]).read_bytes()[arguments["offset"]:][:arguments["most"]]
         return {"data": base64.b64encode(data).decode()}
-    made._ask = ask
+    made.ask = ask
     assert run(made, monkeypatch) == RUNNING and commands == ["wait", "piece", "piece"]
     assert run(made, monkeypatch) == RUNNING and commands[3:] == ["wait"]
     assert [arguments["took"] for arguments in waits] == ["", "mlp-0001"]
@@ -414,7 +447,7 @@ def test_a_start_tells_who_will_renew_the_lease_and_the_token(monkeypatch, tmp_p
     monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
     made, _ = plugin([{"job": "j"}], command="start", plan={"job": "j"}, job_dir="/jobs/j")
     made._connection, told = types.SimpleNamespace(become=None), []
-    made._ask = lambda arguments, task_vars: told.append(arguments) or {"job": "j"}
+    made.ask = lambda arguments, task_vars: told.append(arguments) or {"job": "j"}
     assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == {"job": "j"}
     assert told[0]["plan"] == {"job": "j", "controller": processes.witness(os.getppid())}
     assert told[0]["token"] == action.token_of("j") and "token" not in made._task.args

@@ -1,10 +1,5 @@
-# -*- coding: utf-8 -*-
 """What root does for a job of the training user's: its systemd unit, its wish to the firewall, and the file it is packed into."""
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
-import fcntl
+import contextlib
 import json
 import os
 import pwd
@@ -12,8 +7,13 @@ import re
 import stat
 import tempfile
 import time
+from typing import Any, Dict, List, Optional
 
-from ansible.module_utils.mxcluster_agent import argv_for, run_as, told_to_start, with_secrets
+from .. import firewall
+from ..errors import MxclusterError
+from . import programs
+
+Json = Dict[str, Any]
 
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
@@ -21,54 +21,50 @@ UNIT_ENDS = 10  # seconds
 PRIVATE = ("/tmp", "/var/tmp")  # a unit has its own: PrivateTmp=yes
 
 
-def has_units(params):
+def has_units(asked: Json) -> bool:
     """Whether a job is to be a unit: not without root, without systemd, or without the role agent_unit."""
-    return bool(os.geteuid() == 0 and params["user"] and os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system"))
+    return bool(os.geteuid() == 0 and asked["user"] and os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system"))
 
 
-def hidden(params):
+def hidden(asked: Json) -> List[str]:
     """What of the request of a `look` a job that is a unit could not see, a line each."""
-    path = params["request"].get("data_dir") or ""
-    if not any((os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE) or not has_units(params):
+    path = asked["request"].get("data_dir") or ""
+    if not any((os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE) or not has_units(asked):
         return []
     return ["data_dir=%s: a job has its own %s on this node and does not see what lies there: choose another folder, such as "
             "/srv/data" % (path, " and ".join(PRIVATE))]
 
 
-
-def unit_of(params):
+def unit_of(asked: Json) -> Optional[str]:
     """The systemd unit of a job, None if it is not to be one: without root, without systemd, without the role agent_unit."""
-    if not has_units(params):
+    if not has_units(asked):
         return None
-    job = os.path.basename(os.path.abspath(params["job_dir"]))
+    job = os.path.basename(os.path.abspath(asked["job_dir"]))
     return "mxcluster-agent@%s.service" % job if re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", job) else None
 
 
-def start_unit(module, unit):
+def start(asked: Json, unit: str) -> Json:
     """Start a job as a unit: the answer of `start`.  Only the preparation and the job itself are the user's."""
-    params = module.params
-    agent = [params["python"], "-m", "mxcluster.agent"]
-    there = ["--job-dir", os.path.abspath(params["job_dir"])]
-    run_as(module, agent + ["prepare"] + there + with_secrets(params), stdin=told_to_start(params))
+    programs.answer_of(dict(asked, command="prepare"))
     # What jobs whose agent and controller were killed together have left: it says nothing to anybody any more.
-    module.run_command(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
-    write_wish(params["plan"], pwd.getpwnam(params["user"]).pw_uid)
-    code, out, err = module.run_command(["systemctl", "start", unit])
+    programs.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
+    write_wish(asked["plan"], pwd.getpwnam(asked["user"]).pw_uid)
+    code, out, err = programs.call(["systemctl", "start", unit])
     if code != 0:
-        state = module.run_command(["systemctl", "status", "--no-pager", "--full", "--output=cat", "--lines=30", unit])[1]
+        state = programs.call(["systemctl", "status", "--no-pager", "--full", "--output=cat", "--lines=30", unit])[1]
         # As the user, whose file it is: root would follow it wherever it leads.
-        path = os.path.join(os.path.abspath(params["job_dir"]), "agent.log")
-        log = module.run_command(["runuser", "-u", params["user"], "--", "tail", "-n", "15", path])[1]
+        path = os.path.join(os.path.abspath(asked["job_dir"]), "agent.log")
+        log = programs.call(["runuser", "-u", asked["user"], "--", "tail", "-n", "15", path])[1]
         # What was prepared goes, and the secrets that no agent has taken.
-        module.run_command(["runuser", "-u", params["user"], "--"] + agent + ["stop"] + there, cwd="/")
-        settle_unit(module, unit)
-        module.fail_json(msg=why_not_started(unit, (err or out).strip(), state, log))
-    answer = run_as(module, agent + ["status"] + there)
-    status = answer["status"]
+        with contextlib.suppress(MxclusterError):  # the reason of the start is what is told
+            programs.answer_of(dict(asked, command="stop"))
+        settle(asked, unit)
+        raise MxclusterError(why_not_started(unit, (err or out).strip(), state, log))
+    status = programs.answer_of(dict(asked, command="status"))["status"]
     return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
 
 
-def why_not_started(unit, said, state, log):
+def why_not_started(unit: str, said: str, state: str, log: str) -> str:
     """The agent's own error, if it has told one; else the last lines there are. `said` is systemctl's, about the command."""
     errors = []
     for line in state.splitlines() + log.splitlines():
@@ -82,27 +78,27 @@ def why_not_started(unit, said, state, log):
     return "\n".join(["%s did not start: %s" % (unit, (said.splitlines() or ["no reason was given"])[0])] + last)
 
 
-def jobs_with_units(module):
+def jobs_with_units(asked: Json) -> Optional[List[str]]:
     """The jobs whose unit is there and has not ended, as root sees it; None if root does not look."""
-    if os.geteuid() != 0 or not module.params["user"] or not os.path.isdir("/run/systemd/system"):
+    if os.geteuid() != 0 or not asked["user"] or not os.path.isdir("/run/systemd/system"):
         return None
-    _, out, _ = module.run_command(["systemctl", "list-units", "--all", "--plain", "--no-legend", "--full", "mxcluster-agent@*"])
+    _, out, _ = programs.call(["systemctl", "list-units", "--all", "--plain", "--no-legend", "--full", "mxcluster-agent@*"])
     rows = [line.split() for line in out.splitlines()]
     found = [re.match(r"mxcluster-agent@(.+)\.service$", row[0]) for row in rows
              if len(row) > 2 and row[2] in ("active", "activating", "deactivating", "reloading")]
     return sorted(match.group(1) for match in found if match)
 
 
-def untrue_end(module, unit):
+def untrue_end(asked: Json, unit: str) -> Optional[str]:
     """Why the job cannot have ended as the answer to `wait`, O(told), says; None if it can.
 
     That answer is the training user's; the unit is root's. It is given some seconds: the agent ends after its last word.
     """
-    if not module.params["told"]:
+    if not asked["told"]:
         return None
     deadline = time.time() + UNIT_ENDS
     while True:
-        _, out, _ = module.run_command(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
+        _, out, _ = programs.call(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
         shown = dict(line.partition("=")[::2] for line in out.splitlines())
         state = shown.get("ActiveState", "")
         if state not in ("active", "activating", "deactivating", "reloading"):
@@ -111,41 +107,45 @@ def untrue_end(module, unit):
             break  # its agent has ended; what that has started may hang in the kernel
         if time.time() > deadline:
             return ("it was told that its part had ended (%s), but the unit %s was still %s %d s later: a process of %s has "
-                    "forged the answer; root has ended the unit" % (module.params["told"], unit, state, UNIT_ENDS,
-                                                                    module.params["user"]))
+                    "forged the answer; root has ended the unit" % (asked["told"], unit, state, UNIT_ENDS,
+                                                                    asked["user"]))
         time.sleep(0.1)
-    if module.params["told"] == "done" and state == "failed" and shown.get("Result") != "timeout":
+    if asked["told"] == "done" and state == "failed" and shown.get("Result") != "timeout":
         return ("it was told that its part was done, but its agent has failed (%s: %s): the answer is forged"
                 % (unit, shown.get("Result")))
     return None
 
 
-def settle_unit(module, unit):
+def settle(asked: Json, unit: str) -> List[str]:
     """Wait until the units of a job that has ended are gone, and the firewall is closed whatever has become of them.
 
     Returns what is there all the same, a line each: what only root sees of what is left of a job.
     """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
-    module.run_command(["systemctl", "stop"] + both)
-    module.run_command(["systemctl", "reset-failed"] + both)
-    states = module.run_command(["systemctl", "is-active"] + both)[1].split()
+    programs.call(["systemctl", "stop"] + both)
+    programs.call(["systemctl", "reset-failed"] + both)
+    states = programs.call(["systemctl", "is-active"] + both)[1].split()
     lines = ["unit %s is %s" % (name, state) for name, state in zip(both, states) if state not in ("inactive", "unknown")]
-    wish = os.path.join(WISHES, os.path.basename(os.path.abspath(module.params["job_dir"])) + ".json")
-    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "close", wish], cwd="/")
-    return lines + [line for line in (out if code == 0 else err or out).splitlines() if line.strip()]
+    wish = os.path.join(WISHES, os.path.basename(os.path.abspath(asked["job_dir"])) + ".json")
+    try:
+        return lines + firewall.close(wish)
+    except (MxclusterError, OSError) as error:
+        return lines + ["the firewall of job %s could not be changed: %s" % (asked["job_dir"], error)]
 
 
-def why_open(module):
+def why_open(asked: Json) -> str:
     """Why nothing keeps strangers from the ports of jobs on this node, "" if something does."""
-    if os.geteuid() != 0 or not module.params["user"]:
+    if os.geteuid() != 0 or not asked["user"]:
         return "jobs run without root here (mxcluster_user is empty), so nothing keeps strangers from their ports"
     if not (os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system")):
         return "jobs run without systemd's units here, so nothing keeps strangers from their ports"
-    code, out, err = module.run_command([module.params["python"], "-I", "-m", "mxcluster.firewall", "can"], cwd="/")
-    return out.strip() if code == 0 else "whether anything keeps strangers from the ports of jobs is not known: %s" % err.strip()
+    try:
+        return firewall.can()
+    except (MxclusterError, OSError) as error:
+        return "whether anything keeps strangers from the ports of jobs is not known: %s" % error
 
 
-def write_wish(plan, uid):
+def write_wish(plan: Json, uid: int) -> None:
     """What the firewall is to let in: root's file, which the training user cannot change. `uid` is that user's."""
     if not os.path.isdir(WISHES):
         try:
@@ -160,35 +160,34 @@ def write_wish(plan, uid):
     os.rename(path + ".part", path)
 
 
-def is_spooled(params):
+def is_spooled(asked: Json) -> bool:
     """Whether root packs what is another's, or for another."""
-    return bool(params["spool"]) and os.geteuid() == 0 and bool(params["user"] or params["reader"])
+    return bool(asked["spool"]) and os.geteuid() == 0 and bool(asked["user"] or asked["reader"])
 
 
-def collect_into_spool(module):
+def collect_into_spool(asked: Json) -> Json:
     """The answer of `collect`, packed by the user into a file that root has made where the user can change nothing.
 
     Whoever logs in fetches it as who he is. As root, Ansible's fetch would hold all of it in memory, more than once, and root
     would read whatever the user has put there.
     """
-    params, spool = module.params, os.path.abspath(module.params["spool"])
+    spool = os.path.abspath(asked["spool"])
     try:
         if not os.path.isdir(spool):
             os.makedirs(spool)
             os.chmod(spool, 0o755)
         found = os.lstat(spool)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
-            module.fail_json(msg="%s is not a folder of root's that nobody else can write to: remove it, and try again" % spool)
+            raise MxclusterError("%s is not a folder of root's that nobody else can write to: remove it, and try again" % spool)
         # Two controllers may wait for the same job, and each fetches what was packed for it.
-        prefix = os.path.basename(os.path.abspath(params["job_dir"])) + "-"
+        prefix = os.path.basename(os.path.abspath(asked["job_dir"])) + "-"
         target, path = tempfile.mkstemp(".tar", prefix, spool)
-        fcntl.fcntl(target, fcntl.F_SETFD, 0)  # or else Python 2.7 would not hand it on
-    except (IOError, OSError) as error:
-        module.fail_json(msg="what the job has left cannot be packed into %s (%s): mend that, and run this again"
-                             % (spool, error))
+    except OSError as error:
+        raise MxclusterError("what the job has left cannot be packed into %s (%s): mend that, and run this again"
+                             % (spool, error)) from error
     try:
-        answer = run_as(module, argv_for(params, target), pass_fds=[target])
-        os.fchown(target, params["reader"] or 0, -1)
+        answer = programs.answer_of(asked, os.dup(target))  # who writes closes its own
+        os.fchown(target, asked["reader"] or 0, -1)
     except BaseException:
         os.unlink(path)
         raise

@@ -1,21 +1,17 @@
-# -*- coding: utf-8 -*-
 """What modules and controllers that were killed have left on a node: Ansible's temporary folders, and packed jobs."""
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 import glob
 import os
 import shutil
 import stat
 import tempfile
 import time
+from typing import Callable, List, Optional
 
 OLD = 3600.0  # seconds after which no module still uses its folder, and no controller still fetches an archive
 FOLDERS = "ansible_mxcluster_*_payload_*"
 
 
-def sweep(spool=None):
+def sweep(spool: Optional[str] = None) -> List[str]:
     """Remove old temporary folders of our modules, and old archives in `spool`: a line for each that is still there.
 
     Only what is of this process's own user, in a folder where nobody else can put another thing in its place.
@@ -31,7 +27,7 @@ def sweep(spool=None):
     return lines
 
 
-def ours(folder, pattern, kind):
+def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
     """The paths in `folder` that are old, of this process's user, and of this kind (of the module stat)."""
     try:
         above = os.stat(folder)

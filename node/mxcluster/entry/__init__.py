@@ -1,0 +1,70 @@
+"""The way into a node: one program that carries out one command of the controller's and answers with one JSON object.
+
+`python -I -m mxcluster.entry`, with the arguments of mxcluster_node as JSON on stdin: nothing of them is on a command line. As
+root it sees and does what only root can; everything else a child process does with the rights of the training user.
+"""
+import os
+from typing import Any, Dict, List
+
+from ..errors import MxclusterError
+from . import left, programs, units
+
+Json = Dict[str, Any]
+
+PATHS = ("job_dir", "jobs_dir", "output", "spool")
+SWEEPING = ("start", "stop", "collect", "jobs")
+
+
+def run(asked: Json) -> Json:
+    """The answer to a command. MxclusterError if there is none, with what is wrong."""
+    asked = dict(asked, **{name: os.path.expanduser(asked[name]) for name in PATHS if asked[name]})
+    command = asked["command"]
+    swept = left.sweep(asked["spool"]) if command in SWEEPING and not asked["check"] else []
+    unit = units.unit_of(asked) if command in ("start", "stop", "collect") else None
+    if unit and command == "start":
+        return units.start(asked, unit)
+    if unit and command == "stop":
+        answer = programs.answer_of(asked)
+        return _with(answer, {"left": units.settle(asked, unit) + swept})
+    seen = _seen_by_root(asked, unit, swept)
+    if command == "collect" and units.is_spooled(asked):
+        return _with(units.collect_into_spool(asked), seen)
+    answer = programs.answer_of(asked)
+    if command == "collect":
+        answer.update(output=os.path.abspath(asked["output"]), spooled=False)
+    return _with(answer, seen)
+
+
+def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
+    """What root sees of a node, and what the answer of the user's process cannot change."""
+    command = asked["command"]
+    if command == "collect":
+        untrue = units.untrue_end(asked, unit) if unit else None
+        return {"left": (units.settle(asked, unit) if unit else []) + swept, "untrue": untrue}
+    if command == "stop":
+        return {"left": swept} if swept else {}
+    if command == "look":
+        return {"ports_open": units.why_open(asked), "problems": units.hidden(asked)}
+    if command == "check":
+        return {"ports_open": units.why_open(asked)}
+    if command == "jobs":
+        return {"units": units.jobs_with_units(asked)}
+    if command == "record" and os.geteuid() == 0 and asked["user"]:
+        return programs.answer_of(dict(asked, command="machine", user=""))
+    return {}
+
+
+def _with(answer: Json, seen: Json) -> Json:
+    """An answer with what root has seen, which counts; of these lists, both parts count."""
+    both = {}
+    for name in ("left", "problems"):
+        if name in seen:
+            both[name] = (answer[name] if isinstance(answer.get(name), list) else []) + seen[name]
+    return dict(answer, **dict(seen, **both))
+
+
+def check(asked: Any) -> Json:
+    """The command as it came over the connection; MxclusterError if it is none."""
+    if not isinstance(asked, dict) or "command" not in asked:
+        raise MxclusterError("mxcluster.entry reads one JSON object from stdin: the arguments of mxcluster_node")
+    return asked

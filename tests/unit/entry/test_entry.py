@@ -1,0 +1,351 @@
+"""The way into a node: what its program does as root, as the training user and without root; with real processes."""
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from mxcluster import entry
+from mxcluster.entry import asking, programs
+from mxcluster.errors import MxclusterError
+from mxcluster.node_task import completed
+
+ROOT = Path(__file__).parents[3]
+EVERYBODYS = "/usr/bin/python3"  # that of the tests may lie where only its owner gets to
+RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
+OPEN = "jobs run without root here (mxcluster_user is empty), so nothing keeps strangers from their ports"
+
+
+def asked(check=False, **given):
+    """A command as it comes to the node."""
+    return json.loads(asking.request(completed(dict({"python": sys.executable}, **given)), check).decode())
+
+
+def enter(python=sys.executable, check=False, **given):
+    """The task's result, from the real program."""
+    given = completed(dict(given, python=python))
+    done = subprocess.run(["sh", "-c", asking.program(python)], input=asking.request(given, check), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=120)
+    return asking.result(given, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.parametrize("given, argv", [
+    ({"command": "start"}, ["start", "--job-dir", "/jobs/j"]),
+    ({"command": "start", "plan": {"job": "j"}}, ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"]),
+    ({"command": "prepare", "plan": {"job": "j"}}, ["prepare", "--job-dir", "/jobs/j", "--secret-env"]),
+    ({"command": "wait"}, ["wait", "--job-dir", "/jobs/j", "--seconds", "5", "--renew"]),
+    ({"command": "wait", "seconds": 2, "took": "c-1"},
+     ["wait", "--job-dir", "/jobs/j", "--seconds", "2", "--renew", "--took", "c-1"]),
+    ({"command": "status"}, ["status", "--job-dir", "/jobs/j"]),
+    ({"command": "stop"}, ["stop", "--job-dir", "/jobs/j"]),
+    ({"command": "stop", "peer": True}, ["stop", "--job-dir", "/jobs/j", "--peer"]),
+    ({"command": "logs", "lines": 7}, ["logs", "--job-dir", "/jobs/j", "--lines", "7"]),
+    ({"command": "plan"}, ["plan", "--job-dir", "/jobs/j"]),
+    ({"command": "piece", "file": "f", "offset": 3, "most": 5},
+     ["piece", "--job-dir", "/jobs/j", "--file", "f", "--offset", "3", "--most", "5"]),
+    ({"command": "jobs", "jobs_dir": "/jobs", "job": "one"}, ["jobs", "--jobs-dir", "/jobs", "--job", "one", "--clear"]),
+    ({"command": "jobs", "jobs_dir": "/jobs", "check": True}, ["jobs", "--jobs-dir", "/jobs"]),
+    ({"command": "look", "request": {"files": ["/data/$HOME/~"], "address": "10.0.0.5"}},
+     ["look", "--request", '{"address": "10.0.0.5", "files": ["/data/$HOME/~"]}']),
+    ({"command": "collect", "output": "/tmp/o.tar"}, ["collect", "--job-dir", "/jobs/j", "--output", "/tmp/o.tar"])])
+def test_command_lines_of_the_programs(given, argv):
+    """Nothing of a plan or a secret is on one."""
+    assert programs.argv_for(asked(**dict({"job_dir": "/jobs/j"}, **given))) == argv
+
+
+@pytest.mark.parametrize("given, told", [
+    ({"plan": {"job": "j"}}, {"plan": {"job": "j"}}),
+    ({"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}, "token": "x"},
+     {"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}, "token": "x"})])
+def test_what_goes_to_stdin(given, told):
+    assert json.loads(programs.told(asked(command="start", job_dir="/jobs/j", **given))) == told
+
+
+def test_what_killed_modules_and_controllers_left_is_removed(monkeypatch, tmp_path):
+    """Old temporary folders of ours and old archives; not what is in use, or another user's."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "spool").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    old, young, others = (tmp_path / "tmp" / ("ansible_mxcluster_%s_payload_x" % name) for name in ("node", "file", "env"))
+    for path in (old, young, others, tmp_path / "tmp" / "ansible_setup_payload_x"):
+        path.mkdir()
+        (path / "zip").write_text("")
+    (tmp_path / "tmp" / "ansible_mxcluster_x_payload_link").symlink_to(tmp_path / "tmp" / "ansible_setup_payload_x")
+    archives = [tmp_path / "spool" / (name + ".tar") for name in ("killed", "fetched")]
+    for path in archives:
+        path.write_text("")
+    for path in (old, others, archives[0], tmp_path / "tmp" / "ansible_setup_payload_x"):
+        os.utime(str(path), (1, 1))
+    if os.geteuid() == 0:
+        os.chown(str(others), pwd.getpwnam("nobody").pw_uid, -1)
+    told = {"files": 1, "bytes": 1, "left": [], "problem": None}
+    monkeypatch.setattr(programs, "answer_of", lambda *given: dict(told))
+    given = dict(command="collect", job_dir="/j", output="/o", spool=str(tmp_path / "spool"))
+    entry.run(asked(check=True, **given))
+    assert old.exists() and archives[0].exists()
+    monkeypatch.setattr(entry.units, "is_spooled", lambda given: False)
+    assert entry.run(asked(**given))["left"] == []
+    assert not old.exists() and young.exists() and others.exists() == (os.geteuid() == 0)
+    assert (tmp_path / "tmp" / "ansible_setup_payload_x" / "zip").exists()
+    assert [path.exists() for path in archives] == [False, True]
+    old.mkdir()
+    os.utime(str(old), (1, 1))
+    monkeypatch.setattr("shutil.rmtree", lambda path, **options: None)
+    monkeypatch.setattr(programs, "answer_of", lambda *given: {"ran": True, "status": None, "left": ["pid 7"]})
+    assert entry.run(asked(command="stop", job_dir="/j"))["left"] == [
+        "pid 7", "%s is left of a module that was killed, and cannot be removed" % old]
+
+
+def test_an_end_is_compared_with_the_unit_before_root_ends_that(monkeypatch):
+    """Whatever the answer of the user's program says of it."""
+    seen, units = [], entry.units
+    monkeypatch.setattr(units, "unit_of", lambda given: "mxcluster-agent@j.service")
+    monkeypatch.setattr(units, "untrue_end", lambda given, unit: seen.append("looked") or "%s is forged" % given["told"])
+    monkeypatch.setattr(units, "settle", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit])
+    told = {"files": 1, "bytes": 1, "left": [], "problem": None, "untrue": None}
+    monkeypatch.setattr(programs, "answer_of", lambda given, *target: seen.append("asked") or told)
+    answer = entry.run(asked(command="collect", told="done", job_dir="/j", output="/o"))
+    assert answer["untrue"] == "done is forged" and seen == ["looked", "ended", "asked"]
+    assert answer["left"] == ["unit mxcluster-agent@j.service is active"]
+
+
+def test_root_looks_where_the_user_is_not_believed(monkeypatch):
+    monkeypatch.setattr(entry.units, "why_open", lambda given: "no nft")
+    monkeypatch.setattr(entry.units, "hidden", lambda given: ["/tmp is another"])
+    monkeypatch.setattr(programs, "answer_of", lambda given, *target: {"problems": ["no /data"], "ports_open": "", "jobs": []})
+    look = entry.run(asked(command="look"))
+    assert look["problems"] == ["no /data", "/tmp is another"] and look["ports_open"] == "no nft"
+    assert entry.run(asked(command="check"))["ports_open"] == "no nft"
+    monkeypatch.setattr(entry.units, "jobs_with_units", lambda given: ["a"])
+    assert entry.run(asked(command="jobs", jobs_dir="/jobs"))["units"] == ["a"]
+
+
+@pytest.mark.parametrize("command, answer, result", [
+    ("start", {"job": "j", "pid": 7, "status": {}}, {"changed": True, "job": "j", "pid": 7, "status": {}}),
+    ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
+    ("wait", {"status": {"state": "ended"}, "progress": {}},
+     {"status": {"state": "ended"}, "progress": {}, "changed": False, "ended": True}),
+    ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
+    ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
+    ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
+    ("collect", {"files": 3, "output": "/o"}, {"files": 3, "output": "/o", "changed": True}),
+    ("look", {"problems": [], "ansible_facts": {"distribution": "Mine"}, "_ansible_no_log": True, "add_host": {}, "failed": True},
+     {"problems": [], "changed": False}),
+    ("jobs", {"jobs": [{"job": "one"}], "cleared": []},
+     {"jobs": [{"job": "one"}], "cleared": [], "has": True, "asked": {"python": "/p", "jobs_dir": "/jobs"}, "changed": False}),
+    ("jobs", {"jobs": ["x"], "cleared": ["old"]},
+     {"jobs": ["x"], "cleared": ["old"], "has": False, "asked": {"python": "/p", "jobs_dir": "/jobs"}, "changed": True}),
+    ("record", {"host": "node1"}, {"record": {"host": "node1"}, "changed": False})])
+def test_results(command, answer, result):
+    """What a library or a shell prints does not hide the answer, and the user's programs say nothing to Ansible."""
+    given = {"command": command, "python": "/p", "job": "one", "jobs_dir": "/jobs"}
+    assert asking.result(given, 0, "a library says hello\n%s\n" % json.dumps(answer), "") == result
+
+
+@pytest.mark.parametrize("command, result", [
+    ("start", {"changed": True}),
+    ("wait", {"changed": False, "status": None, "progress": {}, "ended": True}),
+    ("stop", {"changed": False, "status": None, "ran": False}),
+    ("collect", {"changed": True})])
+def test_check_mode_says_that_nothing_was_run(command, result):
+    assert asking.of_check_mode(command) == dict(result, msg="check mode: the command %s was not run" % command)
+
+
+@pytest.mark.parametrize("code, out, err, msg", [
+    (1, '{"error": "an agent is already running, pid 7"}\n', "noise", "an agent is already running, pid 7"),
+    (1, "", "Traceback\n/p: No module named mxcluster\n",
+     "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: run provision.yml. Its last words:\n"
+     "Traceback\n/p: No module named mxcluster"),
+    (-9, "", "", "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. Its last words:\n(nothing)"),
+    (0, "[1]\n", "", "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. Its last words:\n[1]"),
+    (127, "", "sh: /p: not found", "/p on this node cannot be run: run provision.yml")])
+def test_errors_are_told_cleanly(code, out, err, msg):
+    assert asking.result({"command": "start", "python": "/p"}, code, out, err) == {"failed": True, "changed": False, "msg": msg}
+
+
+@pytest.mark.parametrize("given, words", [
+    ({"command": "collect", "job_dir": "/j"}, "command=collect needs output"), ({"command": "look"}, None),
+    ({"command": "jobs", "job_dir": "/j"}, "command=jobs needs jobs_dir"),
+    ({"command": "piece"}, "command=piece needs job_dir and file")])
+def test_a_command_without_what_it_needs(given, words):
+    assert asking.missing(given) == words
+
+
+def test_what_is_no_command_is_refused():
+    done = subprocess.run([sys.executable, "-I", "-m", "mxcluster.entry"], input=b"[]", stdout=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1 and "the arguments of mxcluster_node" in json.loads(done.stdout.decode())["error"]
+    with pytest.raises(MxclusterError, match="one JSON object"):
+        entry.check({"job": "j"})
+
+
+def test_a_python_that_is_not_there():
+    answer = enter(python="/no/such/python", command="look")
+    assert answer["msg"] == "/no/such/python on this node cannot be run: run provision.yml"
+
+
+def test_a_job_from_start_to_collection(tmp_path):
+    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh", "-c", "sleep 1; echo done"], "env": {}}
+    plan = {"schema": 1, "job": "j", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+    job = {"job_dir": str(tmp_path / "job")}
+    look = enter(command="look", request={"address": "127.0.0.11"})
+    assert look["problems"] == [] and look["ports_open"] == OPEN
+    started = enter(command="start", plan=plan, **job)
+    assert started["changed"] is True and started["job"] == "j", started
+    command = Path("/proc/%d/cmdline" % started["pid"]).read_bytes().split(b"\0")
+    assert b"mxcluster.agent" in command, "an agent is known by its name"
+    again = enter(command="start", plan=plan, **job)
+    assert again["failed"] is True and str(tmp_path / "job") in again["msg"], again
+    waited = enter(command="wait", **job)
+    assert (waited["ended"], waited["status"]["reason"]) == (True, "done"), waited
+    assert enter(command="stop", **job)["changed"] is False
+    packed = enter(command="collect", output=str(tmp_path / "o.tar"), **job)
+    assert packed["files"] == 5 and os.path.getsize(str(tmp_path / "o.tar")) == packed["bytes"], packed
+    assert packed["output"] == str(tmp_path / "o.tar") and packed["spooled"] is False
+
+
+def test_a_secret_reaches_the_job_and_no_answer(tmp_path):
+    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh", "-c", "test ${#TOKEN} = 6"], "env": {}}
+    plan = {"schema": 1, "job": "the-job", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+    started = enter(command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job"))
+    assert started["job"] == "the-job" and "hush-1" not in str(started), started
+    assert enter(command="wait", job_dir=str(tmp_path / "job"))["status"]["reason"] == "done"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another")
+@pytest.mark.parametrize("user, reader", [("nobody", 4711), ("nobody", None), ("", 4711)])
+def test_what_root_packs_is_for_the_one_who_logs_in(user, reader):
+    """Written by the user through root's descriptor: nothing of it lies where the user could lay a link in its place."""
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is for its user only
+        os.chmod(place, 0o755)
+        pack_for(Path(place), user, reader)
+
+
+def everybodys(place):
+    """A Python as that of a node's environment, which everybody may run: mxcluster is in it, also under -I."""
+    if not (place / "lib" / "mxcluster").exists():
+        shutil.copytree(str(ROOT / "node" / "mxcluster"), str(place / "lib" / "mxcluster"))
+    python = place / "python"
+    python.write_text(NODE % (place / "lib", EVERYBODYS))
+    python.chmod(0o755)
+    return str(python)
+
+
+def pack_for(tmp_path, user, reader):
+    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
+    plan = {"schema": 1, "job": "j", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+    job, python = {"job_dir": str(tmp_path / "jobs" / "job")}, everybodys(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    if user:
+        os.chown(str(tmp_path / "jobs"), pwd.getpwnam(user).pw_uid, -1)
+    started = enter(python, command="start", plan=plan, user=user, **job)
+    assert started.get("job") == "j", started
+    assert os.stat(job["job_dir"]).st_uid == pwd.getpwnam(user or "root").pw_uid
+    enter(python, command="wait", user=user, **job)
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "job.tar").symlink_to(tmp_path / "elsewhere")
+    packed = enter(python, command="collect", output=job["job_dir"] + "/o.tar", spool=str(tmp_path / "spool"), user=user,
+                   reader=reader, **job)
+    assert packed["spooled"], packed
+    found = os.lstat(packed["output"])
+    assert re.fullmatch(re.escape(str(tmp_path / "spool")) + r"/job-[^/]+\.tar", packed["output"]), packed
+    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (reader or 0, 0o600, packed["bytes"])
+    assert not (tmp_path / "elsewhere").exists() and not os.path.exists(job["job_dir"] + "/o.tar")
+    with tarfile.open(packed["output"]) as archive:
+        assert "status.json" in archive.getnames()
+
+
+# MXNet's import lasts until the attacker has tried, so that it is never too late.
+SLOW = """
+__version__ = '1.9.1'
+import os, time
+for _ in range(200):
+    if os.path.exists(%r):
+        break
+    time.sleep(0.1)
+"""
+ATTACK = r"""
+import glob, os, time
+refused = []
+while not refused:
+    for path in glob.glob("/proc/[0-9]*/status"):
+        try:
+            told = dict(line.split(":", 1) for line in open(path).read().splitlines())
+            if told["Uid"].split()[0] == str(os.getuid()) and int(path.split("/")[2]) != os.getpid():
+                process = os.path.dirname(path)
+                words = open(process + "/cmdline", "rb").read().split(b"\0")
+                if b"mxcluster.entry" in words:
+                    for descriptor in range(16):
+                        try:
+                            os.close(os.open(process + "/fd/%d" % descriptor, os.O_WRONLY))
+                            refused.append("no")
+                        except PermissionError:
+                            refused.append("yes")
+                        except OSError:
+                            pass
+        except (IOError, OSError, KeyError):
+            continue
+open("marks/tried", "w").write(" ".join(sorted(set(refused))))
+"""
+NODE = """#!/bin/sh
+# As the environment of a node: mxcluster is in it, also under -I.
+[ "$1" = -I ] && shift
+PYTHONPATH=%s exec %s "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root asks for another user")
+def test_the_user_cannot_write_into_the_answer():
+    """A real process of the training user tries to open what the process that answers for that user writes to.
+
+    Once, root ran the `python` of such an answer, and other nodes got its host keys. What root sees counts in any case.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        attack(Path(place))
+
+
+def attack(place):
+    from mxcluster import network, node
+    (place / "lib" / "mxnet" / "gluon" / "model_zoo").mkdir(parents=True)
+    (place / "marks").mkdir()
+    os.chown(str(place / "marks"), pwd.getpwnam("nobody").pw_uid, -1)
+    for name in ("mxnet", "mxnet/gluon", "mxnet/gluon/model_zoo"):
+        (place / "lib" / name / "__init__.py").write_text(SLOW % str(place / "marks" / "tried"))
+    (place / "lib" / "mxnet" / "gluon" / "model_zoo" / "vision.py").write_text(
+        "def get_model(name): raise ValueError('no\\nlenet')")
+    (place / "lib" / "numpy.py").write_text("__version__ = '1.23.5'\n")
+    attacker = subprocess.Popen([EVERYBODYS, "-c", ATTACK], cwd=str(place), user="nobody", group=pwd.getpwnam("nobody").pw_gid,
+                                extra_groups=[], env={})
+    try:
+        answer = enter(everybodys(place), command="record", user="nobody")
+        assert attacker.wait(20) == 0
+    finally:
+        attacker.kill()
+    assert (place / "marks" / "tried").read_text() == "yes", "it was let in"
+    told = answer["record"]
+    assert told["mxnet"] == "1.9.1" and told["hostname"] == os.uname()[1] and told["host_keys"] == node.host_keys()
+    assert told["interfaces"] == network.interfaces()
+
+
+def test_what_root_sees_counts_whatever_the_user_answers(monkeypatch):
+    hostile = {"python": "/tmp/evil", "hostname": "x\n  ProxyCommand evil", "host_keys": ["@cert-authority evil"], "mxnet": "9.9"}
+    monkeypatch.setattr(entry.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(programs, "answer_of", lambda given: dict(hostile) if given["user"] else {
+        "hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"]} if given["command"] == "machine" else {})
+    told = entry.run(asked(command="record", user="nobody"))
+    assert told == {"python": "/tmp/evil", "hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"], "mxnet": "9.9"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a spool")
+def test_a_spool_that_others_write_to_is_refused(tmp_path):
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool").chmod(0o777)
+    answer = enter(command="collect", output="/o", job_dir="/j", user="nobody", spool=str(tmp_path / "spool"))
+    assert "is not a folder of root's that nobody else can write to: remove it" in answer["msg"], answer
