@@ -4,14 +4,16 @@ The base of such action plugins. It imports Ansible, as `mxcluster.controller_ta
 """
 import pathlib
 import shlex
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple
 
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.common.parameters import remove_values
 from ansible.parsing.plugin_docs import read_docstring
 from ansible.plugins.action import ActionBase
 from ansible.utils.unsafe_proxy import wrap_var
 
-from . import replies
+from . import contact, replies
 from .controller_task import arguments_of
 from .entry import asking
 from .errors import MxclusterError
@@ -29,14 +31,43 @@ class NodeTask(ActionBase):
         command, check = asked["command"], self._task.check_mode
         if check and command not in asking.READING:
             return asking.of_check_mode(command)
-        told = self._enter(asking.program(asked["python"]), asking.request(asked, check))
+        program, stdin = asking.program(asked["python"]), asking.request(asked, check)
+        if asked.get("hello") is None:
+            told = self._enter(program, stdin)
+        else:
+            who, told = self.hello(asked["hello"], task_vars, program, stdin)
+            if who.get("failed"):
+                return dict(who, changed=False)
         answer = asking.result(asked, told["rc"], told["stdout"], told["stderr"])
         secret = {str(value) for value in [asked.get("token"), *(asked.get("secret_env") or {}).values()] if value}
         return checked(asked, remove_values(answer, secret), task_vars["inventory_hostname"])
 
-    def _enter(self, program: str, stdin: bytes) -> Json:
+    def hello(self, wanted: Json, task_vars: Json, program: str = "", stdin: Optional[bytes] = None) -> Tuple[Json, Json]:
+        """(who one is on the node, or a failure with what to do; what `program` has answered there to what was in `stdin`).
+
+        `wanted`: "users" of whom one has to be one, and "trainer", who is to train there.
+        """
+        host = task_vars["inventory_hostname"]
+        address, port = str(task_vars.get("ansible_host") or host), int(task_vars.get("ansible_port") or 22)
+        over_ssh = self._connection.transport in ("ssh", "paramiko")
+        if self._connection.transport == "ssh":
+            self._connection.set_option("reconnection_retries", 0)  # who cannot be reached is to be named at once
+        pythons = contact.pythons_of(str(task_vars.get("ansible_python_interpreter") or "auto"))
+        try:
+            answer = self._enter("; ".join(filter(None, [contact.hello(pythons), program])), stdin)
+        except AnsibleConnectionFailure as error:
+            user = str(task_vars.get("ansible_user") or C.DEFAULT_REMOTE_USER or "you")
+            return {"failed": True, "msg": contact.explain(str(error), host, address, port, user)}, {}
+        told = contact.judged(host, address, pythons, wanted, answer)
+        if told.get("failed"):
+            return told, answer
+        told["over_ssh"] = over_ssh
+        problem = contact.root_trains(host, wanted.get("trainer"), told)
+        return ({"failed": True, "refused": True, "msg": problem} if problem else told), answer
+
+    def _enter(self, program: str, stdin: Optional[bytes]) -> Json:
         """What the program on the node prints, over the open connection where that can carry what goes to its stdin."""
-        if self._is_pipelining_enabled("new", False):
+        if stdin is None or self._is_pipelining_enabled("new", False):
             return self._low_level_execute_command(program, in_data=stdin)
         folder = self._make_tmp_path()
         try:

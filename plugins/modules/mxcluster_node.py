@@ -71,6 +71,10 @@ options:
       - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach by ssh.
     type: dict
     default: {}
+  hello:
+    description: For V(look), that the node is asked who one is there as M(mxcluster_contact) does it, in the same breath; its
+      options C(users) and C(trainer).
+    type: dict
   problems:
     description: For V(look), what is wrong with the node as far as the controller knows. If this is given, be it empty, the
       action plugin fails for these, and for what the node tells.

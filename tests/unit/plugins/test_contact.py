@@ -7,7 +7,8 @@ from unittest import mock
 
 import pytest
 
-from plugins.action import mxcluster_contact as contact
+from mxcluster import contact
+from plugins.action import mxcluster_contact as plugin
 
 VIA = "Failed to connect to the host via ssh: "
 
@@ -30,9 +31,9 @@ def test_a_cause_and_a_cure(port, said, told):
 
 def say_hello(monkeypatch, answer, transport="ssh", **arguments):
     """What the action plugin tells when a shell's answer is `answer(command)`."""
-    monkeypatch.setattr(contact.ActionModule, "_low_level_execute_command", lambda self, command: answer(command))
+    monkeypatch.setattr(plugin.ActionModule, "_low_level_execute_command", lambda self, command, in_data=None: answer(command))
     task = mock.Mock(args=arguments, async_val=0, check_mode=False)
-    action = contact.ActionModule(task, mock.Mock(transport=transport), None, None, None, None)
+    action = plugin.ActionModule(task, mock.Mock(transport=transport), None, None, None, None)
     return action.run(task_vars={"inventory_hostname": "node2", "ansible_host": "10.0.0.2",
                                  "ansible_python_interpreter": sys.executable})
 
