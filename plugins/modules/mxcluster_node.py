@@ -81,8 +81,7 @@ options:
     type: list
     elements: str
   seconds:
-    description: How long V(wait) waits at most; up to three times as long while the node's processes start and wait for those of
-      other nodes, since an answer costs the time that they need for that. It never waits longer than half the job's lease.
+    description: How long V(wait) waits at most. It never waits longer than half the job's lease.
     type: int
     default: 5
   board:

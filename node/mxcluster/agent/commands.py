@@ -19,7 +19,6 @@ from mxcluster.pulse import SUFFIX as PULSE
 Json = Dict[str, Any]
 
 POLL = 0.2  # seconds
-QUIET = 3  # times as long a wait lasts while processes start
 STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
 NO_FILE = "%s is not a regular file and cannot be collected: remove it and collect again"
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
@@ -56,35 +55,33 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
 def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json:
     """Wait until the job has ended, at most `seconds`: {"status", "progress"}. With `renew`, renew its lease all the while.
 
-    As long as no process here has met the others it waits longer, up to QUIET times: each answer costs the machine time, which
-    the processes need to start.
-
     `took`: the checkpoint that the controller has got all of.
 
     So the lease has to last only from one wait to the next, however loaded the machines are.  A wait whose caller is gone
-    renews for that much more, hence for at most half of the lease.
+    renews for `seconds` more, hence for at most half of the lease.
     """
     look(folder)
     if took:
         parts.take(folder, took)
-    lease = float(folder.plan().get("lease") or 0) if renew else 0  # a detached job has none
-    longest = min(QUIET * seconds, lease / 2) if lease else QUIET * seconds
-    began, held = time.monotonic(), seconds > 0
+    if renew:
+        lease = float(folder.plan().get("lease") or 0)
+        renew, seconds = bool(lease), min(seconds, lease / 2) if lease else seconds  # a detached job has none
+    deadline = time.monotonic() + seconds
+    held = seconds > 0
     while True:
-        if lease:
+        if renew:
             folder.renew_lease()
         answer = look(folder, tidy=True)
         agent = processes.Identity(**answer["agent"])
         held = held and answer["state"] != "ended" and processes.is_held(agent)
-        waited = time.monotonic() - began
-        if answer["state"] != "ended" and waited < longest and (waited < seconds or _is_starting(folder, answer)):
-            time.sleep(min(POLL, longest - waited))
-            continue
-        if held:  # all the time: nobody supervises the job, and its end would be seen by nobody
+        rest = deadline - time.monotonic()
+        if held and rest <= 0:  # all the time: nobody supervises the job, and its end would be seen by nobody
             processes.send(agent, signal.SIGKILL)
             _until_gone(agent, STOP_TIMEOUT)
             answer = look(folder, tidy=True, killed=exitcodes.AGENT_HELD)
-        return with_progress(folder, answer)
+        if answer["state"] == "ended" or rest <= 0:
+            return with_progress(folder, answer)
+        time.sleep(min(POLL, rest))
 
 
 def status(folder: JobFolder) -> Json:
@@ -220,14 +217,6 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
     offered = parts.offered(folder)
     return dict({"checkpoints": offered} if offered else {}, status=answer, progress=folder.progress(names),
                 pulses={name: dict(found, idle=max(0.0, time.time() - found["time"])) for name, found in pulses.items() if found})
-
-
-def _is_starting(folder: JobFolder, answer: Json) -> bool:
-    """Whether processes of this node tell how far they are, and none has met the others yet."""
-    found = [pulse.read(pulse.file_of(folder.path, part["name"])) for part in answer["processes"]
-             if part["role"] != "scheduler"]  # which cannot tell that all have met
-    phases = {told["phase"] for told in found if told}
-    return bool(phases) and phases <= {pulse.STARTING, pulse.MEETING}
 
 
 def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:

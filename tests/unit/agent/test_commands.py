@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mxcluster import exitcodes, processes, pulse
+from mxcluster import exitcodes, processes
 from mxcluster.agent import commands
 from mxcluster.errors import MxclusterError
 from tests.unit.agent.jobs import command_line
@@ -38,19 +38,6 @@ def test_wait_returns_after_its_seconds(job):
     begun = time.monotonic()
     assert job.ask("wait", "--seconds", "0.5")["status"]["state"] == "running"
     assert 0.5 <= time.monotonic() - begun < 1.5
-
-
-@pytest.mark.parametrize("phase, least, most", [("starting", 1.5, 3), ("meeting", 1.5, 3), ("training", 0.5, 1.4),
-                                                ("serving", 0.5, 1.4)])
-def test_a_wait_is_longer_while_processes_start(job, phase, least, most):
-    """An answer costs half a second of a core, which they need."""
-    told = json.dumps({"phase": phase, "pushes": 0, "time": 1.5})
-    job.start("sleep 20")
-    with open(pulse.file_of(job.folder.path, "worker-0"), "w") as stream:
-        stream.write(told)
-    begun = time.monotonic()
-    assert commands.wait(job.folder, 0.5, renew=False)["status"]["state"] == "running"
-    assert least <= time.monotonic() - begun < most
 
 
 def test_progress_comes_with_the_status(job):
