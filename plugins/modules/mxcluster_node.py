@@ -64,6 +64,9 @@ options:
       - For V(start), what the job's processes prove with that they are of this job; the same on all nodes. It lies in O(job_dir)
         in a file of mode 0600 until the job has ended, and is in no plan, no log and no result. The action plugin makes it.
     type: str
+  script:
+    description: For V(start), the folder of the user's script as a zip file in base64. It is unpacked into O(job_dir).
+    type: str
   request:
     description:
       - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(jobs_dir),

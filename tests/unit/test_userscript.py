@@ -55,9 +55,10 @@ def test_folders_and_what_can_be_executed_arrive_as_they_are(mine, tmp_path_fact
     (mine.folder / "run.sh").chmod(0o750)
     (mine.folder / "train.py").write_text("import mxnet\n")
     job = folder.JobFolder(str(tmp_path_factory.mktemp("job")))
-    with open(job.file(package.SCRIPT_ZIP), "wb") as stream:
-        stream.write(base64.b64decode(userscript.pack(str(mine.folder / "train.py"), [OWN])[0]))
-    job.prepare({"job": "j", "host": "node1", "files": {}, "options": {}, "processes": [{"folder": "files/worker-0"}]})
+    packed = userscript.pack(str(mine.folder / "train.py"), [OWN])[0]
+    plan = {"job": "j", "host": "node1", "files": {}, "options": {}, "processes": [{"folder": "files/worker-0"}]}
+    job.prepare(plan, script=packed)
+    assert os.stat(job.file(package.SCRIPT_ZIP)).st_mode & 0o777 == 0o600
     for copy in ("script", "files/worker-0"):
         there = pathlib.Path(job.path) / copy
         assert (there / "models" / "old").is_dir() and os.access(str(there / "run.sh"), os.X_OK)

@@ -26,7 +26,7 @@ def run(argv: List[str]) -> dict:
     parser.add_argument("--plan", action="store_true", help="prepare, start: read this node's part of the plan from stdin")
     parser.add_argument("--secret-env", action="store_true",
                         help="with the plan: stdin has {\"plan\": it, \"secret_env\": {variable: value that is written nowhere}, "
-                             "\"token\": that of the job}")
+                             "\"token\": that of the job, \"script\": a zip file in base64}")
     parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
     parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease meanwhile")
     parser.add_argument("--took", default="", help="wait: the checkpoint that the controller has got all of")
@@ -64,9 +64,9 @@ def run(argv: List[str]) -> dict:
 
 
 def _told(with_secrets: bool) -> tuple:
-    """The plan, and the secret_env and token if there are such, from stdin: what is on a command line, everybody can read."""
+    """The plan, and secret_env, token and script if there are such, from stdin: what is on a command line, everybody can read."""
     told = json.load(sys.stdin)
-    return (told["plan"], told.get("secret_env"), told.get("token")) if with_secrets else (told,)
+    return (told["plan"], told.get("secret_env"), told.get("token"), told.get("script")) if with_secrets else (told,)
 
 
 if __name__ == "__main__":

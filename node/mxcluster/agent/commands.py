@@ -24,9 +24,10 @@ NO_FILE = "%s is not a regular file and cannot be collected: remove it and colle
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> Json:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None,
+            script: Optional[str] = None) -> Json:
     """Write what a job needs before it starts: {"job"}.  Refused if the folder holds a job already."""
-    daemon.prepare(folder, plan, secret_env, token)
+    daemon.prepare(folder, plan, secret_env, token, script)
     return {"job": plan["job"]}
 
 
@@ -38,10 +39,10 @@ def run(folder: JobFolder) -> Json:
 
 
 def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
-          token: Optional[str] = None) -> Json:
+          token: Optional[str] = None, script: Optional[str] = None) -> Json:
     """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
     try:
-        daemon.start(folder, plan, secret_env, token)
+        daemon.start(folder, plan, secret_env, token, script)
     except BaseException:
         if plan is None and folder.status() is None:  # nobody will come to forget it
             folder.forget_token()

@@ -23,7 +23,7 @@ STARTING = 120.0  # seconds from a plan to its agent: TIMEOUT, the wait for anot
 
 
 def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
-          token: Optional[str] = None) -> None:
+          token: Optional[str] = None, script: Optional[str] = None) -> None:
     """Start the agent of a job folder, in which `plan` is written first; returns once it has written its first status.json.
 
     Asked again for the job that has just been started, it returns as well: the first answer was lost on its way.
@@ -35,17 +35,18 @@ def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[D
     folder.make()
     with claims.starting(folder):
         if plan is None or not (folder.has(plan, token) and claims.runs(folder)):
-            _start(folder, plan, secret_env, token)
+            _start(folder, plan, secret_env, token, script)
 
 
-def _start(folder: JobFolder, plan: Optional[Json], secret_env: Optional[Dict[str, str]], token: Optional[str]) -> None:
+def _start(folder: JobFolder, plan: Optional[Json], secret_env: Optional[Dict[str, str]], token: Optional[str],
+           script: Optional[str]) -> None:
     brought = False
     try:
         lock = _lock(folder)
         try:
             check_unused(folder)
             if plan is not None:
-                _write(folder, plan, secret_env, token)
+                _write(folder, plan, secret_env, token, script)
                 brought = True
             heard = _fork(folder, folder.plan(), lock)
         finally:
@@ -74,7 +75,8 @@ def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
         os.close(hear)
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
+def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None,
+            script: Optional[str] = None) -> None:
     """Write what a job needs before it starts. BadInput if the folder holds another job already."""
     folder.make()
     with claims.starting(folder):
@@ -83,7 +85,7 @@ def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] 
         lock = _lock(folder)
         try:
             check_unused(folder)
-            _write(folder, plan, secret_env, token)
+            _write(folder, plan, secret_env, token, script)
         finally:
             os.close(lock)
 
@@ -108,11 +110,12 @@ def _forget(folder: JobFolder) -> bool:
     return not os.path.exists(folder.path)
 
 
-def _write(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]], token: Optional[str]) -> None:
+def _write(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]], token: Optional[str],
+           script: Optional[str]) -> None:
     if os.path.exists(folder.file("plan.json")):
         raise BadInput(_prepared(folder, time.time() - os.stat(folder.file("plan.json")).st_mtime))
     _claim(folder, plan)
-    folder.prepare(plan, secret_env, token)
+    folder.prepare(plan, secret_env, token, script)
 
 
 def _prepared(folder: JobFolder, age: float) -> str:

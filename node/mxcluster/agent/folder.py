@@ -1,4 +1,5 @@
 """A job's folder on a node: what lies in it and how it is read and written."""
+import base64
 import contextlib
 import errno
 import json
@@ -45,9 +46,11 @@ class JobFolder:
         if os.stat(self.path).st_mode & 0o077:
             os.chmod(self.path, 0o700)
 
-    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None) -> None:
+    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None,
+                script: Optional[str] = None) -> None:
         """Write what a job needs before it starts: plan.json, the three cluster files, copies of the script's folder.
 
+        `script`: that folder as a zip file in base64.
         `secret_env` goes into a file of its own, which lies there until the agent takes it; `token` into one that the
         job's processes read, and that is removed when it has ended. A plan that holds the one of the `whole` job leaves that
         in a file of its own, too: whoever comes to this node later finds there what the job is.
@@ -55,7 +58,9 @@ class JobFolder:
         self.make()
         plan = dict(plan)
         whole = plan.pop("whole", None)
-        if os.path.exists(self.file(SCRIPT_ZIP)):
+        if script:
+            with open(private(self.file(SCRIPT_ZIP)), "wb") as stream:
+                stream.write(base64.b64decode(script))
             own = [process["folder"] for process in plan["processes"] if process.get("folder")]
             with zipfile.ZipFile(self.file(SCRIPT_ZIP)) as packed:
                 for name in [SCRIPT_FOLDER] + own:

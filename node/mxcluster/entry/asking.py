@@ -12,8 +12,8 @@ ANSIBLES_OWN = ("add_group", "add_host", "changed", "deprecations", "diff", "exc
 NEEDS = dict({command: ["job_dir"] for command in ("start", "wait", "status", "stop", "logs", "plan")},
              collect=["job_dir", "output"], jobs=["jobs_dir"], piece=["job_dir", "file"])
 # What the node is told. The others are for the controller alone.
-TOLD = ("command", "job_dir", "jobs_dir", "job", "lines", "plan", "secret_env", "token", "request", "seconds", "took", "peer",
-        "file", "offset", "most", "output", "spool", "told", "reader", "user")
+TOLD = ("command", "job_dir", "jobs_dir", "job", "lines", "plan", "secret_env", "token", "script", "request", "seconds", "took",
+        "peer", "file", "offset", "most", "output", "spool", "told", "reader", "user")
 NO_PROGRAM = (126, 127)  # exit status of a shell that cannot run a program, or finds none
 ANEW = ": run provision.yml"
 

@@ -55,7 +55,8 @@ def answer_of(asked: Json, target: Optional[int] = None) -> Json:
 
 def told(asked: Json) -> str:
     """What goes to the stdin of who prepares a job: nothing of it may be on a command line."""
-    return json.dumps({name: asked[name] for name in ("plan", "secret_env", "token") if asked.get(name)}, sort_keys=True)
+    wanted = ("plan", "secret_env", "token", "script")
+    return json.dumps({name: asked[name] for name in wanted if asked.get(name)}, sort_keys=True)
 
 
 class Refusing:

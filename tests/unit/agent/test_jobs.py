@@ -121,7 +121,7 @@ def test_only_the_last_that_have_ended_are_told_of(node):
 def test_who_is_slower_is_told_who_was_faster_and_leaves_nothing(node, port, gpus, words):
     assert node.start(part("one", 9502, [1]))[0] == 0
     (node.path / "two").mkdir()
-    (node.path / "two" / "script.zip").write_bytes(b"brought before")
+    (node.path / "two" / "model.params").write_bytes(b"brought before")
     code, answer = node.start(part("two", port, gpus))
     assert code == 1 and words in answer["error"] and "which was faster" in answer["error"], answer
     assert not (node.path / "two").exists()

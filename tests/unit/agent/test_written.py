@@ -1,4 +1,6 @@
 """The files that a script writes: where, and what of them is brought."""
+import base64
+import io
 import os
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import pytest
 
 from mxcluster.agent import written
 from mxcluster.agent.folder import JobFolder
-from mxcluster.package import OWN_FOLDERS, SCRIPT_ZIP
+from mxcluster.package import OWN_FOLDERS
 
 WORKERS = ("worker-0", "worker-1")
 
@@ -18,13 +20,14 @@ WORKERS = ("worker-0", "worker-1")
 def prepared(tmp_path):
     """A prepared job folder of two workers, whose script came with a file of data."""
     folder = JobFolder(str(tmp_path / "job"))
-    os.makedirs(folder.path)
-    with zipfile.ZipFile(folder.file(SCRIPT_ZIP), "w") as packed:
+    script = io.BytesIO()
+    with zipfile.ZipFile(script, "w") as packed:
         for name in ("train.py", "data/train.csv"):
             packed.writestr(name, "as it was sent\n")
     folder.prepare({"job": "j1", "host": "node1", "files": {}, "options": {"collect_mb": 1}, "processes": [
         {"name": name, "role": "worker", "index": index, "command": ["true"], "env": {},
-         "folder": "%s/%s" % (OWN_FOLDERS, name)} for index, name in enumerate(WORKERS)]})
+         "folder": "%s/%s" % (OWN_FOLDERS, name)} for index, name in enumerate(WORKERS)]},
+        script=base64.b64encode(script.getvalue()).decode())
     return folder
 
 
