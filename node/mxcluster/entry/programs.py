@@ -80,12 +80,16 @@ def _in_process(argv: List[str], stdin: str) -> Tuple[Json, int]:
 
 
 def _run(argv: List[str]) -> Json:
-    # Imported only here, by the user: what the user cannot read would not work in a job either.
-    if argv[0] in OF_NODE:
+    return program_of(argv[0]).run(argv)
+
+
+def program_of(command: str) -> Any:
+    """The module that carries out a command. It is imported only now, and mostly by the user who needs it in a job, too."""
+    if command in OF_NODE:
         from mxcluster import node as program
     else:
         from mxcluster.agent import __main__ as program
-    return program.run(argv)
+    return program
 
 
 def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:

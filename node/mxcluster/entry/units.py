@@ -45,7 +45,7 @@ def unit_of(asked: Json) -> Optional[str]:
 
 def start(asked: Json, unit: str) -> Json:
     """Start a job as a unit: the answer of `start`.  Only the preparation and the job itself are the user's."""
-    from mxcluster.agent import __main__ as _  # once, for the two children that need it
+    programs.program_of("prepare")  # imported once, for the two children that need it
     programs.answer_of(dict(asked, command="prepare"))
     # What jobs whose agent and controller were killed together have left: it says nothing to anybody any more.
     programs.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
