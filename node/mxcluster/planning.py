@@ -14,7 +14,7 @@ from . import records as node_records
 from .casts import shown
 from .datasets import DATASETS
 from .errors import BadInput, did_you_mean, refuse
-from .plan import cluster_files, for_node, make_plan, members, table
+from .plan import cluster_files, make_plan, members, table
 from .plan.gpus import takes_all
 
 Json = Dict[str, Any]
@@ -68,9 +68,10 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
         script, more = userscript.pack(options["script"], [records[process["host"]].get("python_version")
                                                            for process in plan["processes"] if process["role"] == "worker"])
         notes = notes + more
+    packed = package.archive()[0]  # once for all nodes: it takes as long as all the rest
     return {"plan": plan, "table": "\n".join(notes + [table(plan)]), "model": model,
             "resume": checkpoint.files if checkpoint else [], "script": script,
-            "looks": {host: look(plan, host, records[host], inventory["hosts"]) for host in plan["nodes"]}}
+            "looks": {host: look(plan, host, records[host], inventory["hosts"], packed) for host in plan["nodes"]}}
 
 
 def plan_cluster(given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str) -> Json:
@@ -85,9 +86,12 @@ def plan_cluster(given: Json, inventory: Json, records_dir: str, facts: Dict[str
     return cluster_files(options, inventory, records, _files(options))
 
 
-def look(plan: Json, host: str, record: Json, variables: Json) -> Json:
-    """What a node must be able to give for its part of the job (the request of ``mxcluster.node look``)."""
-    processes, options = for_node(plan, host)["processes"], plan["options"]
+def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> Json:
+    """What a node must be able to give for its part of the job (the request of ``mxcluster.node look``).
+
+    packed: the file name of this package as the controller has it.
+    """
+    processes, options = [process for process in plan["processes"] if process["host"] == host], plan["options"]
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
     if not options["script"] and trains and not options["data_src"]:  # the job brings data_src before it starts
@@ -102,7 +106,7 @@ def look(plan: Json, host: str, record: Json, variables: Json) -> Json:
             "all_gpus": counted if trains and takes_all(host, options["gpus"], variables) else None,
             "versions": {name: record.get(name) for name in ("python_version", "fingerprints")},
             "jobs_dir": record["job_dir"], "job": plan["job"], "files": files, "data_dir": options["data_dir"],
-            "python": record["python"], "package": package.archive()[0],
+            "python": record["python"], "package": packed,
             "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM}, "open_files": LEAST_OPEN_FILES}
 
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import sys
 import zipfile
 
 import pytest
@@ -38,6 +39,33 @@ def test_a_node_is_asked_for_what_its_processes_need(plan):
                           "package": package.archive()[0], "open_files": planning.LEAST_OPEN_FILES,
                           "free": {"/jobs/a": planning.LEAST_DISK, "/dev/shm": planning.LEAST_SHM}}
     assert plan(kv="local")["looks"]["a"]["ports"] == []
+
+
+def test_a_plan_grows_with_its_nodes_and_no_faster(tmp_path):
+    """Counted in calls of Python functions, which no other work on the machine changes."""
+    def calls(count):
+        records = tmp_path / str(count)
+        records.mkdir()
+        hosts, counted = {}, [0]
+        for number in range(count):
+            host, address = "node%d" % number, "10.0.%d.%d" % (number // 250, 1 + number % 250)
+            hosts[host] = {}
+            (records / (host + ".json")).write_text(json.dumps({
+                "schema": 2, "host": host, "interfaces": {"eth0": [address + "/16"]}, "address_of_default_route": address,
+                "gpus": 0, "python": "/env/bin/python", "mxnet": "1.9.1", "model_zoo": [], "job_dir": "/jobs", "data_dir": "/d"}))
+        inventory = {"groups": {"scheduler": ["node0"], "servers": ["node0"], "workers": list(hosts)}, "hosts": hosts,
+                     "forks": count}
+
+        def count_calls(frame, event, argument):
+            counted[0] += event in ("call", "c_call")
+        sys.setprofile(count_calls)
+        try:
+            planning.plan_job({"kv": "dist_sync"}, inventory, str(records), str(tmp_path / "runs"), str(tmp_path))
+        finally:
+            sys.setprofile(None)
+        return counted[0]
+    few = calls(20)
+    assert calls(220) - few < 12 * (calls(40) - few), "ten times as many nodes more"
 
 
 @pytest.mark.parametrize("asked, all_gpus", [

@@ -12,10 +12,10 @@ the node's own address.
 is exactly known, so closing finds it again, and closing twice is no error. Where no program of
 these works, the job runs with open ports, and says so.
 """
-import ipaddress
 import json
 import os
 import signal
+import socket
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
@@ -39,7 +39,7 @@ def wish(plan: Json) -> Json:
     node = plan["nodes"][plan["host"]]
     return {"job": plan["job"], "address": node["address"], "interface": node["interface"],
             "ports": sorted(process["port"] for process in plan["processes"] if process["port"] is not None),
-            "peers": sorted({peer["address"] for peer in plan["peers"]}, key=ipaddress.IPv4Address)}
+            "peers": sorted({peer["address"] for peer in plan["peers"]}, key=socket.inet_aton)}
 
 
 def open_for(wanted: Json) -> Opened:

@@ -1,4 +1,5 @@
 """The processes of a job: each with its host, address, port, GPUs, command and environment."""
+import functools
 import posixpath
 from collections import Counter
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -104,15 +105,21 @@ def program_arguments(process: Dict[str, Any], options: Dict[str, Any], data_dir
     return arguments
 
 
+@functools.lru_cache(maxsize=1)  # the same for all processes of a plan
+def _group_of_each(groups: Tuple[Tuple[int, ...], ...]) -> str:
+    """"0,0,1": the group of each worker, by its index."""
+    group_of = {index: number for number, members in enumerate(groups) for index in members}
+    return ",".join(str(group_of[index]) for index in sorted(group_of))
+
+
 def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
     """The environment of a process: what ps-lite reads, what mxcluster reads, and the user's own variables."""
     node, options = plan["nodes"][process["host"]], plan["options"]
     own = str(plan["workers"])
-    group_of = {index: number for number, members in enumerate(plan["groups"]) for index in members}
     env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])), **gpus.ORDER,
            "MXCLUSTER_JOB": plan["job"], "MXCLUSTER_ROLE": process["role"], "MXCLUSTER_INDEX": str(process["index"]),
            "MXCLUSTER_HOST": process["host"], "MXCLUSTER_JOB_DIR": node["job_dir"], "MXCLUSTER_KV": plan["kv"],
-           "MXCLUSTER_GROUPS": ",".join(str(group_of[index]) for index in range(plan["workers"]))}
+           "MXCLUSTER_GROUPS": _group_of_each(tuple(map(tuple, plan["groups"])))}
     if node.get("cuda"):  # servers, too: MXNet's library for GPUs is not even loaded without CUDA's
         env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
     if process["group"] is not None:
