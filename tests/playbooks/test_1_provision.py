@@ -100,7 +100,11 @@ HOSTILE = {"hostname": "node1\n    ProxyCommand touch /tmp/evil", "host_keys": [
            "host": "node2", "python": "/tmp/evil", "interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None,
            "gpus": 0, "python_version": "3.11.7", "mxnet": "1.9.1", "numpy": "1.23.5", "model_zoo": []}
 STAND_IN = """#!/bin/sh
-case "$*" in *"mxcluster.node record"*) cat %s; exit 0 ;; esac
+case "$*" in *mxcluster.entry*)
+    asked=$(cat)
+    case $asked in *'"command": "record"'*) cat %s; exit 0 ;; esac
+    printf %%s "$asked" | exec %s/python3 "$@"
+esac
 exec %s/python3 "$@"
 """
 
@@ -114,7 +118,7 @@ def test_a_node_that_tells_what_cannot_be_is_refused_by_name(project, tmp_path):
     python, real = programs / "python", programs / "python.real"
     python.rename(real)
     try:
-        python.write_text(STAND_IN % (tmp_path / "hostile.json", programs))
+        python.write_text(STAND_IN % (tmp_path / "hostile.json", programs, programs))
         python.chmod(0o755)
         result = project.run("provision.yml")
     finally:

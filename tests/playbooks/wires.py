@@ -3,7 +3,6 @@ import contextlib
 import json
 import shutil
 import subprocess
-import sys
 import time
 
 ADDRESSES = {"node1": "10.203.0.1", "node2": "10.203.0.2"}
@@ -54,10 +53,10 @@ class Wires:
         variables.write_text("\n".join(kept) + "\n")
         hosts = {}
         for host, address in ADDRESSES.items():
-            python = state / ("python-" + host)
-            python.write_text("#!/bin/sh\nexec %s %s \"$@\"\n" % (" ".join(self._enter(host)), sys.executable))
-            python.chmod(0o755)
-            hosts[host] = {"node_address": address, "ansible_python_interpreter": str(python)}
+            shell = state / ("sh-" + host)
+            shell.write_text("#!/bin/sh\nexec %s /bin/sh \"$@\"\n" % " ".join(self._enter(host)))
+            shell.chmod(0o755)
+            hosts[host] = {"node_address": address, "ansible_shell_executable": str(shell)}
             record = json.loads((local / "nodes" / (host + ".json")).read_text())
             record["interfaces"] = {"lo": ["127.0.0.1/8"], "eth1": [address + "/24"]}
             (state / "nodes" / (host + ".json")).write_text(json.dumps(record))
