@@ -7,9 +7,11 @@ Json = Dict[str, Any]
 PYTHONS = ("python3", "python3.12", "python3.11", "python3.10", "python3.9", "python3.8", "python3.7", "python3.6",
            "/usr/bin/python3", "/usr/libexec/platform-python", "python2.7", "/usr/bin/python", "python")
 # The answers are marked: over ssh -tt, what shells, sudo and .bashrc have to say arrives among them. The marks do not stand in
-# the command as they are printed, so that a shell that repeats the command (set -x) is not taken for the answer.
-HELLO = ("for p in %s; do p=$(command -v $p) && break; p=; done; "
-         "for a in \"user=$(id -un)\" \"uid=$(id -u)\" \"python=$p\"; do echo \"mxcluster-$a\"; done")
+# the command as they are printed, so that a shell that repeats the command (set -x) is not taken for the answer. After the last
+# one, a program may say what it likes.
+HELLO = ("for p in %s; do p=$(command -v $p) && break; p=; done; echo; "
+         "for a in \"user=$(id -un)\" \"uid=$(id -u)\" \"python=$p\" end=; do echo \"mxcluster-$a\"; done")
+END = "mxcluster-end="
 
 COMPARE = ("Compare `ssh-keyscan -p {port} {address} | ssh-keygen -lf -` with `ssh-keygen -lf "
            "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console; if they agree, ")
@@ -50,7 +52,9 @@ def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Js
 
 def heard(stdout: str) -> Dict[str, str]:
     """{"user", "uid", "python"} of the answer to HELLO, whatever stands around it; '' for what it does not tell."""
-    return {name: (re.findall(r"mxcluster-%s=(.*)" % name, stdout) or [""])[-1].strip() for name in ("user", "uid", "python")}
+    said = stdout.partition(END)[0] if END in stdout else ""
+    return {name: (re.findall(r"^mxcluster-%s=(.*)" % name, said, re.MULTILINE) or [""])[-1].strip()
+            for name in ("user", "uid", "python")}
 
 
 def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
@@ -68,7 +72,8 @@ def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
 
 def explain(error: str, host: str, address: str, port: int, user: str) -> str:
     """What is wrong with a connection, and what to do, from what ssh has said."""
-    said = re.sub(r"^Failed to connect to the host via ssh: ", "", error).strip()
+    said = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", error)
+    said = said.strip()
     known = re.search(r"Offending \S+ key in (\S+)", said)
     facts = dict(where="%s (%s, port %d)" % (host, address, port), port=port, address=address, user=user,
                  name=address if port == 22 else "'[%s]:%d'" % (address, port), known=known.group(1) if known else "known_hosts",

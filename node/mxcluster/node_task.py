@@ -33,14 +33,17 @@ class NodeTask(ActionBase):
             return asking.of_check_mode(command)
         program, stdin = asking.program(asked["python"]), asking.request(asked, check)
         if asked.get("hello") is None:
-            told = self._enter(program, stdin)
+            secrets = {str(value) for value in [asked.get("token"), *(asked.get("secret_env") or {}).values()] if value}
+            told = self._enter(program, stdin, secret=bool(secrets))
         else:
+            secrets = set()
             who, told = self.hello(asked["hello"], task_vars, program, stdin)
             if who.get("failed"):
                 return dict(who, changed=False)
-        answer = asking.result(asked, told["rc"], told["stdout"], told["stderr"])
-        secret = {str(value) for value in [asked.get("token"), *(asked.get("secret_env") or {}).values()] if value}
-        return checked(asked, remove_values(answer, secret), task_vars["inventory_hostname"])
+        answer = checked(asked, asking.result(asked, told["rc"], told["stdout"], told["stderr"]), task_vars["inventory_hostname"])
+        if answer.get("msg"):  # an error may hold lines of a log
+            answer["msg"] = remove_values(answer["msg"], secrets)
+        return answer
 
     def hello(self, wanted: Json, task_vars: Json, program: str = "", stdin: Optional[bytes] = None) -> Tuple[Json, Json]:
         """(who one is on the node, or a failure with what to do; what `program` has answered there to what was in `stdin`).
@@ -54,7 +57,10 @@ class NodeTask(ActionBase):
             self._connection.set_option("reconnection_retries", 0)  # who cannot be reached is to be named at once
         pythons = contact.pythons_of(str(task_vars.get("ansible_python_interpreter") or "auto"))
         try:
-            answer = self._enter("; ".join(filter(None, [contact.hello(pythons), program])), stdin)
+            if program and not self._is_pipelining_enabled("new", False):  # who cannot be there can bring no file
+                answer = self._enter(contact.hello(pythons), None)
+            else:
+                answer = self._enter("; ".join(filter(None, [contact.hello(pythons), program])), stdin)
         except AnsibleConnectionFailure as error:
             user = str(task_vars.get("ansible_user") or C.DEFAULT_REMOTE_USER or "you")
             return {"failed": True, "msg": contact.explain(str(error), host, address, port, user)}, {}
@@ -63,10 +69,19 @@ class NodeTask(ActionBase):
             return told, answer
         told["over_ssh"] = over_ssh
         problem = contact.root_trains(host, wanted.get("trainer"), told)
-        return ({"failed": True, "refused": True, "msg": problem} if problem else told), answer
+        if problem:
+            return {"failed": True, "refused": True, "msg": problem}, answer
+        if program and not self._is_pipelining_enabled("new", False):
+            answer = self._enter(program, stdin)
+        return told, answer
 
-    def _enter(self, program: str, stdin: Optional[bytes]) -> Json:
-        """What the program on the node prints, over the open connection where that can carry what goes to its stdin."""
+    def _enter(self, program: str, stdin: Optional[bytes], secret: bool = False) -> Json:
+        """What the program on the node prints, over the open connection where that can carry what goes to its stdin.
+
+        If there is something `secret` in that, Ansible does not show what comes back, at -vvv either.
+        """
+        if secret:
+            self._play_context.no_log = True
         if stdin is None or self._is_pipelining_enabled("new", False):
             return self._low_level_execute_command(program, in_data=stdin)
         folder = self._make_tmp_path()

@@ -10,6 +10,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 HELD = "T"  # by SIGSTOP
 DEAD = "ZXx"  # zombies and what is even further
@@ -221,6 +222,11 @@ def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
     _prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)
+
+
+def hide() -> None:
+    """Let no other process of the same user open this one's descriptors or memory: as the kernel does after setuid, mostly."""
+    _prctl(PR_SET_DUMPABLE, 0)
 
 
 def set_subreaper() -> None:

@@ -159,7 +159,7 @@ ALSO = {"pulses": dict_of(_name, _latest_pulse), "checkpoints": _offer, "left": 
         "behind": list_of(words),
         "untrue": either(None, words), "ports_open": words, "cleared": list_of(words),
         "units": either(None, list_of(words, 10000)), "facts": ANY}
-# What the module and Ansible add to the answer, which is all that the programs may say.
+# What the action plugin and Ansible add to the answer, which is all that the programs may say.
 MODULES_OWN = ("asked", "changed", "deprecations", "ended", "has", "invocation", "output", "spooled", "warnings")
 
 

@@ -11,6 +11,7 @@ import pwd
 import select
 import signal
 import sys
+import time
 import traceback
 
 
@@ -44,10 +45,10 @@ def act_as(module, user, work):
     sys.exit(os.WEXITSTATUS(status))
 
 
-def ask_as(module, entry, work):
+def ask_as(module, entry, work, limit=300.0):
     """What `work()` returns, which must fit JSON, with the rights of the user with this passwd entry; with those at hand if None.
 
-    A child process runs it. Fails the module if the child tells nothing.
+    A child process runs it. Fails the module if that raises, or tells nothing for `limit` seconds, after which it is killed.
     """
     if entry is None:
         return work()
@@ -58,16 +59,46 @@ def ask_as(module, entry, work):
     if child == 0:
         os.close(told)
         with os.fdopen(tell, "w") as stream:
-            end_with(lambda: (drop_rights(entry), stream.write(json.dumps(work())), stream.flush()))
+            end_with(lambda: (stream.write(json.dumps(outcome(lambda: (drop_rights(entry), work())[1]))), stream.flush()))
     os.close(tell)
-    with os.fdopen(told) as stream:
-        text = stream.read()
+    text, silent = hear(told, time.time() + limit)
+    os.close(told)
+    if silent:
+        os.kill(child, signal.SIGKILL)  # not of that user's making: that user may have stopped it
     status = os.waitpid(child, 0)[1]
     try:
-        return json.loads(text)
-    except ValueError:
-        module.fail_json(msg="the process that acted as %s told nothing, and ended with status %d: try again"
-                             % (entry.pw_name, status))
+        error, found = json.loads(text.decode("utf-8"))
+    except (ValueError, RuntimeError):
+        why = ("told nothing for %d s, and was killed" % limit if silent else
+               "was killed by signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else
+               "ended with status %d and without an answer" % os.WEXITSTATUS(status))
+        module.fail_json(msg="the process that acted as %s %s: see what other processes of that user do there, and try again"
+                             % (entry.pw_name, why))
+    if error:
+        module.fail_json(msg="acting as %s has failed: %s" % (entry.pw_name, error))
+    return found
+
+
+def outcome(work):
+    """[None, what `work()` returns], or [its error, None]."""
+    try:
+        return [None, work()]
+    except Exception as error:
+        traceback.print_exc()
+        return ["%s: %s" % (type(error).__name__, error), None]
+
+
+def hear(descriptor, deadline):
+    """(all that comes until the other end is closed, whether that did not happen before the deadline (unix seconds))."""
+    heard = b""
+    while True:
+        rest = deadline - time.time()
+        if rest <= 0 or not select.select([descriptor], [], [], rest)[0]:
+            return heard, True
+        piece = os.read(descriptor, 1 << 16)
+        if not piece:
+            return heard, False
+        heard += piece
 
 
 def other(module, user):

@@ -1,6 +1,6 @@
 """What is left of a job on this node: somebody looks, and does not assume. Nothing is changed.
 
-The units and the firewall are root's to look at: the module mxcluster_node and `mxcluster.firewall` do.
+The units and the firewall are root's to look at: `mxcluster.entry` and `mxcluster.firewall` do.
 """
 import os
 import time

@@ -24,8 +24,7 @@ def run(asked: Json) -> Json:
     if unit and command == "start":
         return units.start(asked, unit)
     if unit and command == "stop":
-        answer = programs.answer_of(asked)
-        return _with(answer, {"left": units.settle(asked, unit) + swept})
+        return _stop(asked, unit, swept)
     seen = _seen_by_root(asked, unit, swept)
     if command == "collect" and units.is_spooled(asked):
         return _with(units.collect_into_spool(asked), seen)
@@ -33,6 +32,15 @@ def run(asked: Json) -> Json:
     if command == "collect":
         answer.update(output=os.path.abspath(asked["output"]), spooled=False)
     return _with(answer, seen)
+
+
+def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
+    """End a job that is a unit, and close the firewall, whatever the user's process answers."""
+    try:
+        answer = programs.answer_of(asked)
+    except MxclusterError as error:
+        raise MxclusterError("\n".join([str(error), "Root has ended the unit %s." % unit] + units.settle(asked, unit))) from error
+    return _with(answer, {"left": units.settle(asked, unit) + swept})
 
 
 def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:

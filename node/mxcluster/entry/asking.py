@@ -16,6 +16,7 @@ TOLD = ("command", "job_dir", "jobs_dir", "job", "lines", "plan", "secret_env", 
         "peer", "file", "offset", "most", "output", "spool", "told", "reader", "user")
 NO_PROGRAM = (126, 127)  # exit status of a shell that cannot run a program, or finds none
 ANEW = ": run provision.yml"
+OLDER = ": it has another mxcluster than this one; run provision.yml, beside which jobs go on"
 
 
 def missing(asked: Json) -> Optional[str]:
@@ -38,12 +39,14 @@ def request(asked: Json, check: bool) -> bytes:
 def result(asked: Json, code: int, out: str, err: str) -> Json:
     """The task's result, from the exit status and the output of the program."""
     where = "%s on this node" % asked["python"]
-    if code in NO_PROGRAM:
-        return _failed("%s cannot be run%s" % (where, ANEW))
     answer = _last(out)
+    if code in NO_PROGRAM and answer is None:
+        last = (err.strip().splitlines() or [""])[-1]
+        cure = ANEW if asked["python"] in last or not last else ""
+        return _failed("%s cannot be run%s%s" % (where, " (%s)" % last if last else "", cure))
     if answer is None:
         tail = "\n".join((err or out).strip().splitlines()[-5:]) or "(nothing)"
-        cure = ANEW if "No module named" in tail else ""
+        cure = OLDER if "No module named" in tail else ""
         return _failed("%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. Its last words:\n%s"
                        % (asked["python"], asked["command"], code, cure, tail))
     if code != 0:
@@ -61,7 +64,7 @@ def _last(out: str) -> Optional[Json]:
     for line in reversed(out.strip().splitlines()):
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             return found

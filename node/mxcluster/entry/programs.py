@@ -2,15 +2,20 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .. import answer, user
+from .. import answer, processes, user
 from ..errors import MxclusterError
 
 Json = Dict[str, Any]
 
+# The descriptor that this process answers to: no child's business.
+ANSWERS = []  # type: List[int]
+# Seconds after which a command that no process of the user's has answered is given up.
+LIMIT, LIMITS = 300.0, {"collect": 3600.0}
 OF_NODE = ("look", "record", "check", "machine")
 
 
@@ -50,7 +55,34 @@ def answer_of(asked: Json, target: Optional[int] = None) -> Json:
         return _heard(argv, *_of_program(argv, entry, told(asked)))
     if entry is None:
         return _heard(argv, *_in_process(argv, told(asked)))
-    return _heard(argv, *user.ask_as(refusing, entry, lambda: _in_process(argv, told(asked))))
+    if asked["command"] == "record":
+        _prove_that_it_runs(entry)
+    limit = LIMITS.get(asked["command"], LIMIT) + (asked["seconds"] or 0)
+    return _heard(argv, *user.ask_as(refusing, entry, _child_of(os.getpid(), argv, told(asked)), limit))
+
+
+def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Json, int]]:
+    """What the child does, once it is the user's: it ends with its parent, and no other process of the user's looks into it."""
+    def work():
+        processes.set_pdeathsig(parent, signal.SIGTERM)
+        processes.hide()
+        for descriptor in ANSWERS:
+            os.close(descriptor)
+        return _in_process(argv, stdin)
+    return work
+
+
+def _prove_that_it_runs(entry: Any) -> None:
+    """A job will start this Python as the user: MxclusterError if that cannot be done."""
+    try:
+        done = subprocess.run([sys.executable, "-I", "-c", ""], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, cwd="/", preexec_fn=lambda: user.drop_rights(entry))
+        why = done.stderr.decode(errors="replace").strip() if done.returncode else ""
+    except (OSError, subprocess.SubprocessError) as error:
+        why = str(error)
+    if why:
+        raise MxclusterError("%s cannot run %s, with which it shall train: %s. Let everybody read and enter the folders on the "
+                             "way to it, and to the Python that it was made with" % (entry.pw_name, sys.executable, why))
 
 
 def told(asked: Json) -> str:
@@ -93,12 +125,17 @@ def program_of(command: str) -> Any:
 
 
 def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
-    done = subprocess.run([sys.executable, "-m", "mxcluster.agent"] + argv, input=stdin.encode(), stdout=subprocess.PIPE, cwd="/",
-                          preexec_fn=(lambda: user.drop_rights(entry)) if entry else None)
+    try:
+        done = subprocess.run([sys.executable, "-m", "mxcluster.agent"] + argv, input=stdin.encode(), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, cwd="/", preexec_fn=(lambda: user.drop_rights(entry)) if entry else None)
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"error": "%s cannot be run as %s: %s" % (sys.executable, entry.pw_name if entry else "yourself", error)}, 1
     try:
         return json.loads(done.stdout.decode().splitlines()[-1]), done.returncode
-    except (IndexError, ValueError):
-        return {}, done.returncode
+    except (IndexError, ValueError, RecursionError):
+        last = "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-5:]) or "(nothing)"
+        return {"error": "`%s` ended with status %d and without an answer. Its last words:\n%s"
+                         % (" ".join(argv[:3]), done.returncode, last)}, 1
 
 
 def _heard(argv: List[str], found: Any, code: int) -> Json:

@@ -130,8 +130,8 @@ def settle(asked: Json, unit: str) -> List[str]:
     wish = os.path.join(WISHES, os.path.basename(os.path.abspath(asked["job_dir"])) + ".json")
     try:
         return lines + firewall.close(wish)
-    except (MxclusterError, OSError) as error:
-        return lines + ["the firewall of job %s could not be changed: %s" % (asked["job_dir"], error)]
+    except Exception as error:  # of whatever kind: the job's end is not to fail for it
+        return lines + ["the firewall of job %s could not be changed: %s: %s" % (asked["job_dir"], type(error).__name__, error)]
 
 
 def why_open(asked: Json) -> str:
@@ -142,8 +142,8 @@ def why_open(asked: Json) -> str:
         return "jobs run without systemd's units here, so nothing keeps strangers from their ports"
     try:
         return firewall.can()
-    except (MxclusterError, OSError) as error:
-        return "whether anything keeps strangers from the ports of jobs is not known: %s" % error
+    except Exception as error:  # of whatever kind: it is told, and is no reason not to train
+        return "whether anything keeps strangers from the ports of jobs is not known: %s: %s" % (type(error).__name__, error)
 
 
 def write_wish(plan: Json, uid: int) -> None:

@@ -116,6 +116,35 @@ def test_an_end_is_compared_with_the_unit_before_root_ends_that(monkeypatch):
     assert answer["left"] == ["unit mxcluster-agent@j.service is active"]
 
 
+def test_a_stop_that_the_users_process_spoils_ends_the_unit_all_the_same(monkeypatch):
+    def spoiled(given):
+        raise MxclusterError("status.json is not JSON")
+    units, seen = entry.units, []
+    monkeypatch.setattr(units, "unit_of", lambda given: "mxcluster-agent@j.service")
+    monkeypatch.setattr(units, "settle", lambda given, unit: seen.append(unit) or ["port 9091 is still open"])
+    monkeypatch.setattr(programs, "answer_of", spoiled)
+    with pytest.raises(MxclusterError, match="is not JSON\nRoot has ended the unit mxcluster-agent@j.service.\nport 9091 is"):
+        entry.run(asked(command="stop", job_dir="/j"))
+    assert seen == ["mxcluster-agent@j.service"]
+
+
+@pytest.mark.parametrize("fails", ["close", "can"])
+def test_a_firewall_in_disorder_ends_nothing_else(fails, monkeypatch):
+    def broken(*given):
+        raise KeyError("ports")
+    units = entry.units
+    monkeypatch.setattr(units.firewall, fails, broken)
+    monkeypatch.setattr(units.programs, "call", lambda argv: (0, "", ""))
+    monkeypatch.setattr(units.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(units.os.path, "exists", lambda path: True)
+    monkeypatch.setattr(units.os.path, "isdir", lambda path: True)
+    if fails == "close":
+        (line,) = units.settle(asked(command="collect", job_dir="/jobs/j"), "mxcluster-agent@j.service")
+        assert "the firewall of job /jobs/j could not be changed: KeyError: 'ports'" in line
+    else:
+        assert "is not known: KeyError: 'ports'" in units.why_open(asked(command="look", user="mx"))
+
+
 def test_root_looks_where_the_user_is_not_believed(monkeypatch):
     monkeypatch.setattr(entry.units, "why_open", lambda given: "no nft")
     monkeypatch.setattr(entry.units, "hidden", lambda given: ["/tmp is another"])
@@ -161,11 +190,13 @@ def test_check_mode_says_that_nothing_was_run(command, result):
 @pytest.mark.parametrize("code, out, err, msg", [
     (1, '{"error": "an agent is already running, pid 7"}\n', "noise", "an agent is already running, pid 7"),
     (1, "", "Traceback\n/p: No module named mxcluster\n",
-     "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: run provision.yml. Its last words:\n"
-     "Traceback\n/p: No module named mxcluster"),
+     "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: it has another mxcluster than this one; run "
+     "provision.yml, beside which jobs go on. Its last words:\nTraceback\n/p: No module named mxcluster"),
     (-9, "", "", "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. Its last words:\n(nothing)"),
     (0, "[1]\n", "", "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. Its last words:\n[1]"),
-    (127, "", "sh: /p: not found", "/p on this node cannot be run: run provision.yml")])
+    (127, "", "sh: /p: not found", "/p on this node cannot be run (sh: /p: not found): run provision.yml"),
+    (126, "", "", "/p on this node cannot be run: run provision.yml"),
+    (127, "", "sh: sudo: not found", "/p on this node cannot be run (sh: sudo: not found)")])
 def test_errors_are_told_cleanly(code, out, err, msg):
     assert asking.result({"command": "start", "python": "/p"}, code, out, err) == {"failed": True, "changed": False, "msg": msg}
 
@@ -187,7 +218,7 @@ def test_what_is_no_command_is_refused():
 
 def test_a_python_that_is_not_there():
     answer = enter(python="/no/such/python", command="look")
-    assert answer["msg"] == "/no/such/python on this node cannot be run: run provision.yml"
+    assert re.match("/no/such/python on this node cannot be run .*not found.: run provision.yml$", answer["msg"]), answer
 
 
 def test_a_job_from_start_to_collection(tmp_path):
@@ -341,6 +372,34 @@ def test_what_root_sees_counts_whatever_the_user_answers(monkeypatch):
         "hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"]} if given["command"] == "machine" else {})
     told = entry.run(asked(command="record", user="nobody"))
     assert told == {"python": "/tmp/evil", "hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"], "mxnet": "9.9"}
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for another")
+
+
+def test_what_libraries_print_without_an_end_of_line_is_beside_the_answer(tmp_path):
+    (tmp_path / "noisy.py").write_text(
+        "import os, atexit\nos.write(1, b'a warning ')\natexit.register(os.write, 1, b'another')\n")
+    request = asking.request(completed({"command": "look", "python": "/p"}), False)
+    done = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, %r); import noisy\nimport runpy\n"
+                           "runpy.run_module('mxcluster.entry', run_name='__main__')" % str(tmp_path)],
+                          input=request, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    assert asking.result({"command": "look", "python": "/p"}, done.returncode, done.stdout.decode(), "")["problems"] == []
+    assert b"another" in done.stderr, done
+
+
+@needs_root
+def test_a_python_that_the_user_cannot_run_is_named(tmp_path, monkeypatch):
+    """What root has loaded already would answer all the same."""
+    nobody = pwd.getpwnam("nobody")
+    tmp_path.chmod(0o700)
+    python = tmp_path / "python"
+    shutil.copy2(EVERYBODYS, str(python))
+    monkeypatch.setattr(programs.sys, "executable", str(python))
+    with pytest.raises(MxclusterError, match="nobody cannot run %s, with which it shall train: " % python):
+        programs._prove_that_it_runs(nobody)
+    monkeypatch.setattr(programs.sys, "executable", EVERYBODYS)
+    programs._prove_that_it_runs(nobody)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a spool")

@@ -72,6 +72,22 @@ def test_a_node_that_is_not_required_is_told_as_lost(monkeypatch):
     ("root", "1000", "local", "mxcluster_user is root")])
 def test_nobody_trains_as_root_but_on_his_own_machine(monkeypatch, trainer, uid, transport, words):
     def answer(command):
-        return {"rc": 0, "stderr": "", "stdout": "mxcluster-user=toor\nmxcluster-uid=%s\nmxcluster-python=/p\n" % uid}
+        said = "mxcluster-user=toor\nmxcluster-uid=%s\nmxcluster-python=/p\nmxcluster-end=\n" % uid
+        return {"rc": 0, "stderr": "", "stdout": said}
     told = say_hello(monkeypatch, answer, transport, trainer=trainer)
     assert words in told.get("msg", "") and bool(told.get("failed")) == bool(words), told
+
+
+def test_what_comes_after_the_answer_is_none_of_it(monkeypatch):
+    """A program may follow in the same breath, whose answer holds names that others have chosen."""
+    said = "mxcluster-user=toor\nmxcluster-uid=0\nmxcluster-python=/p\nmxcluster-end=\n%s"
+    assert contact.heard(said % 'mxcluster-uid=5)"}\nmxcluster-user=joe\n') == {"user": "toor", "uid": "0", "python": "/p"}
+    assert contact.heard("Welcome!\nnot mxcluster-user=joe\n" + said % "")["user"] == "toor"
+    assert contact.heard("mxcluster-user=toor\nmxcluster-uid=0\n")["user"] == "", "it was cut off"
+
+
+def test_the_words_around_a_broken_connection_are_not_told():
+    said = ('Data could not be sent to remote host "10.0.0.2". Make sure this host can be reached over ssh: ssh: connect to host '
+            "10.0.0.2 port 22: Connection refused\r\n")
+    assert "cannot be reached (ssh: connect to host 10.0.0.2 port 22: Connection refused)" in contact.explain(
+        said, "node2", "10.0.0.2", 22, "joe")

@@ -309,7 +309,7 @@ def test_who_logs_in_is_asked_where_ansible_becomes_somebody(monkeypatch, tmp_pa
 def told(node, command, code=0, err="", check=False, **given):
     """The result of a command whose program on the node prints `node`, through the whole of the plugin; and what was run."""
     made = object.__new__(action.ActionModule)
-    made._task, ran = types.SimpleNamespace(check_mode=check), []
+    made._task, made._play_context, ran = types.SimpleNamespace(check_mode=check), types.SimpleNamespace(no_log=False), []
     made._is_pipelining_enabled = lambda *style: True
     out = node if isinstance(node, str) else "a shell says hello\n%s\n" % json.dumps(node)
     made._low_level_execute_command = lambda program, in_data: ran.append((program, json.loads(in_data.decode()))) or {
@@ -339,10 +339,70 @@ def test_what_goes_to_a_node_is_on_no_command_line_and_in_no_answer():
     assert answer["failed"] and "hush" not in str(answer) and "tok" not in answer["msg"] and "did not start" in answer["msg"]
 
 
+def test_a_short_secret_spoils_no_answer():
+    given = {"plan": {"job": "job-1"}, "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
+    answer, _ = told({"job": "job-1", "pid": 71, "status": None}, "start", **given)
+    assert answer == {"job": "job-1", "pid": 71, "status": None, "changed": True}
+
+
+@pytest.mark.parametrize("given, hidden", [({}, False), ({"token": "tok"}, True), ({"secret_env": {"K": "hush"}}, True)])
+def test_what_comes_back_for_a_secret_is_shown_by_no_connection(given, hidden):
+    """Ansible's ssh shows all that it hears, at -vvv."""
+    made, seen = object.__new__(action.ActionModule), []
+    made._task, made._play_context = types.SimpleNamespace(check_mode=False), types.SimpleNamespace(no_log=False)
+    made._is_pipelining_enabled = lambda *style: True
+    made._low_level_execute_command = lambda program, in_data: seen.append(made._play_context.no_log) or {
+        "rc": 0, "stdout": json.dumps({"job": "j", "pid": 7, "status": None}), "stderr": ""}
+    made.ask(node_task.completed(dict({"command": "start", "python": "/p", "job_dir": "/jobs/j"}, **given)),
+             {"inventory_hostname": "node1"})
+    assert seen == [hidden]
+
+
+def look_with_hello(said, pipelining=True, hello=None):
+    """The result of a look that is the first word to a node whose shell says so; and what was run."""
+    made, ran = object.__new__(action.ActionModule), []
+    made._task, made._play_context = types.SimpleNamespace(check_mode=False), types.SimpleNamespace(no_log=False)
+    made._connection = mock.Mock(transport="ssh", **{"_shell.join_path": os.path.join})
+    made._is_pipelining_enabled = lambda *style: pipelining
+    made._make_tmp_path, made._transfer_data = lambda: ran.append("file") or "/tmp/x", lambda path, data: None
+    made._fixup_perms2 = made._remove_tmp_path = lambda *given, **more: None
+
+    def execute(program, in_data=None):
+        ran.append(program)
+        if isinstance(said, Exception):
+            raise said
+        return {"rc": 0, "stdout": said, "stderr": ""}
+    made._low_level_execute_command = execute
+    asked = node_task.completed({"command": "look", "python": "/p", "hello": hello or {"users": ["root"], "trainer": "mx"}})
+    return made.ask(asked, {"inventory_hostname": "node1", "ansible_python_interpreter": "/p"}), ran
+
+
+HELLO = "mxcluster-user=%s\nmxcluster-uid=%d\nmxcluster-python=/p\nmxcluster-end=\n"
+FITS = {"problems": [], "held": {"ports": {"9091": "comm mxcluster-user=joe"}, "gpus": {}}, "fits": True}
+
+
+@pytest.mark.parametrize("pipelining", [True, False])
+def test_a_look_is_the_first_word(pipelining):
+    answer, ran = look_with_hello(HELLO % ("root", 0) + json.dumps(FITS), pipelining)
+    assert answer == dict(FITS, changed=False)
+    assert len(ran) == 1 and ran[0].endswith("done; /p -I -m mxcluster.entry") if pipelining else ran[1] == "file", ran
+
+
+@pytest.mark.parametrize("pipelining", [True, False])
+@pytest.mark.parametrize("said, hello, words", [
+    (HELLO % ("joe", 1000) + json.dumps(FITS), None, "node1: Ansible is joe there, and this takes root"),
+    (HELLO % ("root", 0) + json.dumps(FITS), {"users": [], "trainer": ""}, "so root would train"),
+    ("This account is not available.", None, "This account is not available."),
+    (LOST, None, "node1 (node1, port 22): it cannot be reached (ssh: connect to host 10.0.0.1 port 22: No route to host)")])
+def test_a_look_at_who_cannot_be_there_fails_with_the_cure(pipelining, said, hello, words):
+    answer, ran = look_with_hello(said, pipelining, hello)
+    assert answer["failed"] and words in answer["msg"] and "file" not in ran, answer
+
+
 @pytest.mark.parametrize("pipelining", [True, False])
 def test_without_pipelining_a_file_carries_it(pipelining):
     made, ran = object.__new__(action.ActionModule), []
-    made._task = types.SimpleNamespace(check_mode=False)
+    made._task, made._play_context = types.SimpleNamespace(check_mode=False), types.SimpleNamespace(no_log=False)
     made._connection = mock.Mock(**{"_shell.join_path": os.path.join})
     made._is_pipelining_enabled = lambda *style: pipelining
     made._make_tmp_path = lambda: ran.append("made") or "/tmp/of ansible"

@@ -115,3 +115,36 @@ def fork():
 os.fork = fork
 """)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, ""), done.stderr
+
+
+ASK = """
+import os, pwd, sys, time
+sys.path.insert(0, %r)
+import mxcluster_user
+
+class Module:
+    check_mode = False
+    def fail_json(self, msg):
+        print("FAILED " + msg)
+        sys.exit(1)
+
+entry = pwd.getpwnam("nobody")
+try:
+    print("HEARD %%r" %% (mxcluster_user.ask_as(Module(), entry, lambda: {work}, limit=1.0),))
+finally:
+    print("PARENT %%d" %% os.geteuid())
+""" % str(PROJECT / "plugins" / "module_utils")
+
+
+@pytest.mark.parametrize("work, words", [
+    ("[os.getuid(), 'a' * 200000][:1]", "HEARD [%d]" % pwd.getpwnam("nobody").pw_uid),
+    ("len('a' * 200000)", "HEARD 200000"), ("1 / 0", "FAILED acting as nobody has failed: ZeroDivisionError"),
+    ("os._exit(3)", "FAILED the process that acted as nobody ended with status 3 and without an answer"),
+    ("os.kill(os.getpid(), 9)", "FAILED the process that acted as nobody was killed by signal 9"),
+    ("time.sleep(60)", "FAILED the process that acted as nobody told nothing for 1 s, and was killed"),
+    ("os.kill(os.getpid(), 19)", "FAILED the process that acted as nobody told nothing for 1 s, and was killed")])
+@pytest.mark.parametrize("python", sorted(PYTHONS))
+def test_root_hears_what_a_child_tells_and_waits_for_none_for_ever(python, work, words):
+    done = subprocess.run([PYTHONS[python], "-c", ASK.replace("{work}", work)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=30)
+    assert done.stdout.decode().startswith(words) and done.stdout.decode().endswith("PARENT 0\n"), done
