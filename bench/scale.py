@@ -1,4 +1,4 @@
-"""What grows with the number of nodes and workers: a plan, a run of provision.yml with nothing to do, and one large job.
+"""Three things that grow with the cluster: a plan, a run of provision.yml with nothing to do, and one large job.
 
 All on this machine. The hosts of the inventory share its environment, as those of the local inventory do, so the seconds of CPU
 hold the controller's part and the nodes'.

@@ -15,7 +15,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
-    """What run(argv) returns, or its error, and the exit status."""
+    """(the result of run(argv) or {"error": its error}, the exit status)."""
     try:
         return run(argv), 0
     except MxclusterError as error:

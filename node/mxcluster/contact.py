@@ -26,12 +26,12 @@ NOT_THERE = ("{where}: it cannot be reached ({last}). Is it up, is sshd running,
 
 
 def hello(pythons: List[str]) -> str:
-    """What a shell on the node is asked."""
+    """The command line of the question to a shell on the node."""
     return HELLO % " ".join(pythons)
 
 
 def pythons_of(interpreter: str) -> List[str]:
-    """Which Pythons are looked for; `interpreter` is what the inventory names, or "auto"."""
+    """The names of the Pythons that the shell looks for; `interpreter` is what the inventory names, or "auto"."""
     return [interpreter] if interpreter.startswith("/") else list(PYTHONS)
 
 
@@ -58,7 +58,7 @@ def heard(stdout: str) -> Dict[str, str]:
 
 
 def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
-    """What to say if root would train: as the user `trainer`, or where that is empty as the one who connects; None if not."""
+    """The refusal of root as the one who trains, None for anybody else: the user `trainer`, or if that is empty, who connects."""
     if trainer == "root":
         return ("mxcluster_user is root: what trains runs code that comes over the network, so it shall be somebody without "
                 "rights. Name another user, or leave it at its default.")
@@ -71,9 +71,8 @@ def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
 
 
 def explain(error: str, host: str, address: str, port: int, user: str) -> str:
-    """What is wrong with a connection, and what to do, from what ssh has said."""
-    said = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", error)
-    said = said.strip()
+    """The message about a connection that fails, with its cure, from the words of ssh."""
+    said = words_of_ssh(error)
     known = re.search(r"Offending \S+ key in (\S+)", said)
     facts = dict(where="%s (%s, port %d)" % (host, address, port), port=port, address=address, user=user,
                  name=address if port == 22 else "'[%s]:%d'" % (address, port), known=known.group(1) if known else "known_hosts",
@@ -87,21 +86,27 @@ def explain(error: str, host: str, address: str, port: int, user: str) -> str:
     return NOT_THERE.format(**facts)
 
 
+def words_of_ssh(error: str) -> str:
+    """The words of ssh in an error of Ansible's connection, without those that Ansible puts before them."""
+    before = r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *"
+    return re.sub(before, "", error).strip()
+
+
 def no_shell(host: str, address: str, answer: Json) -> str:
-    """What to say of a node whose shell does not do what it is asked to."""
+    """The message about a node whose shell gives no answer."""
     said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
     return ("%s (%s): a shell there should say who one is, and says: %s (status %s). Set that right there, or set ansible_user "
             "and ansible_become so that commands run without a question." % (host, address, said, answer.get("rc")))
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:
-    """What to say of a user who has not got the rights."""
+    """The message about a user who has not got the rights."""
     return ("%s: Ansible is %s there, and this takes %s: set ansible_user, or set ansible_become: true if %s may use sudo; or "
             "set mxcluster_user: '' to do it all as %s" % (host, user, " or ".join(users), user, user))
 
 
 def no_python(host: str, address: str, pythons: List[str]) -> str:
-    """What to say of a node on which Ansible's modules cannot run."""
+    """The message about a node on which Ansible's modules cannot run."""
     return ("%s (%s): there is no Python for Ansible's modules (looked for %s). Install one: `yum install python3` on CentOS, "
             "`apt-get install python3` on Debian and Ubuntu; or name one with ansible_python_interpreter."
             % (host, address, pythons[0] if len(pythons) == 1 else "python3 and older ones"))

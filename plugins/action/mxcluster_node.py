@@ -21,7 +21,7 @@ from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 
-from mxcluster import node_task, processes, stalls, verdict
+from mxcluster import contact, node_task, processes, stalls, verdict
 from mxcluster.entry import asking
 from mxcluster.node_task import NodeTask
 from mxcluster.report import arrivals
@@ -280,7 +280,7 @@ def is_of_connection(error):
 def gone(host, since, error):
     """The result for a node that has not answered since `since` (unix seconds): Ansible calls it unreachable."""
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
-    said = re.sub(r"^(Failed to connect to the host via ssh|Data could not be sent to remote host .*over ssh): *", "", lines[-1])
+    said = contact.words_of_ssh(lines[-1])
     why = said if said and "Broken pipe" not in said else "it has hung up"
     clock = time.strftime("%H:%M:%S", time.localtime(since))
     return {"unreachable": True, "changed": False, "ended": True, "lost": {"since": since, "why": why},

@@ -26,13 +26,13 @@ def missing(asked: Json) -> Optional[str]:
 
 
 def program(python: str) -> str:
-    """What a shell on the node runs."""
+    """The command line that a shell on the node runs."""
     home = "~/" if python.startswith("~/") else ""  # the shell knows whose
     return "%s%s -I -m mxcluster.entry" % (home, shlex.quote(python[len(home):]))
 
 
 def request(asked: Json, check: bool) -> bytes:
-    """What goes to its stdin."""
+    """The bytes for the stdin of that program."""
     return json.dumps(dict({name: asked.get(name) for name in TOLD}, check=check), sort_keys=True).encode()
 
 
