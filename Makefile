@@ -4,16 +4,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help train venv venv-dev bundle lint unit molecule test soak docs bench clean
+.PHONY: help train venv venv-dev bundle lint unit molecule test shuffled soak docs bench clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
 export LC_ALL := C.UTF-8
-# Many of these wait for something.
+# Many of these wait for something. A file's tests share what they have made.
 FAST := pytest -q -n 3 --dist loadfile tests/unit tests/contract tests/inventories tests/docs
-# Those of the playbooks use less than a core each; but refusals (3) have to come at once, and have the machine for themselves.
-# In the order of their names: the first needs a project in which nothing has been done yet.
-PLAYBOOKS := pytest -q --durations=10 --dist loadfile --no-loadscope-reorder
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,24 +33,27 @@ lint: venv-dev ## ansible-lint, yamllint, ruff
 	yamllint --strict .
 	ansible-lint --strict
 
-unit: venv-dev ## the fast tests
-	$(FAST)
+unit: venv-dev ## the fast tests: a minute
+	$(FAST) -m 'not slow and not soak'
 
 molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
 test: export PYTEST_ADDOPTS := -m 'not soak'
-test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (an hour)
+test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (under 40 min on 2 cores)
 	$(FAST)
-	$(PLAYBOOKS) -n 2 tests/playbooks --ignore-glob '*/test_3_*'
-	$(PLAYBOOKS) -n 0 tests/playbooks/test_3_*.py
-	pytest -q --durations=10 -n 2 --dist loadfile tests/training
+	pytest -q --durations=10 -n 2 --dist worksteal tests/playbooks
+	pytest -q --durations=10 -n 3 --dist worksteal tests/training
 	tools/molecule.sh
+
+shuffled: venv-dev ## fast tests, playbooks and trainings in random order; SEED=7 for that of another run
+	pytest -o addopts= --import-mode=importlib -m 'not soak' -q -n 2 --dist loadfile $(if $(SEED),--randomly-seed=$(SEED)) \
+	    tests/unit tests/contract tests/inventories tests/docs tests/playbooks tests/training
 
 soak: venv-dev ## 50 healthy jobs, every fault with every scheme, jobs that go on, 50 jobs with random faults (most of an hour)
 	pytest -q -s tests/soak
-	pytest -q -m soak tests/playbooks
-	PYTEST_ADDOPTS='-m soak' tools/molecule.sh chaos el7
+	pytest -q -n 2 --dist loadfile -m soak tests/unit tests/playbooks tests/training
+	PYTEST_ADDOPTS='-m soak' tools/molecule.sh chaos cluster el7
 
 docs: venv-dev ## the tables of the READMEs, from the argument specs
 	python tools/docs.py

@@ -117,13 +117,14 @@ def environment():
 
 @pytest.fixture
 def inventory(tmp_path):
-    """Writes a variant of the scenario's inventory: what `change` makes of it, in a folder of its own."""
+    """Writes variants of the scenario's inventory: what `change` makes of it, each in a folder of its own."""
     def write(change):
+        folder = tmp_path / ("inventory-%d" % len(list(tmp_path.glob("inventory-*"))))
         hosts = yaml.safe_load((SCENARIO / "inventory" / "hosts.yml").read_text())
         change(hosts["all"])
-        shutil.copytree(str(SCENARIO / "inventory"), str(tmp_path / "inventory"), dirs_exist_ok=True)
-        (tmp_path / "inventory" / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
-        return tmp_path / "inventory"
+        shutil.copytree(str(SCENARIO / "inventory"), str(folder))
+        (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+        return folder
     return write
 
 

@@ -147,7 +147,9 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", [
+    pytest.param(damage, marks=[pytest.mark.soak] * (damage not in ("swapped", "another digest than the user's own")))
+    for damage in DAMAGE])
 def test_what_is_damaged_is_refused_and_nothing_is_installed_from_it(cluster, server, tmp_path, damage):
     how, options, said = DAMAGE[damage]
     if "instead" in how:
@@ -162,8 +164,10 @@ def test_what_is_damaged_is_refused_and_nothing_is_installed_from_it(cluster, se
     assert cluster.shell("gpu2", "readlink -f /usr/local/cuda; ls /usr/local").count("9.0") == 0
 
 
+@pytest.mark.soak
 def test_a_download_goes_on_where_it_was_cut_and_another_cuda_stands_beside_the_first(cluster, server):
-    """One file is cut off until the run gives up; another is not to be had, so the user puts it there himself."""
+    """One file is cut off until the run gives up; another is not to be had, so the user puts it there himself. An upgrade leads
+    back to the newer CUDA."""
     cut, lacking = 300000, "cuda-repo-rhel7-9-0-176-local-patch-4-1.0-1.x86_64"
     begun = len(server.requests(OTHER + "-rpm"))
     server.disturb({OTHER + "-rpm": {"cut": cut, "times": 4}, lacking + "-rpm": {"status": 404}})
@@ -178,8 +182,6 @@ def test_a_download_goes_on_where_it_was_cut_and_another_cuda_stands_beside_the_
     assert cluster.shell("gpu2", "readlink -f /usr/local/cuda") == "/usr/local/cuda-9.0"
     assert "mxnet-cu90==1.2.1.post1" in cluster.shell("gpu2", "/opt/mxcluster/env/bin/pip freeze 2>/dev/null")
 
-
-def test_an_upgrade_leads_back_to_the_newer_one(cluster):
     provision(cluster, "--limit", "gpu2")
     assert cluster.shell("gpu2", "readlink -f /usr/local/cuda") == "/usr/local/cuda-9.2"
     for version in ("9.0", "9.2"):
@@ -194,6 +196,7 @@ def without_cuda(cluster, name):
     cluster.shell(name, "rpm -qa 'cuda-*9-2*' | xargs -r rpm -e; rm -rf /usr/local/cuda-9.2 /etc/yum.repos.d/*cuda-9-2*")
 
 
+@pytest.mark.soak
 def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(cluster):
     without_cuda(cluster, "gpu2")
     cluster.shell("gpu2", "mount -t tmpfs -o size=1m,mode=755 tmpfs /opt/mxcluster/cache")

@@ -10,6 +10,7 @@ YAML have no probe; the tests that run them stand with the fault, as `tests`.
 """
 
 import ast
+import bisect
 import json
 import os
 import pathlib
@@ -57,13 +58,18 @@ def probe(clone, folder):
 
 
 def tests_of(number, folder):
-    """The tests that ran while the probe was run, the quickest first."""
+    """The tests that ran while the probe was run: those that are named like its file first, and of those the quickest."""
     path = folder / str(number)
-    times = [float(line) for line in path.read_text().split()] if path.exists() else []
-    spans = [json.loads(line) for spans in folder.glob("spans-*") for line in spans.read_text().splitlines()]
-    found = {span["test"]: span["end"] - span["start"] for span in spans
-             if any(span["start"] <= seconds <= span["end"] for seconds in times)}
-    return sorted(found, key=found.get)
+    times = sorted(float(line) for line in path.read_text().split()) if path.exists() else []
+    found = {}
+    for spans in folder.glob("spans-*"):
+        for span in map(json.loads, spans.read_text().splitlines()):
+            first = bisect.bisect_left(times, span["start"])
+            if first < len(times) and times[first] <= span["end"]:
+                found[span["test"]] = span["end"] - span["start"]
+    source = pathlib.Path(MUTANTS[number]["file"])
+    name = source.stem if source.stem != "__init__" else source.parent.name
+    return sorted(found, key=lambda test: (name.replace("mxcluster_", "") not in test.split("::")[0], found[test]))
 
 
 def ask(clone, folder, names):

@@ -100,14 +100,14 @@ class Project:
         """The runs there are."""
         return sorted(path.name for path in (self.path / "runs").glob("*"))
 
-    def processes(self):
-        """What still runs of jobs of this copy: {pid: command line}."""
+    def processes(self, asked=False):
+        """What still runs of jobs of this copy, or of what a controller asks its nodes: {pid: command line}."""
         found = {}
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if str(self.path) in command and any(
-                        "mxcluster." + part in command for part in ("run", "agent", "meeting")):
+                        "mxcluster." + part in command for part in (("entry",) if asked else ("run", "agent", "meeting"))):
                     found[int(process.name)] = command
             except OSError:  # it ended meanwhile
                 continue
@@ -134,19 +134,30 @@ class Project:
         return folder
 
 
-@pytest.fixture(scope="session")
-def bare_project(tmp_path_factory):
-    """A copy in which nothing has been done yet."""
-    return Project(tmp_path_factory.mktemp("project"))
+    def small_inventory(self, name="small"):
+        """One of two nodes, since each costs what it costs; it has a state of its own."""
+        folder = self.path / "inventory" / name
+        shutil.copytree(str(self.path / "inventory" / "local"), str(folder))
+        text = (folder / "hosts.yml").read_text()
+        text = text[:text.index("        node3:")]
+        (folder / "hosts.yml").write_text(text)
+        return folder
+
+    def files(self):
+        """What lies in it but for the state folder and bytecode."""
+        return {str(path.relative_to(self.path)) for path in self.path.rglob("*")
+                if ".state" not in path.parts and "__pycache__" not in path.parts}
 
 
 @pytest.fixture(scope="session")
-def project(bare_project):
-    """The same copy, provisioned."""
-    if not list(bare_project.path.glob(".state/local/nodes/*.json")):
-        result = bare_project.run("provision.yml")
-        assert result.code == 0, result.output
-    return bare_project
+def project(tmp_path_factory):
+    """A provisioned copy; `first` says what the first provision.yml did."""
+    made = Project(tmp_path_factory.mktemp("project"))
+    before = made.files()
+    made.first = made.run("provision.yml")
+    assert made.first.code == 0, made.first.output
+    made.written = made.files() - before
+    return made
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import time
 from mxcluster import checkpoints
 from tests.playbooks.conftest import NET
 
-LONG = {"kv": "dist_gsync", "num_epochs": 2000, "savemodel": True, "seed": 5, "lease": 20}
+LONG = {"kv": "dist_gsync", "num_epochs": 2000, "savemodel": True, "seed": 5, "lease": 20,
+        "num_workers": 3}
 
 
 def start(project, *arguments, **options):
@@ -39,7 +40,7 @@ def verdict(run):
 
 
 def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
-    process, run, first = start(project, job_id="watched")
+    process, run, first = start(project, job_id="watched", num_workers=4)
     deadline = time.time() + 60
     while checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == first:
         assert time.time() < deadline, "no other one comes"
@@ -70,7 +71,7 @@ def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
 
 def test_a_job_that_lost_a_worker_goes_on_by_itself(project):
     known = set((project.path / ".state" / "ansible" / "tmp").glob("*"))
-    process, run, epoch = start(project, job_id="again", num_epochs=300, max_restarts=1, restart_delay=1)
+    process, run, epoch = start(project, job_id="again", num_epochs=60, max_restarts=1, restart_delay=1)
     kill(project, "again", "node2", "worker")
     output = process.communicate(timeout=200)[0].decode()
     assert process.returncode == 0 and "OK        job again-r1" in output, output
@@ -86,7 +87,7 @@ def test_a_job_that_lost_a_node_goes_on_without_it(project):
     tmp = project.tmp / "of-node2"
     fragile = project.inventory("fragile", **{
         NET + ".12": NET + ".12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp})
-    process, run, epoch = start(project, "-i", fragile, job_id="lost", num_epochs=300, max_restarts=2, restart_delay=1)
+    process, run, epoch = start(project, "-i", fragile, job_id="lost", num_epochs=60, max_restarts=2, restart_delay=1)
     tmp.rename(tmp.with_name("gone"))
     tmp.write_text("")
     kill(project, "lost", "node2", "agent")

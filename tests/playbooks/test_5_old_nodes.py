@@ -7,6 +7,8 @@ import pytest
 
 from tests.training.environments import find_python
 
+pytestmark = pytest.mark.soak  # molecule/el7 has such nodes
+
 
 @pytest.fixture(scope="module")
 def old_nodes(project):
@@ -32,8 +34,3 @@ def test_it_trains(project, old_nodes, kv):
     result, run = project.train("-i", old_nodes, kv=kv, num_epochs=15)
     assert result.code == 0, result.output
     assert json.loads((run / "verdict.json").read_text())["accuracy"] >= 0.95, result.output
-
-
-def test_a_python_that_does_not_fit_is_refused(project):
-    result = project.run("provision.yml", "-e", "mxnet_version=1.2.1")
-    assert result.code != 0 and "1.2.1" in result.output and "3.8" in result.output, result.output

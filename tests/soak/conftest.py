@@ -1,2 +1,2 @@
 """The same copy of the project as in tests/playbooks."""
-from tests.playbooks.conftest import bare_project, project  # noqa: F401
+from tests.playbooks.conftest import project  # noqa: F401

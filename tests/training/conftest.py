@@ -2,7 +2,9 @@ import pathlib
 
 import pytest
 
-from tests.training.environments import VERSIONS, mxnet_environment
+from tests.training.environments import ENDS, VERSIONS, mxnet_environment
+
+also_between = pytest.mark.parametrize("every_mxnet", list(VERSIONS), indirect=True)
 
 
 @pytest.fixture
@@ -11,9 +13,12 @@ def scripts():
     return pathlib.Path(__file__).with_name("scripts")
 
 
-@pytest.fixture(params=list(VERSIONS))
+@pytest.fixture(params=[pytest.param(version, marks=[pytest.mark.soak] * (version not in ENDS)) for version in VERSIONS])
 def every_mxnet(request):
-    """Each MXNet that mxcluster is made for, in turn: its version, and the Python that has it."""
+    """Each MXNet that mxcluster is made for, in turn: its version, and the Python that has it.
+
+    What is between the oldest and the newest is for `make soak`, but for the tests that are marked with `also_between`.
+    """
     return mxnet_environment(request.param)
 
 

@@ -12,6 +12,7 @@ import sys
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 # MXNet and the Python that it is tested under; None is the one that runs the tests.
 VERSIONS = {"1.9.1": None, "1.5.1": "3.11", "1.2.1": "3.6"}
+ENDS = ("1.9.1", "1.2.1")  # the newest and the oldest
 
 Environment = collections.namedtuple("Environment", "version python")
 

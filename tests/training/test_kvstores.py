@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mxcluster import exitcodes
+from tests.training.conftest import also_between
 from tests.training.loopback import NODE_PACKAGE, Job
 from tests.training.replay import OPTIMIZERS, explain, load, part
 
@@ -109,6 +110,12 @@ def test_a_second_optimizer_comes_to_one_group_first(every_mxnet, scripts):
     assert found["found"] == pytest.approx(found["expected"], abs=1e-6), found
 
 
+def test_a_schedule_is_shown_rounds_of_all_stale_workers(every_mxnet, scripts):
+    """Not their pushes, or the rate would fall sooner, by the number of workers, than under dist_sync."""
+    found = run_alone(every_mxnet.python, scripts / "stale_schedule.py")
+    assert found["found"] == pytest.approx(found["expected"], abs=1e-6), found
+
+
 def run_alone(python, script):
     """What a script prints in JSON on its last line; it runs without a job."""
     done = subprocess.run([str(python), "-W", "ignore", str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -196,6 +203,7 @@ def test_unequal_numbers_of_iterations_end(mxnet_new, tmp_path, scripts):
     assert "worker 1 did 30 steps" in (tmp_path / "worker-1.log").read_text(), job.evidence()
 
 
+@also_between
 @pytest.mark.parametrize("kv, groups, bound", [("dist_gsync", [0, 0, 1], 1000), ("dist_gsync", [0, 0, 1], 2),
                                                ("dist_ssync", [0, 0], 1000)])
 def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts, kv, groups, bound):
@@ -219,22 +227,27 @@ def test_more_uses(every_mxnet, tmp_path, scripts, kv, which):
     assert "right" in (tmp_path / "worker-0.log").read_text(), job.evidence()
 
 
-@pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 0, 1]), ("dist_ssync", [0, 0])])
-@pytest.mark.parametrize("what, told", [
-    ("names", r"the key 0 of worker-[012] is '[ab]', and of worker-[012] '[ab]'"),
-    ("rescale_grad", r"the optimizer of worker-[012] has rescale_grad=0.2?5, and that of worker-[012] 0.2?5"),
-    ("lr_mult", r"has lr_mult=\{0: (0.5|2.0)\}, and that of worker-[012] \{0: "),
-    ("schedule", r"has lr_scheduler.step=[57], and that of worker-[012] [57]"),
-    ("class", r"has .*=.*, and that of worker-[012] ")])
-def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, scripts, kv, groups, what, told):
-    job = Job(mxnet_new.python, tmp_path, scripts / "disagree.py", kv, groups, arguments=[kv, what])
+DISAGREE = {
+    "names": r"the key 0 of worker-[012] is '[ab]', and of worker-[012] '[ab]'",
+    "rescale_grad": r"the optimizer of worker-[012] has rescale_grad=0.2?5, and that of worker-[012] 0.2?5",
+    "lr_mult": r"has lr_mult=\{0: (0.5|2.0)\}, and that of worker-[012] \{0: ",
+    "schedule": r"has lr_scheduler.step=[57], and that of worker-[012] [57]",
+    "class": r"has .*=.*, and that of worker-[012] "}
+STORES = {"dist_gsync": [0, 0, 1], "dist_ssync": [0, 0]}
+OFTEN = [("names", "dist_gsync"), ("schedule", "dist_gsync"), ("rescale_grad", "dist_ssync")]
+
+
+@pytest.mark.parametrize("what, kv", [pytest.param(what, kv, marks=[pytest.mark.soak] * ((what, kv) not in OFTEN))
+                                      for what in DISAGREE for kv in STORES])
+def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, scripts, what, kv):
+    job = Job(mxnet_new.python, tmp_path, scripts / "disagree.py", kv, STORES[kv], arguments=[kv, what])
     while not any(process.poll() for process in job.processes.values()):
         time.sleep(0.1)
     last = max(float(moment) for moment in re.findall("told at ([0-9.]+)", job.evidence()))
     assert time.time() - last < 10, job.evidence()
     codes = job.wait(60)  # an agent would end the others at once; here they miss each other's heartbeats
     assert exitcodes.UPDATER_FAILED in codes.values() and "still running" not in codes.values(), job.evidence()
-    assert re.search(told, job.evidence()), job.evidence()
+    assert re.search(DISAGREE[what], job.evidence()), job.evidence()
 
 
 def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tmp_path, scripts):

@@ -8,6 +8,7 @@ import pytest
 
 from mxcluster.datasets import write_digits
 from tests import recordio_files
+from tests.training.conftest import also_between
 from tests.training.loopback import NODE_PACKAGE, Job
 
 MAIN = "import sys; from mxcluster.programs.image_classification import main; sys.exit(main(sys.argv[1:]))"
@@ -46,6 +47,7 @@ def train(environment, folder, *arguments):
     return Run(environment.python, MAIN, folder, arguments)
 
 
+@also_between
 def test_digits_are_learnt_and_told(every_mxnet, tmp_path, digits):
     """The batch of four workers with 32 each: 0.95 well within 20 epochs."""
     run = train(every_mxnet, tmp_path, "--data-dir", digits, "--batch-size", 128, "--num-epochs", 14).succeeded()

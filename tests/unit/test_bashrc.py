@@ -54,6 +54,7 @@ def running(*pids):
     return [pid for pid in pids if os.path.exists("/proc/%d" % pid)]
 
 
+@pytest.mark.slow
 def test_the_agent_ends_with_its_shell_also_if_that_is_killed(home):
     killed, left = Login(home), Login(home)
     agents = []

@@ -24,6 +24,16 @@ def save(folder, epoch, servers=2, number=None, network="mlp"):
     checkpoints.write_manifest(str(folder / (name + ".json")), [weights], id=number, epoch=epoch, servers=servers)
 
 
+def test_a_file_is_on_the_disk_before_it_is_in_place(tmp_path, monkeypatch):
+    """After a power cut there is no empty file behind the name."""
+    done, fsync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: (done.append(os.readlink("/proc/self/fd/%d" % number)), fsync(number)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (done.append((old, new)), replace(old, new)))
+    path = str(tmp_path / "mlp-0001.params")
+    checkpoints.write(path, lambda partial: open(partial, "w").write("weights") and None)
+    assert done == [path + ".partial", (path + ".partial", path)]
+
+
 def test_the_last_one_is_found_with_all_its_files(tmp_path):
     for epoch in (8, 9, 10):
         save(tmp_path, epoch)

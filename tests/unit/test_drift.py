@@ -62,6 +62,7 @@ def test_what_is_remembered_is_its_owners_alone(tmp_path):
         assert drift.remembered(str(path)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_node_shows_each_touch(tmp_path, version):
     (tmp_path / "etc").mkdir()

@@ -119,6 +119,12 @@ def test_the_plan_tells_what_of_the_scripts_folder_does_not_go(plan, tmp_path):
         plan(script="code/train.py")
 
 
+@pytest.mark.parametrize("option, value", [("script", "nowhere/mine.py"), ("hosts_file", "missing")])
+def test_a_file_that_does_not_exist_is_named(plan, option, value):
+    with pytest.raises(BadInput, match="%s='%s' does not exist" % (option, value)):
+        plan(**{option: value})
+
+
 def test_data_that_is_brought_need_not_be_there_yet(plan, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train-images-idx3-ubyte").write_bytes(b"")

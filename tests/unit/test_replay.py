@@ -275,6 +275,7 @@ def test_clocks_tell_what_weights_cannot(first):
     assert seeing.order[:29] == [first] * 29 and seeing.ambiguous <= 30 <= blind.ambiguous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quiet", [1, 3, 10])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_search_goes_back_from_an_order_that_fitted_at_first(quiet, seed):

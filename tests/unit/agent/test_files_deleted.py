@@ -6,10 +6,14 @@ import shutil
 import sys
 import time
 
+import pytest
+
 from mxcluster.agent import claims
 from mxcluster.agent.folder import WHOLE_PLAN, JobFolder
 from mxcluster.kvstore.seal import TOKEN
 from tests.unit.agent.jobs import PACKAGE, command_line
+
+pytestmark = pytest.mark.slow
 
 START = 6  # seconds: start_timeout, after which a process without progress file would be blamed
 PATIENCE = 30  # seconds, on a busy machine

@@ -9,6 +9,8 @@ import pytest
 from mxcluster import processes
 from tests.unit.agent.jobs import Job
 
+pytestmark = pytest.mark.slow
+
 HERE = {"name": "worker-0", "role": "worker", "host": "node1", "address": "127.0.8.1", "port": 19091}
 THERE = {"name": "server-0", "role": "server", "host": "node2", "address": "127.0.8.2", "port": 19091}
 

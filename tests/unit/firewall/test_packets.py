@@ -14,8 +14,9 @@ import pytest
 from mxcluster import firewall
 from mxcluster.firewall import nft
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft") or not shutil.which("iptables-legacy"),
-                                reason="it takes root, nft and iptables-legacy")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("nft") or not shutil.which("iptables-legacy"),
+    reason="it takes root, nft and iptables-legacy")]
 
 NODE, PEER, STRANGER = "10.99.7.2", "10.99.7.1", "10.99.7.9"
 PORT, OTHER_PORT = 9091, 9300

@@ -1,6 +1,8 @@
 """Firewalls, as their programs print them, and what is asked of them. The real ones: test_packets.py."""
 import json
 import shutil
+import signal
+import threading
 
 from mxcluster import firewall
 from mxcluster.firewall import firewalld, iptables, nft
@@ -162,6 +164,24 @@ def test_rich_rules():
     assert sorted(rules) == ["public", "trusted"] and len(rules["public"]) == 2
     assert rules["trusted"] == ['rule family="ipv4" source address="10.0.0.3" destination address="10.0.0.2" port port="%s" '
                                 'protocol="tcp" accept' % ports for ports in ("9091-9092", "9200")]
+
+
+def test_what_was_opened_is_closed_where_it_was_opened(monkeypatch):
+    """An interface may be in another of firewalld's zones by then, where the rules are not."""
+    changes, zones = [], iter([{"public": ["a rule"]}, {"trusted": ["a rule"]}])
+    monkeypatch.setattr(nft, "ruleset", lambda: None)
+    monkeypatch.setattr(iptables, "program", lambda with_nft: None)
+    monkeypatch.setattr(firewalld, "runs", lambda: True)
+    monkeypatch.setattr(firewalld, "wanted_rules", lambda wanted: next(zones))
+    monkeypatch.setattr(firewalld, "change", lambda *change: changes.append(change))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        firewall.hold(WANTED, lambda text: None)
+    finally:
+        signal.sigtimedwait({signal.SIGTERM}, 0)  # it would end the tests, had it not been heard
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert changes == [("open", {"public": ["a rule"]}), ("close", {"public": ["a rule"]})]
 
 
 def test_nothing_was_asked_for(tmp_path, capsys):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PLUGINS = Path(__file__).parents[4] / "plugins" / "callback"
 
 CONFIG = """

@@ -16,16 +16,15 @@ BLOCK = "# BEGIN of ours\n%s\n# END of ours\n"
 
 
 @pytest.fixture(params=sorted(PYTHONS))
-def rebuild(request, tmp_path, monkeypatch):
+def rebuild(request, tmp_path):
     """Runs the module for a user whose home is tmp_path/home, with one file of these options."""
     (tmp_path / "home").mkdir()
     lie = ("import pwd; one, real = pwd.getpwuid, pwd.getpwnam; there = lambda entry: "
            "type(entry)(entry[:5] + (%r,) + entry[6:]); pwd.getpwuid = lambda uid: there(one(uid)); "
            "pwd.getpwnam = lambda name: there(real(name)); " % str(tmp_path / "home"))
-    monkeypatch.setattr(ansible_modules, "START", lie + ansible_modules.START)
 
     def run(block, path=".ssh/config", check=False, user="", **options):
-        return ansible_modules.run("mxcluster_blocks", tmp_path, under=PYTHONS[request.param], check=check, user=user,
+        return ansible_modules.run("mxcluster_blocks", tmp_path, under=PYTHONS[request.param], before=lie, check=check, user=user,
                                    files=[dict(path=path, block=block, marker=MARKER, **options)], _ansible_diff=True)
     return run
 

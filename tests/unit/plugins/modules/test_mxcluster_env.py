@@ -19,6 +19,8 @@ from plugins.modules import mxcluster_env
 from tests import ansible_modules
 from tests.training.environments import find_python
 
+pytestmark = pytest.mark.slow
+
 # The interpreter of Ansible's modules, and that of the environment.
 PAIRS = {"2.7 for 3.6": (find_python("2.7"), find_python("3.6")), "controller": (sys.executable, sys.executable)}
 BUNDLED = ("import ensurepip, glob, os; "

@@ -1,6 +1,7 @@
 """mxcluster_file under the Pythons of nodes: whole or not at all, and the truth in check mode."""
 import base64
 import hashlib
+import importlib
 import os
 import pwd
 import stat
@@ -130,3 +131,13 @@ def test_a_folder_is_made_looked_at_and_removed(act, tmp_path):
     for one, other in (("one", "other"), ("other", "one")):
         (tmp_path / one).symlink_to(tmp_path / other)
     assert "others than root can change" in act(tmp_path / "one" / "x", state="directory", roots=[str(tmp_path / "one")])["msg"]
+
+
+def test_a_file_is_on_the_disk_before_it_is_in_place(tmp_path, monkeypatch):
+    """After a power cut there is no empty file behind the name."""
+    done, fsync, rename = [], os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda number: (done.append(os.readlink("/proc/self/fd/%d" % number)), fsync(number)))
+    monkeypatch.setattr(os, "rename", lambda old, new: (done.append((old, new)), rename(old, new)))
+    path = str(tmp_path / "groups")
+    importlib.import_module("ansible.module_utils.mxcluster_whole").write(path, b"text", 0o644)
+    assert len(done) == 2 and done[1] == (done[0], path)

@@ -13,15 +13,15 @@ PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
 
 
 @pytest.fixture(params=sorted(PYTHONS))
-def see_to(request, tmp_path, monkeypatch):
+def see_to(request, tmp_path):
     """Runs the module for a user whose home is tmp_path/home."""
     (tmp_path / "home").mkdir()
     lie = ("import os, pwd; entry = pwd.getpwuid(os.geteuid()); pwd.getpwuid = lambda _: "
            "type(entry)(entry[:5] + (%r,) + entry[6:]); " % str(tmp_path / "home"))
-    monkeypatch.setattr(ansible_modules, "START", lie + ansible_modules.START)
 
     def run(**options):
-        return ansible_modules.run("mxcluster_ssh_key", tmp_path, under=PYTHONS[request.param], name="id_ed25519", **options)
+        return ansible_modules.run("mxcluster_ssh_key", tmp_path, under=PYTHONS[request.param], before=lie,
+                                   name="id_ed25519", **options)
     return run
 
 

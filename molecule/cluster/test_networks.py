@@ -1,7 +1,8 @@
 """Training traffic goes over the data network: by ps-lite's own log, and by what the interfaces have counted."""
 import re
 
-DATA = {"node1": ("172.29.20.11", "data0"), "node2": ("172.29.20.12", "ib0"), "node3": ("172.29.20.13", "eth00")}
+DATA = {"node1": ("172.29.20.11", "data0"), "node2": ("172.29.20.12", "ib0"), "node3": ("172.29.20.13", "eth00"),
+        "node4": ("172.29.20.14", "data0")}
 
 
 def counted(cluster, name, interface):
@@ -37,7 +38,7 @@ def test_an_interface_can_be_named_for_a_job(cluster):
     job = cluster.train(kv="dist_sync", num_epochs=1, dmlc_interface="eth0")
     assert job.result.code == 0, job.result.output
     environment = (job.folder / "nodes" / "node3" / "worker-2.env").read_text()
-    assert "export DMLC_NODE_HOST=172.29.15.13\n" in environment and "export DMLC_PS_ROOT_URI=172.29.15.11\n" in environment
+    assert "export DMLC_NODE_HOST=172.29.11.13\n" in environment and "export DMLC_PS_ROOT_URI=172.29.11.11\n" in environment
     refused = cluster.train(dmlc_interface="ib0")
     assert refused.result.code != 0 and not refused.folder.exists()
     assert "node1: dmlc_interface=ib0: the node has no such interface (it has " in refused.result.output, refused.result.output

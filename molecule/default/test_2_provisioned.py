@@ -1,4 +1,26 @@
-"""After provision.yml with no knob set, the node is what it should be, and nothing more."""
+"""After provision.yml with no knob set, a node is what it should be, and nothing more."""
+import re
+
+
+def test_a_disk_that_is_full(cluster):
+    """node2 has 120 MB for /opt/mxcluster: named with the cause; nothing half-written stays; with room, the next run repairs."""
+    result = cluster.play("provision.yml")
+    assert result.code != 0 and "No space left on device" in result.output, result.output[-3000:]
+    assert "fatal: [node2]" in result.output.split("No space left on device")[0].splitlines()[-2]
+    assert cluster.node("node2").run("ls /opt/mxcluster/env/mxcluster-env.json").rc != 0  # the mark of a whole installation
+    assert cluster.shell("node2", "find /opt/mxcluster -name '*.part' -o -name '.mxcluster-*' -o -name 'wheels.tar'") == ""
+    refused = cluster.train(num_epochs=1)
+    assert refused.result.code != 0 and "node2: the node has no record: run provision.yml" in refused.result.output
+
+    cluster.shell("node2", "mount -o remount,size=2g /opt/mxcluster")
+    result = cluster.play("provision.yml")
+    assert result.code == 0, result.output[-3000:]
+
+
+def test_a_second_run_changes_nothing(cluster):
+    """Through all roles."""
+    result = cluster.play("provision.yml", drift_anyway=True)
+    assert result.code == 0 and set(re.findall(r"changed=(\d+)", result.output)) == {"0"}, result.output
 
 
 def test_the_training_user_has_no_rights(cluster):
@@ -22,7 +44,7 @@ def test_the_unit_is_one_that_systemd_understands(cluster):
     assert cluster.shell("node1", "systemctl show -p User mxcluster-agent@job.service") == "User=mxcluster"
 
 
-def test_one_node_trains(cluster):
+def test_it_trains(cluster):
     job = cluster.train(kv="dist_sync", num_epochs=10)
     assert job.result.code == 0, job.result.output
     assert job.verdict["ok"] and job.verdict["accuracy"] >= 0.9
@@ -30,4 +52,4 @@ def test_one_node_trains(cluster):
 
 def test_verify_says_so(cluster):
     result = cluster.play("verify.yml")
-    assert result.code == 0 and "OK        1 nodes: 13 ok" in result.output, result.output
+    assert result.code == 0 and "OK        2 nodes: 13 ok" in result.output, result.output
