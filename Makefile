@@ -47,7 +47,7 @@ test: lint ## everything: lint, fast tests, playbooks and real trainings, then c
 	tools/molecule.sh
 
 shuffled: venv-dev ## fast tests, playbooks and trainings in random order; SEED=7 for that of another run
-	pytest -o addopts= --import-mode=importlib -m 'not soak' -q -n 2 --dist loadfile $(if $(SEED),--randomly-seed=$(SEED)) \
+	pytest -o addopts= --import-mode=importlib -m 'not soak' -q -n 2 --dist worksteal $(if $(SEED),--randomly-seed=$(SEED)) \
 	    tests/unit tests/contract tests/inventories tests/docs tests/playbooks tests/training
 
 soak: venv-dev ## 50 healthy jobs, every fault with every scheme, jobs that go on, 50 jobs with random faults (most of an hour)

@@ -148,6 +148,10 @@ class Project:
         return {str(path.relative_to(self.path)) for path in self.path.rglob("*")
                 if ".state" not in path.parts and "__pycache__" not in path.parts}
 
+    def elsewhere(self):
+        """What lies in the home, and in the folder for temporary files."""
+        return {str(path) for folder in (self.home, self.tmp) for path in folder.rglob("*")}
+
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
@@ -156,7 +160,7 @@ def project(tmp_path_factory):
     before = made.files()
     made.first = made.run("provision.yml")
     assert made.first.code == 0, made.first.output
-    made.written = made.files() - before
+    made.written = made.files() - before | made.elsewhere()
     return made
 
 

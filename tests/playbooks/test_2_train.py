@@ -24,6 +24,7 @@ def verdict_of(result, run):
     *(pytest.param(kv, marks=pytest.mark.soak) for kv in ("device", "dist_device_sync"))])  # without a GPU, much like the others
 def test_every_scheme_learns_the_digits(project, kv):
     """At the defaults: validation accuracy of at least 0.95. The run folder is complete; the last lines say what matters."""
+    before = project.elsewhere()
     result, run = project.train(kv=kv, num_epochs=20)
     verdict = verdict_of(result, run)
     assert result.code == 0 and verdict["ok"] and verdict["accuracy"] >= 0.95, result.output
@@ -39,7 +40,7 @@ def test_every_scheme_learns_the_digits(project, kv):
     assert len(epochs) == 20 * workers and all(0 <= event["accuracy"] <= 1 for event in epochs)
     if kv == "dist_gsync":
         assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}
-    assert list(project.home.rglob("*")) == [] and list(project.tmp.rglob("*")) == [], "it has written elsewhere"
+    assert project.elsewhere() == before, "it has written elsewhere"
     project.wait_for_nothing_left(2)
 
 
