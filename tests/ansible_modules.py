@@ -61,7 +61,7 @@ def run(module, folder, under=sys.executable, check=False, before="", **params):
 
 
 def environment(python):
-    """That of a module: it finds Ansible and the package, and leaves no bytecode in this project."""
+    """Return the environment of a module: Python finds Ansible and the package, and leaves no bytecode in this project."""
     path = os.pathsep.join([ansible_for(python), str(PROJECT / "node")])
     return dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
 

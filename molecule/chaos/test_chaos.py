@@ -115,7 +115,7 @@ FAULTS = (
     Fault("a node's disk is full", "dist_gsync", "node3", fill_disk, empty_disk, r"on node3: (.|\n)*No space left", {}),
 )
 
-# To the others a node that is off or frozen is one that is cut off, whatever ran there; the scheduler's is tried.
+# The other nodes see the same in each of these: a node that does not answer. `make soak` has them.
 RARE = ("a worker's node is powered off", "a server's node is powered off", "a node freezes")
 
 

@@ -14,7 +14,7 @@ KVS = ["dist_sync", "dist_async", "dist_gsync", "dist_ssync",
 
 
 def address(cluster, name):
-    """That of the node's data network."""
+    """Return the node's address on the data network."""
     return cluster.variables[name]["ansible_host"].replace("172.29.11.", "172.29.20.")
 
 

@@ -1,4 +1,4 @@
-"""What cannot work is refused, with where and what to do, before anything is touched on any node."""
+"""provision.yml refuses a broken inventory or machine, with the place and the cure, before it changes any node."""
 import pytest
 
 
@@ -23,7 +23,7 @@ def no_servers(everything):
 
 
 def no_way_in(everything):
-    """One machine by six addresses, and something is wrong with the way to each of them."""
+    """Add six hosts, all of them the machine node2. Each has another fault in its address, key, user or Python."""
     stranger = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7n5cIYqTKnvJc9Y3FOYH5zrxDpXAbHeJeVuYV0yQhR"
     wrong = {"off": {}, "port": {"ansible_port": 2222}, "user": {"ansible_user": "nobody-here"}, "unknown": {"node_host_key": []},
              "another": {"node_host_key": stranger}, "python": {"ansible_python_interpreter": "/opt/no/python"}}
@@ -55,7 +55,7 @@ NO_WAY_IN = [
     (host("node2", mxcluster_user="root"), ["node2", "mxcluster_user is root"]),
 ])
 def test_a_broken_inventory(cluster, inventory, bare, change, told):
-    # What is known of the hosts, and connections that are still open.
+    # Forget the host keys, and close the open connections.
     cluster.command("rm", "-rf", ".state/known_hosts", cluster.shared / "cp")
     addresses = " ".join("172.29.10.%d/24" % number for number in range(21, 26)) if change is no_way_in else ""
     cluster.shell("node2", "for each in %s; do ip address add $each dev eth0; done" % addresses)

@@ -1,5 +1,6 @@
 """After provision.yml with no knob set, a node is what it should be, and nothing more."""
 import re
+import time
 
 
 def test_a_disk_that_is_full(cluster):
@@ -13,8 +14,12 @@ def test_a_disk_that_is_full(cluster):
     assert refused.result.code != 0 and "node2: the node has no record: run provision.yml" in refused.result.output
 
     cluster.shell("node2", "mount -o remount,size=2g /opt/mxcluster")
+    began = time.time()
     result = cluster.play("provision.yml")
     assert result.code == 0, result.output[-3000:]
+    job = cluster.train(num_epochs=1)
+    assert job.result.code == 0, job.result.output
+    assert time.time() - began < 200
 
 
 def test_a_second_run_changes_nothing(cluster):

@@ -101,7 +101,7 @@ class Project:
         return sorted(path.name for path in (self.path / "runs").glob("*"))
 
     def processes(self, asked=False):
-        """What still runs of jobs of this copy, or of what a controller asks its nodes: {pid: command line}."""
+        """Return {pid: command line} of this copy's jobs. `asked`: of the programs that answer a controller instead."""
         found = {}
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -133,10 +133,9 @@ class Project:
         (folder / "hosts.yml").write_text(text)
         return folder
 
-
-    def small_inventory(self, name="small"):
-        """One of two nodes, since each costs what it costs; it has a state of its own."""
-        folder = self.path / "inventory" / name
+    def small_inventory(self):
+        """Write inventory/small: the first two nodes of inventory/local, with a state of its own. Each node takes seconds."""
+        folder = self.path / "inventory" / "small"
         shutil.copytree(str(self.path / "inventory" / "local"), str(folder))
         text = (folder / "hosts.yml").read_text()
         text = text[:text.index("        node3:")]
@@ -144,18 +143,18 @@ class Project:
         return folder
 
     def files(self):
-        """What lies in it but for the state folder and bytecode."""
+        """Return the paths in the copy, without the state folder and bytecode."""
         return {str(path.relative_to(self.path)) for path in self.path.rglob("*")
                 if ".state" not in path.parts and "__pycache__" not in path.parts}
 
     def elsewhere(self):
-        """What lies in the home, and in the folder for temporary files."""
+        """Return the paths in the home and in the folder for temporary files."""
         return {str(path) for folder in (self.home, self.tmp) for path in folder.rglob("*")}
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
-    """A provisioned copy; `first` says what the first provision.yml did."""
+    """A provisioned copy. `first` is the result of its provision.yml; `written` are the files that this left outside .state."""
     made = Project(tmp_path_factory.mktemp("project"))
     before = made.files()
     made.first = made.run("provision.yml")

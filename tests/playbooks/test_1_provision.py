@@ -15,7 +15,7 @@ def changes(output):
 
 
 ROLES = "TASK [mxnet : Bring the package to the node]"
-# The nodes share what these tests damage; each costs as much as the first, and sees what was mended for another.
+# The nodes share one environment, which these tests damage. One node goes through the roles in a quarter of the time.
 ONE = ("--limit", "node1,localhost")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.playbooks.faults import FAULTS, KVS, suffer
 
-# What these do, others do too: an end is an end, and a process that is held is one, whatever its role.
+# The agent handles these as it handles the same fault of another role, which is in CASES. `make soak` has them.
 MUCH_ALIKE = ("worker exits", "server held", "worker held", "scheduler killed", "server killed")
 CASES = [(name, kv if kv in FAULTS[name].kvs else FAULTS[name].kvs[0])
          for name, kv in zip((name for name in FAULTS if name not in MUCH_ALIKE), itertools.cycle(KVS))]
