@@ -121,13 +121,13 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     if verdict is None or not os.path.exists(path):
         raise BadInput("%s has no verdict.json or no events.jsonl: its job has not been collected" % run_dir)
     data = series.collect(plan, event_files.read(path))
-    pictures = curves.draw(data, plan, verdict, cache_dir)
+    drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
-    if pictures:
+    if drawn:
         with files.replacing(picture, binary=True) as stream:
-            stream.write(pictures["light"])
+            stream.write(drawn)
     elif os.path.exists(picture):
         os.remove(picture)  # of an earlier attempt
     with files.replacing(html) as stream:
-        stream.write(page.render(data, plan, verdict, pictures, files.logs(run_dir, plan)))
-    return [html, picture] if pictures else [html]
+        stream.write(page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
+    return [html, picture] if drawn else [html]

@@ -14,8 +14,8 @@ from mxcluster.report.series import group_label, label, several_groups
 
 Json = Dict[str, Any]
 
-THEMES = {"light": {"paper": "#ffffff", "ink": "#1f2933", "faint": "#5c6b7a", "grid": "#e4e8ec", "bad": "#c62828"},
-          "dark": {"paper": "#1c2127", "ink": "#e6e9ec", "faint": "#9aa7b4", "grid": "#313941", "bad": "#ff7b72"}}
+# page.html turns them round where the reader has a dark screen: a second picture would take a third of a second of each job.
+PAPER, INK, FAINT, GRID, BAD = "#ffffff", "#1f2933", "#5c6b7a", "#e4e8ec", "#c62828"
 COLOURS = ("#4c78d0", "#f08a24", "#3fa55b", "#e0524f", "#9a6fd0", "#22a6b3", "#d96fae", "#a9842c", "#7f8fa3", "#8fbf3f")
 STYLES = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (10, 3)), (0, (6, 2, 1.5, 2, 1.5, 2)))
 LEGEND_WORKERS = 12  # more than that are told apart by a scale of colours
@@ -25,8 +25,8 @@ UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("
 LAYOUTS = {1: [["0"]], 2: [["0", "1"]], 3: [["0", "1"], ["2", "2"]], 4: [["0", "1"], ["2", "3"]]}
 
 
-def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> Dict[str, bytes]:
-    """{"light": PNG, "dark": PNG} of what series.collect() gave; {} when no series has a point.
+def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> bytes:
+    """The PNG of what series.collect() gave; b"" when no series has a point.
 
     `cache_dir`: where matplotlib may keep its font list; None is a folder that is removed afterwards.
     """
@@ -35,9 +35,9 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
     if data["y"]:
         panels.append((_histogram, "y"))
     if not panels:
-        return {}
+        return b""
     with _matplotlib(cache_dir):
-        return {name: _picture(data, plan, verdict, panels, theme) for name, theme in THEMES.items()}
+        return _picture(data, plan, verdict, panels)
 
 
 @contextlib.contextmanager
@@ -63,14 +63,14 @@ def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
                 os.environ["MPLCONFIGDIR"] = before
 
 
-def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any], theme: Dict[str, str]) -> bytes:
-    """One PNG. No pyplot: a Figure of its own draws with Agg, whatever the backend of the machine is."""
+def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
+    """No pyplot: a Figure of its own draws with Agg, whatever the backend of the machine is."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": theme["ink"],
-             "figure.facecolor": theme["paper"], "axes.facecolor": theme["paper"], "axes.edgecolor": theme["grid"],
-             "axes.labelcolor": theme["faint"], "xtick.color": theme["faint"], "ytick.color": theme["faint"],
-             "axes.grid": True, "grid.color": theme["grid"], "axes.axisbelow": True, "legend.frameon": False,
+    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK,
+             "figure.facecolor": PAPER, "axes.facecolor": PAPER, "axes.edgecolor": GRID,
+             "axes.labelcolor": FAINT, "xtick.color": FAINT, "ytick.color": FAINT,
+             "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True, "legend.frameon": False,
              "axes.spines.top": False, "axes.spines.right": False,
              "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left"}
     with rc_context(style):
@@ -80,10 +80,10 @@ def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any], theme: Di
         axes = figure.subplot_mosaic(layout)
         looks = _looks(data, plan)
         for number, (painter, name) in enumerate(panels):
-            painter(axes[str(number)], name, data, plan, theme, looks)
+            painter(axes[str(number)], name, data, plan, looks)
             if painter is _lines:
-                _mark_failure(axes[str(number)], data, verdict, theme, number == 0)
-        _legend(figure, axes, data, plan, theme, looks)
+                _mark_failure(axes[str(number)], data, verdict, number == 0)
+        _legend(figure, axes, data, plan, looks)
         output = io.BytesIO()
         figure.savefig(output, format="png", metadata={"Software": None})
         return output.getvalue()
@@ -112,7 +112,7 @@ def _time_axis(data: Json) -> Tuple[str, float, float]:
     return unit, seconds, 1.02 * longest / seconds or 1.0
 
 
-def _lines(axis: Any, name: str, data: Json, plan: Json, theme: Dict[str, str], looks: Dict[int, Json]) -> None:
+def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
     """A line for every worker over the time since the job's first event."""
     unit, size, end = _time_axis(data)
     for index, worker in sorted(data["workers"].items()):
@@ -133,7 +133,7 @@ def _lines(axis: Any, name: str, data: Json, plan: Json, theme: Dict[str, str], 
     axis.set_xlim(0, end)
 
 
-def _histogram(axis: Any, name: str, data: Json, plan: Json, theme: Dict[str, str], looks: Dict[int, Json]) -> None:
+def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
     """How often each Y came, in percent of a group's updates."""
     groups = sorted(data["y"])
     highest = max(y for group in groups for y in data["y"][group]["counts"])
@@ -166,21 +166,20 @@ def _group_colour(plan: Json, group: int, looks: Dict[int, Json]) -> Any:
     return looks[members[(len(members) - 1) // 2]]["color"]
 
 
-def _mark_failure(axis: Any, data: Json, verdict: Json, theme: Dict[str, str], named: bool) -> None:
+def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
     """A line at the moment of the first failure."""
     failure = verdict.get("first_failure")
     if failure and failure.get("time") is not None:
         _, size, end = _time_axis(data)
         moment = (failure["time"] - data["begin"]) / size
         axis.set_xlim(0, max(end, 1.02 * moment))
-        axis.axvline(moment, color=theme["bad"], linewidth=1.2, linestyle=(0, (2, 2)))
+        axis.axvline(moment, color=BAD, linewidth=1.2, linestyle=(0, (2, 2)))
         if named:
             axis.annotate("%s failed " % failure["name"], (moment, 0.97), ha="right", va="top",
-                          xycoords=("data", "axes fraction"), color=theme["bad"], fontsize=9)
+                          xycoords=("data", "axes fraction"), color=BAD, fontsize=9)
 
 
-def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, theme: Dict[str, str],
-            looks: Dict[int, Json]) -> None:
+def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, looks: Dict[int, Json]) -> None:
     """Every worker by name, or, when they are many, a scale of colours and the groups' line styles."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
@@ -201,7 +200,7 @@ def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, theme: Di
         steps = range(0, len(indices), -(-len(indices) // 10))
         bar.set_ticks(list(steps), labels=[str(indices[place]) for place in steps])
         styled = several_groups(plan) and len(plan["groups"]) <= len(STYLES)
-        handles = [Line2D([], [], color=theme["ink"], linewidth=1.4, linestyle=STYLES[group],
+        handles = [Line2D([], [], color=INK, linewidth=1.4, linestyle=STYLES[group],
                           label="group %s (%d workers)" % (group_label(plan, group), len(members)))
                    for group, members in enumerate(plan["groups"])] if styled else []
     if handles:

@@ -14,17 +14,17 @@ Json = Dict[str, Any]
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 
 
-def render(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], logs: Dict[str, List[str]]) -> str:
-    """The page: `data` is of series.collect(), `pictures` of curves.draw(), `logs` {process name: last lines}."""
+def render(data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> str:
+    """The page: `data` is of series.collect(), `picture` of curves.draw(), `logs` {process name: last lines}."""
     import jinja2
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
                                      lstrip_blocks=True)
     with open(TEMPLATE, encoding="utf-8") as stream:
         template = environment.from_string(stream.read())
-    return template.render(**context(data, plan, verdict, pictures, logs)) + "\n"
+    return template.render(**context(data, plan, verdict, picture, logs)) + "\n"
 
 
-def context(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], logs: Dict[str, List[str]]) -> Json:
+def context(data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> Json:
     """What the template shows, every number already in its final words."""
     failure = verdict["first_failure"]
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
@@ -33,8 +33,7 @@ def context(data: Json, plan: Json, verdict: Json, pictures: Dict[str, bytes], l
         "failure": failure and {"sentence": sentence(failure), "log": [printable(entry) for entry in failure["log"]],
                                 "hints": hints(failure)},
         "warnings": [printable(warning) for warning in verdict.get("warnings", [])],
-        "pictures": {name: "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-                     for name, png in pictures.items()},
+        "picture": picture and "data:image/png;base64," + base64.b64encode(picture).decode("ascii"),
         "grouped": several_groups(plan), "processes": rows,
         "columns": {name for name in ("gpus", "samples", "speed", "waited") if any(row[name] for row in rows)},
         "y": y_table(data, plan), "notes": [_note(event, data["begin"]) for event in data["notes"]],

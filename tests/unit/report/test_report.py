@@ -113,7 +113,7 @@ def test_the_picture_is_described_as_it_is_drawn():
             data["y"] = {0: {"updates": 1, "mean": 1.0, "counts": {1: 1}}}
         verdict = {"ok": True, "job": "j", "kv": "k", "accuracy": None, "samples_per_s": None, "seconds": 1.0, "exit_codes": {},
                    "first_failure": None}
-        pages[groups] = page.render(data, plan, verdict, {"light": b"", "dark": b""}, {})
+        pages[groups] = page.render(data, plan, verdict, b"\x89PNG", {})
     curves = 'alt="Loss, validation accuracy and samples per second of every worker over time'
     assert curves + '"' in pages[1] and curves + ', and the histogram of Y"' in pages[2]
 
@@ -129,7 +129,7 @@ def test_every_word_that_others_choose_is_escaped():
     verdict = {"ok": False, "job": evil, "kv": evil, "accuracy": None, "samples_per_s": None, "seconds": 1.0,
                "exit_codes": {}, "first_failure": failure}
     data = series.collect(plan, [{"event": "note", "time": 1.0, "role": evil, "index": 0, "host": evil, "text": evil}])
-    source = page.render(data, plan, verdict, {}, {"worker-1": [evil]})
+    source = page.render(data, plan, verdict, b"", {"worker-1": [evil]})
     assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
 
 
@@ -147,29 +147,27 @@ def test_the_picture_is_a_png_and_the_same_as_in_the_page(good_run):
     ({"workers": 40, "groups": 4, "servers": 4}, 2), ({"workers": 40, "groups": 40, "servers": 1}, 2),
     ({"workers": 1, "groups": 1, "kv": "local", "servers": 0}, 2), ({"workers": 3, "groups": 1, "kv": "dist_sync"}, 2)],
     ids=["40 workers", "40 groups", "one worker", "one group"])
-def test_pictures_of_all_sizes(how, rows, cache_dir, monkeypatch):
-    monkeypatch.setattr(curves, "THEMES", {"light": curves.THEMES["light"]})
+def test_pictures_of_all_sizes(how, rows, cache_dir):
     plan = fake_run.make_plan(**how)
     events = [event for index in range(plan["workers"])
               for event in fake_run.worker_events(plan, index, epochs=2, batches=4)]
     if plan["kv"] == "dist_gsync":
         events += fake_run.server_events(plan, 0)
-    pictures = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
-    width, height = size_of(pictures["light"])
+    picture = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
+    width, height = size_of(picture)
     assert width > 1000 and height > 300 * rows, (width, height)
 
 
 @pytest.mark.parametrize("kinds, panels", [(("batch",), 2), (("epoch",), 1), (("gsync",), 1), (("start",), 0)])
 def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypatch):
-    monkeypatch.setattr(curves, "THEMES", {"light": curves.THEMES["light"]})
     plan = fake_run.make_plan(workers=2)
     events = fake_run.worker_events(plan, 0, epochs=2, batches=4) + list(fake_run.server_events(plan, 0))
     events = [event for event in events if event["event"] in kinds]
     layouts = []
     monkeypatch.setattr(curves, "LAYOUTS", Recorder(curves.LAYOUTS, layouts))
-    pictures = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
+    picture = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
     assert layouts == ([panels] if panels else [])
-    assert bool(pictures) == bool(panels)
+    assert bool(picture) == bool(panels)
 
 
 class Recorder(dict):
