@@ -93,10 +93,12 @@ asked:
   returned: command is adopt
   type: list
   elements: str
-plan:
-  description: The plan, with this controller's own paths, which are empty for a node that has not answered.
+packed:
+  description:
+    - The plan with this controller's own paths, which are empty for a node that has not answered; and RV(ignore:job),
+      RV(ignore:options), RV(ignore:nodes) and RV(ignore:trainers), all as C(mxcluster_plan) returns them.
   returned: command is adopt
-  type: dict
+  type: str
 ok:
   description: Whether nothing of the job is left.
   returned: command is stopped
@@ -112,6 +114,7 @@ import os
 
 from mxcluster import jobs
 from mxcluster.controller_task import ControllerTask
+from mxcluster.plan import packed
 
 
 def write(path, text):
@@ -141,7 +144,7 @@ def carry_out(given, check):
         asked = {host: answer["asked"] if answer is not None else None for host, answer in answers.items()}
         plans = {host: answer["plan"] for host, answer in results.items() if answer and host not in given["without"]}
         plan = jobs.adopt(jobs.agreed(plans, given["job"]), given["job"], asked)
-        return {"plan": plan, "asked": [host for host in plan["nodes"] if asked[host]]}
+        return dict(packed.told(plan, {}), asked=[host for host in plan["nodes"] if asked[host]])
     if given["command"] == "choose_to_stop":
         chosen = jobs.choose_to_stop(found, given["job"], given["all"])
         return {"stopping": [job["job"] for job in chosen], "parts": jobs.parts(chosen)}

@@ -65,19 +65,33 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-plan:
-  description: The plan.
+job:
+  description: The job's id.
+  returned: success
+  type: str
+options:
+  description: What the options come to.
   returned: success
   type: dict
+nodes:
+  description: The hosts that take part.
+  returned: success
+  type: list
+  elements: str
+trainers:
+  description: Those that run workers.
+  returned: success
+  type: list
+  elements: str
+packed:
+  description: The plan, and what each node must be able to give, as one text; the option O(mxcluster_node#module:packed).
+  returned: success
+  type: str
 table:
   description: The plan as lines for people.
   returned: success
   type: list
   elements: str
-looks:
-  description: What each node must be able to give, by host; the request of C(mxcluster_node) with V(command=look).
-  returned: success
-  type: dict
 script:
   description: The folder of the user's script as a zip file in base64, empty for none.
   returned: success
@@ -95,13 +109,14 @@ resume:
 
 from mxcluster import planning
 from mxcluster.controller_task import ControllerTask
+from mxcluster.plan import packed
 
 
 def carry_out(given, check):
     """The plan of a job."""
     planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]), given["records_dir"],
                                 given["runs_dir"], given["cwd"], given["secrets"], given["held"], given["given"])
-    return dict(planned, table=planned["table"].splitlines())
+    return dict(packed.told(planned.pop("plan"), planned.pop("looks")), **dict(planned, table=planned["table"].splitlines()))
 
 
 class ActionModule(ControllerTask):

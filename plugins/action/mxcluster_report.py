@@ -19,12 +19,6 @@ options:
     description: The job's folder on the controller, made if it is not there. RV(text) names it as it is given here.
     type: path
     required: true
-  archives:
-    description:
-      - For each node of the plan the tar file of its job folder, as C(mxcluster_node) with C(command=collect) packs it.
-      - A node that is left out, or whose file cannot be used, counts as failed; the files of the others are used.
-    type: dict
-    default: {}
   waits:
     description: For each node the result of C(mxcluster_node) with C(command=wait). It tells of a node that is gone, and of what
       is left of the job.
@@ -34,18 +28,23 @@ options:
     description: For each node the result of C(mxcluster_contact), which tells of a node that could not be asked at all.
     type: dict
     default: {}
-  plan:
-    description: The plan of the job, written to C(plan.json). Without it that file has to be in O(run_dir) already.
-    type: dict
+  packed:
+    description: The plan of the job as C(mxcluster_plan) gives it, written to C(plan.json).
+    type: str
+    required: true
   restart:
     description: Whether RV(restart) is wanted, which looks for checkpoints beside O(run_dir) too.
     type: bool
     default: false
   collected:
     description:
-      - The folder that holds a folder of archives for each job. That of this job is removed when the report is written, and
-        so are old ones, of controllers that were killed while they collected.
+      - The folder that holds a folder for each job, with C(<host>.tar) for each node, as C(mxcluster_node) with
+        C(command=collect) packs it.
+      - A node whose file is not there or cannot be used counts as failed; the files of the others are used.
+      - That of this job is removed when the report is written, and so are old ones, of controllers that were killed while they
+        collected.
     type: path
+    required: true
   cache_dir:
     description: Where matplotlib may keep its list of fonts. Without it a temporary folder is used and removed.
     type: path
@@ -57,10 +56,8 @@ EXAMPLES = r"""
 - name: Write the report
   mxcluster_report:
     run_dir: runs/20261121-101500-dist_gsync
-    plan: "{{ plan }}"
-    archives:
-      node1: /tmp/collected/node1.tar
-      node2: /tmp/collected/node2.tar
+    packed: "{{ planned.packed }}"
+    collected: .state/local/collected
   run_once: true
   register: job_report
 
@@ -156,6 +153,7 @@ import time
 from mxcluster import report, restarts, verdict
 from mxcluster.controller_task import ControllerTask
 from mxcluster.errors import BadInput
+from mxcluster.plan import packed
 
 OLD = 3600.0  # seconds after which no controller still brings the archives of a job
 
@@ -178,18 +176,19 @@ def carry_out(given, check):
     page = os.path.join(run_dir, "report.html")
     if check:
         return {"changed": True, "verdict": {}, "text": [], "mxcluster_verdict_text": [], "report": page}
+    plan, job = packed.unpack(given["packed"])["plan"], os.path.basename(run_dir)
+    archives = {host: os.path.join(given["collected"], job, host + ".tar") for host in plan["nodes"]}
     results = [given[name] for name in ("waits", "contacts")]
     answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in set().union(*results)}
     try:
-        found = report.assemble(run_dir, given["archives"], given["plan"], given["cache_dir"], answers)
+        found = report.assemble(run_dir, archives, plan, given["cache_dir"], answers)
     except ImportError as error:
         raise BadInput("the report needs jinja2 and matplotlib (%s). On the controller: make venv" % error)
     except OSError as error:
         raise BadInput("the report of %s could not be written: %s" % (run_dir, error))
-    if given["collected"]:
-        forget(given["collected"], os.path.basename(run_dir))
+    forget(given["collected"], job)
     lines = verdict.text(found, given["run_dir"])
-    restart = restarts.after(given["plan"], found, run_dir) if given["restart"] and given["plan"] else None
+    restart = restarts.after(plan, found, run_dir) if given["restart"] else None
     return {"changed": True, "verdict": found, "text": lines, "mxcluster_verdict_text": lines, "report": page,
             "restart": restart}
 

@@ -13,19 +13,18 @@ description:
 author:
   - The mxcluster authors
 options:
-  nodes:
-    description: The hosts of the cluster.
-    type: list
-    elements: str
+  packed:
+    description: The plan of the meeting as C(mxcluster_plan) gives it.
+    type: str
     required: true
   answers_dir:
     description: The folder with C(<host>.json), what M(mxcluster_node) with V(command=check) has returned.
     type: path
     required: true
-  archives:
-    description: For each host the tar file of its part of the meeting; one that is not there counts as none.
-    type: dict
-    default: {}
+  archives_dir:
+    description: The folder with C(<host>.tar), each node's part of the meeting; one that is not there counts as none.
+    type: path
+    required: true
   wanted:
     description: What the cluster shall be like, see C(mxcluster.verify.judge); C(files) are the texts as planned.
     type: dict
@@ -39,9 +38,10 @@ options:
 EXAMPLES = r"""
 - name: Judge
   mxcluster_verify:
-    nodes: [node1, node2]
+    packed: "{{ planned.packed }}"
     answers_dir: .state/local/verify
-    wanted: {files: {}, nodes: {}, ssh: true, max_clock_offset: 1, min_disk_mb: 1024, min_shm_mb: 32, min_open_files: 1024}
+    archives_dir: .state/local/collected/meeting
+    wanted: {files: {}, ssh: true, max_clock_offset: 1, min_disk_mb: 1024, min_shm_mb: 32, min_open_files: 1024}
     path: .state/local/verify.json
 """
 
@@ -69,6 +69,7 @@ import tarfile
 from mxcluster import replies, shapes, verify
 from mxcluster.controller_task import ControllerTask
 from mxcluster.errors import BadInput
+from mxcluster.plan import packed
 
 MOST = 16 << 20  # bytes of an answer that are read
 
@@ -104,12 +105,13 @@ def meeting(host, path):
 
 def carry_out(given, check):
     """The verdict, which is written to O(path) too."""
-    wanted = dict(given["wanted"])
+    nodes = packed.unpack(given["packed"])["plan"]["nodes"]
+    wanted = dict(given["wanted"], nodes=nodes)
     wanted["files"] = {name: hashlib.sha256(text.encode("utf-8")).hexdigest() for name, text in wanted["files"].items()}
     for name in ("max_clock_offset", "min_disk_mb", "min_shm_mb", "min_open_files"):
         wanted[name] = float(wanted[name])
-    verdict = verify.judge({host: answer(given["answers_dir"], host) for host in given["nodes"]},
-                           {host: meeting(host, given["archives"].get(host, "")) for host in given["nodes"]}, wanted)
+    verdict = verify.judge({host: answer(given["answers_dir"], host) for host in nodes},
+                           {host: meeting(host, os.path.join(given["archives_dir"], host + ".tar")) for host in nodes}, wanted)
     path = os.path.abspath(given["path"])
     with open(path + ".part", "w") as target:
         json.dump(verdict, target, indent=1)

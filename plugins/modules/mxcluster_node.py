@@ -49,6 +49,16 @@ options:
     description: For V(logs), how many lines of each log.
     type: int
     default: 20
+  packed:
+    description:
+      - What C(mxcluster_plan) has returned as RV(ignore:packed). The action plugin takes this node's part from it.
+      - For V(look) that is O(request), and with O(problems) the paths that O(python) and O(job_dir) should be; for V(check) the
+        C(cuda) of O(request); for V(start) O(plan); for V(wait) O(together), and the C(plan) of O(checkpoints).
+    type: str
+  only_meet:
+    description: For V(start) with O(packed), that the nodes meet and start no process.
+    type: bool
+    default: false
   plan:
     description: For V(start), this node's part of the plan, which is written into O(job_dir).
     type: dict
@@ -191,7 +201,7 @@ EXAMPLES = r"""
     python: /opt/mxcluster/env/bin/python
     command: start
     job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
-    plan: "{{ plan | mxcluster_for_node(inventory_hostname) }}"
+    packed: "{{ planned.packed }}"
 
 - name: Wait until the job has ended
   mxcluster_node:

@@ -54,10 +54,10 @@ def room(tmp_path):
 def data(play, room):
     """Brings the data as train.yml does: (whether something was changed, what it was refused with)."""
     def bring(where, **variables):
-        plan = {"options": {"data_src": str(room / "source"), "data_dir": str(where)}}
+        options = {"data_src": str(room / "source"), "data_dir": str(where)}
         told = play(role("train_job", "bring.yml"), *ALONE, mxcluster_user=variables.pop("mxcluster_user", HARMLESS),
-                    __train_job_planned={"script": "", "model": "", "resume": [], "plan": plan}, __train_job_plan=plan,
-                    __train_job_part={"processes": [{"role": "worker"}]}, **variables)
+                    __train_job_planned={"script": "", "model": "", "resume": [], "options": options, "trainers": ["one"]},
+                    **variables)
         return told["train_job : Bring the data"].get("changed"), told["refused"]
     return bring
 
