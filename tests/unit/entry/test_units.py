@@ -1,4 +1,5 @@
 """What root makes of a job's unit, with a systemctl that answers as the real one does; molecule/cluster has a real one."""
+import json
 import re
 
 import pytest
@@ -64,6 +65,13 @@ def test_a_start_that_fails_tells_it(monkeypatch):
     with pytest.raises(MxclusterError, match="^port 9091 on 10.0.0.1 is held by the job other"):
         units.start(ASKED, UNIT)
     assert asked == ["prepare", "stop", "settled"]
+
+
+def test_the_firewall_is_told_who_the_training_user_is(monkeypatch, tmp_path):
+    """The ports of a job are open to those alone who belong to it: to its nodes, and on each node to that user."""
+    monkeypatch.setattr(units, "WISHES", str(tmp_path / "wishes"))
+    units.write_wish({"job": "j", "firewall": {"ports": [9091]}}, 1234)
+    assert json.loads((tmp_path / "wishes" / "j.json").read_text()) == {"ports": [9091], "uid": 1234}
 
 
 @pytest.mark.parametrize("told, states, words", [
