@@ -141,11 +141,12 @@ def main(argv):
 
 
 if __name__ == "__main__":
+    is_script = sys.argv[1:2] == ["script"]  # which may put something else into sys.argv
     exit_status = main(sys.argv[1:])
     pulse.leave()
     sys.stdout.flush()
     sys.stderr.flush()
-    if exit_status == 0 and sys.argv[1] == "script":
+    if exit_status == 0 and is_script:
         sys.exit()  # what the script has left open is closed as Python does it
     # Of a failure: Python's end would free the kv-store, which waits for processes that wait for this one. Of what is ours
     # alone: taking MXNet apart takes Python a tenth of a second, and nothing of it is wanted.
