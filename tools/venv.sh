@@ -89,7 +89,13 @@ fi
 
 pip_install() {
     # To bash before 4.4 (CentOS 7 has 4.2) an array without members is an unset variable: `+` asks first.
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ${from_bundle[@]+"${from_bundle[@]}"} "$@"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
+        ${from_bundle[@]+"${from_bundle[@]}"} "$@"
+}
+
+# pip would compile one file after the other, and three quarters of them are collections of Ansible's, of which few are ever used.
+compile() {
+    "$venv/bin/python" -m compileall -q -j 0 -x ansible_collections "$venv/lib"
 }
 
 wish_base=$(wish requirements.txt node/pyproject.toml)
@@ -99,6 +105,7 @@ if [[ $(cat "$venv/.controller" 2>/dev/null) != "$wish_base" ]] || ! "$venv/bin/
     "$python" -m venv --clear "$venv"
     pip_install --require-hashes --only-binary :all: -r "$root/requirements.txt"
     pip_install --no-build-isolation --no-deps -e "$root/node"
+    compile
     echo "$wish_base" >"$venv/.controller"
 fi
 
@@ -107,6 +114,7 @@ if [[ $extra == dev ]]; then
     if [[ $(cat "$venv/.dev" 2>/dev/null) != "$wish_dev" ]]; then
         echo "mxcluster: adding the tools for tests and linting to .venv"
         pip_install --require-hashes --only-binary :all: -r "$root/requirements-dev.txt"
+        compile
         echo "$wish_dev" >"$venv/.dev"
     fi
 fi
