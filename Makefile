@@ -53,7 +53,7 @@ shuffled: venv-dev ## fast tests, playbooks and trainings in random order; SEED=
 soak: venv-dev ## 50 healthy jobs, every fault with every scheme, jobs that go on, 50 jobs with random faults (most of an hour)
 	pytest -q -s tests/soak
 	pytest -q -n 2 --dist loadfile -m soak tests/unit tests/playbooks tests/training
-	PYTEST_ADDOPTS='-m soak' tools/molecule.sh chaos cluster el7
+	PYTEST_ADDOPTS='-m soak' tools/molecule.sh
 
 docs: venv-dev ## the tables of the READMEs, from the argument specs
 	python tools/docs.py

@@ -287,8 +287,8 @@ def gpus_of(job):
     return planned, sorted(re.findall(r"GPUS (\w+) '([\d,]*)' 1\.2\.1", logs))
 
 
-@pytest.mark.parametrize("gpus, seen", [("auto", [("gpu1", "0,1"), ("gpu2", "0")]), ("0", [("gpu1", "0"), ("gpu2", "0")]),
-                                        ("", [("gpu1", ""), ("gpu2", "")])])
+@pytest.mark.parametrize("gpus, seen", [("auto", [("gpu1", "0,1"), ("gpu2", "0")]), ("", [("gpu1", ""), ("gpu2", "")]),
+                                        pytest.param("0", [("gpu1", "0"), ("gpu2", "0")], marks=pytest.mark.soak)])
 def test_every_worker_sees_its_gpus_and_nobody_else_any(cluster, gpus, seen):
     job = cluster.train(script=str(cluster.scenario / "environment.py"), kv="dist_sync", gpus=gpus)
     assert job.result.code == 0, job.result.output

@@ -58,7 +58,7 @@ class Project:
         programs = str(pathlib.Path(sys.executable).parent)
         # Not the whole PATH: pip asks any rustc that it finds for its version, and rustup's answers by writing to the home.
         environment = {"PATH": programs + ":/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "TMPDIR": str(self.tmp),
-                       "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+                       "LC_ALL": "C.UTF-8"}
         # Where pip finds packages on this machine is no business of the project's.
         environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_")})
         return subprocess.Popen(["ansible-playbook", *map(str, arguments)], cwd=str(self.path), env=environment,

@@ -15,11 +15,16 @@ def start(project, *arguments, **options):
     """Starts a job, and waits until a whole checkpoint of it is on the controller: the process, the run's folder, the epoch."""
     run = project.path / "runs" / options["job_id"]
     process = project.start("train.yml", *arguments, "-e", json.dumps(dict(LONG, **options)))
+    return process, run, whole_checkpoint(process, run)
+
+
+def whole_checkpoint(process, run):
+    """The epoch of the first whole checkpoint of a run that comes to the controller."""
     deadline = time.time() + 120
     while True:
         found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
         if found:
-            return process, run, found.epoch
+            return found.epoch
         assert time.time() < deadline and process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.1)
 
@@ -69,34 +74,31 @@ def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
     assert result.code != 0 and "leaves no host in the group scheduler" in result.output, result.output
 
 
-def test_a_job_that_lost_a_worker_goes_on_by_itself(project):
-    known = set((project.path / ".state" / "ansible" / "tmp").glob("*"))
-    process, run, epoch = start(project, job_id="again", num_epochs=60, max_restarts=1, restart_delay=1)
-    kill(project, "again", "node2", "worker")
-    output = process.communicate(timeout=200)[0].decode()
-    assert process.returncode == 0 and "OK        job again-r1" in output, output
-    assert "RESTART   job again-r1, 1 of 1, from epoch " in output and "SIGKILL" in output, output
-    assert not verdict(run)["ok"] and verdict(run.with_name("again-r1"))["ok"]
-    plan = json.loads((run.with_name("again-r1") / "plan.json").read_text())
-    assert plan["options"]["resume"] == "again" and plan["options"]["model_load_epoch"] >= epoch
-    assert set((project.path / ".state" / "ansible" / "tmp").glob("*")) <= known, "what was replaced has tidied up"
-
-
-def test_a_job_that_lost_a_node_goes_on_without_it(project):
+def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
     """Ansible cannot work on a node where it can make no folder: to it, that node is unreachable. It had one of the servers."""
+    known = set((project.path / ".state" / "ansible" / "tmp").glob("*"))
     tmp = project.tmp / "of-node2"
     fragile = project.inventory("fragile", **{
         NET + ".12": NET + ".12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp})
-    process, run, epoch = start(project, "-i", fragile, job_id="lost", num_epochs=60, max_restarts=2, restart_delay=1)
+    process, run, first = start(project, "-i", fragile, job_id="again", num_epochs=80, max_restarts=2, restart_delay=1)
+    kill(project, "again", "node2", "worker")
+    second = whole_checkpoint(process, run.with_name("again-r1"))
     tmp.rename(tmp.with_name("gone"))
     tmp.write_text("")
-    kill(project, "lost", "node2", "agent")
+    kill(project, "again-r1", "node2", "agent")
     output = process.communicate(timeout=200)[0].decode()
-    assert process.returncode == 0 and "OK        job lost-r1" in output, output
-    assert "RESTART   job lost-r1, 1 of 2, without node2, from epoch " in output, output
-    assert verdict(run)["first_failure"]["host"] == "node2" and (run / "nodes" / "node3" / "worker-2.log").exists()
-    plan = json.loads((run.with_name("lost-r1") / "plan.json").read_text())
-    assert "node2" not in plan["nodes"] and plan["options"]["model_load_epoch"] >= epoch
+    assert process.returncode == 0 and "OK        job again-r2" in output, output
+    assert "RESTART   job again-r1, 1 of 2, from epoch " in output and "SIGKILL" in output, output
+    assert "RESTART   job again-r2, 2 of 2, without node2, from epoch " in output, output
+    assert set((project.path / ".state" / "ansible" / "tmp").glob("*")) <= known, "what was replaced has tidied up"
+
+    assert not verdict(run)["ok"] and verdict(run.with_name("again-r2"))["ok"]
+    assert verdict(run.with_name("again-r1"))["first_failure"]["host"] == "node2"
+    assert (run.with_name("again-r1") / "nodes" / "node3" / "worker-2.log").exists()
+    for job, resumed, epoch, has_node2 in (("again-r1", "again", first, True), ("again-r2", "again-r1", second, False)):
+        plan = json.loads((run.with_name(job) / "plan.json").read_text())
+        assert plan["options"]["resume"] == resumed and plan["options"]["model_load_epoch"] >= epoch, plan["options"]
+        assert ("node2" in plan["nodes"]) == has_node2
 
 
 def test_an_error_of_the_program_is_not_tried_again(project, tmp_path):

@@ -176,11 +176,17 @@ def test_one_who_attaches_may_go_without_ending_the_job(nodes):
     nodes.wait_for_nothing_left(5)
 
 
-def test_a_lost_node_costs_its_own_results_alone(nodes):
-    """Whoever attaches gets the results of the nodes that answer; the lost one is named, and fails a job that it is a part of."""
+@pytest.fixture(scope="module")
+def outlives(nodes):
+    """The folder of a detached job's run, which has ended; nobody has brought its results."""
     detach(nodes, "outlives", kv="dist_sync", num_epochs=2, savemodel=True, start_timeout=0)
     nodes.wait_for_nothing_left(60)
-    run, hosts = nodes.path / "runs" / "outlives", nodes.path / "inventory" / "elsewhere" / "hosts.yml"
+    return nodes.path / "runs" / "outlives"
+
+
+def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
+    """Whoever attaches gets the results of the nodes that answer; the lost one is named, and fails a job that it is a part of."""
+    run, hosts = outlives, nodes.path / "inventory" / "elsewhere" / "hosts.yml"
     whole = hosts.read_text()
     dead = "\n          ansible_connection: ssh\n          ansible_host: 127.0.0.99\n          ansible_port: 1\n"
     try:
@@ -202,21 +208,24 @@ def test_a_lost_node_costs_its_own_results_alone(nodes):
         assert checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == 2
     finally:
         hosts.write_text(whole)
+        shutil.rmtree(str(run), ignore_errors=True)
 
 
-def test_who_changes_the_plan_on_a_node_is_named(nodes):
+def test_who_changes_the_plan_on_a_node_is_named(nodes, outlives):
     """The training user of a node can: to have the controller fetch, report and judge another job than the one that ran."""
-    detach(nodes, "agreed", kv="dist_sync", num_epochs=1)
-    nodes.wait_for_nothing_left(60)
-    kept, = (nodes.path / ".state" / "local" / "jobs").glob("node3/agreed/job.json")
-    plan = json.loads(kept.read_text())
-    kept.write_text(json.dumps(dict(plan, processes=plan["processes"][:1])))
-    result = nodes.run("train.yml", "-e", "attach=agreed")
-    assert result.code != 0, result.output
-    assert "different plans of the job agreed: node1, node2, node4 and node3." in result.output, result.output
-    assert not (nodes.path / "runs" / "agreed").exists()
-    result = nodes.run("train.yml", "-e", "attach=agreed", "-e", "without=node3")
-    assert result.code == 0 and "OK        job agreed" in result.output, result.output
+    kept, = (nodes.path / ".state" / "local" / "jobs").glob("node3/outlives/job.json")
+    plan = kept.read_text()
+    kept.write_text(json.dumps(dict(json.loads(plan), processes=json.loads(plan)["processes"][:1])))
+    try:
+        result = nodes.run("train.yml", "-e", "attach=outlives")
+        assert result.code != 0, result.output
+        assert "different plans of the job outlives: node1, node2, node4 and node3." in result.output, result.output
+        assert not outlives.exists()
+        result = nodes.run("train.yml", "-e", "attach=outlives", "-e", "without=node3")
+        assert result.code == 0 and "OK        job outlives" in result.output, result.output
+        shutil.rmtree(str(outlives))
+    finally:
+        kept.write_text(plan)
 
 
 def test_of_two_controllers_with_one_job_id_the_loser_leaves_the_winner_alone(nodes):

@@ -34,7 +34,7 @@ class Job:
         with open(os.open(str(self.folder / "token"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
             stream.write(uuid.uuid4().hex)
         self._common = dict(
-            PATH=os.environ["PATH"], PYTHONPATH=str(NODE_PACKAGE), PYTHONDONTWRITEBYTECODE="1", HOME=str(self.folder),
+            PATH=os.environ["PATH"], PYTHONPATH=str(NODE_PACKAGE), HOME=str(self.folder),
             DMLC_PS_ROOT_URI=SCHEDULER, DMLC_PS_ROOT_PORT=str(port), DMLC_NUM_SERVER=str(len(servers)),
             DMLC_NUM_WORKER=str(len(groups)), DMLC_INTERFACE="lo", PS_HEARTBEAT_INTERVAL="1",
             PS_HEARTBEAT_TIMEOUT=str(heartbeat), OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="1",

@@ -15,7 +15,7 @@ BOUND = 15  # seconds from the fault to the end of ansible-playbook, and of ever
 START = 30  # seconds that nodes wait for each other in the rendezvous
 LEASE = 10
 JOBS = "/opt/mxcluster/jobs"
-CONTAINER = "mxcluster-chaos-%s"
+NETWORK = "mxcluster-default"
 PROBE = os.path.join(os.path.dirname(__file__), "probe.py")
 
 Fault = collections.namedtuple("Fault", "name kv node strike mend cause options")
@@ -26,22 +26,22 @@ def docker(*argv):
 
 
 def cut_off(cluster, node, job):
-    docker("network", "disconnect", "mxcluster-chaos", CONTAINER % node)
+    docker("network", "disconnect", NETWORK, cluster.container(node))
 
 
 def connect(cluster, node):
-    docker("network", "connect", "--ip", cluster.variables[node]["ansible_host"], "mxcluster-chaos", CONTAINER % node)
+    docker("network", "connect", "--ip", cluster.variables[node]["ansible_host"], NETWORK, cluster.container(node))
     # Docker gives the interface the next number, as no machine does; and would not find it under another name the next time.
     power_off(cluster, node, None)
     power_on(cluster, node)
 
 
 def power_off(cluster, node, job):
-    docker("kill", CONTAINER % node)
+    docker("kill", cluster.container(node))
 
 
 def power_on(cluster, node):
-    docker("start", CONTAINER % node)
+    docker("start", cluster.container(node))
     deadline = time.time() + 60
     while True:
         try:
@@ -56,11 +56,11 @@ def power_on(cluster, node):
 
 def freeze(cluster, node, job):
     """Its kernel goes on and answers for its connections; nothing that runs there does."""
-    docker("pause", CONTAINER % node)
+    docker("pause", cluster.container(node))
 
 
 def thaw(cluster, node):
-    docker("unpause", CONTAINER % node)
+    docker("unpause", cluster.container(node))
     deadline = time.time() + 20  # its processes miss the others now
     while cluster.shell(node, "systemctl list-units --plain --no-legend 'mxcluster-*@*'"):
         assert time.time() < deadline, "the frozen node's part of the job goes on"
@@ -122,20 +122,20 @@ RARE = ("a worker's node is powered off", "a server's node is powered off", "a n
 def probe(cluster, node, job):
     """What probe.py says there."""
     with open(PROBE) as program:
-        done = subprocess.run(["docker", "exec", "-i", CONTAINER % node, "python3", "-", JOBS + "/" + job], stdin=program,
+        done = subprocess.run(["docker", "exec", "-i", cluster.container(node), "python3", "-", JOBS + "/" + job], stdin=program,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.returncode == 0, "%s: %s" % (node, done.stderr.decode())
     return json.loads(done.stdout.decode())
 
 
-def is_on(node):
-    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Status}}", CONTAINER % node])
+def is_on(cluster, node):
+    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Status}}", cluster.container(node)])
     return said.decode().strip() == "running"
 
 
 def left(cluster, job, nodes=None):
     """{node: what there is of the job}, of the nodes that are on, also of those that are cut off."""
-    found = {node: probe(cluster, node, job)["left"] for node in nodes or cluster.names if is_on(node)}
+    found = {node: probe(cluster, node, job)["left"] for node in nodes or cluster.names if is_on(cluster, node)}
     return {node: lines for node, lines in found.items() if lines}
 
 
@@ -153,7 +153,7 @@ def told(capsys):
     """Says a line at once, on the terminal."""
     def tell(line):
         with capsys.disabled():
-            print("\nchaos: " + line, flush=True)
+            print("\nfault: " + line, flush=True)
     return tell
 
 
@@ -170,7 +170,7 @@ def walls(cluster):
                                                 marks=[pytest.mark.soak] * (fault.name in RARE))
                                    for fault in FAULTS])
 def test_a_fault_ends_the_whole_job(cluster, fault, told):
-    job = "chaos-%d" % time.time_ns()
+    job = "fault-%d" % time.time_ns()
     if fault.strike is fill_disk:
         small_disk(cluster, fault.node)
     train = cluster.start("train.yml", job_id=job, kv=fault.kv, num_epochs=100000, **fault.options)
