@@ -95,7 +95,8 @@ pip_install() {
 
 # pip would compile one file after the other, and three quarters of them are collections of Ansible's, of which few are ever used.
 compile() {
-    "$venv/bin/python" -m compileall -q -j 0 -x ansible_collections "$venv/lib"
+    "$venv/bin/python" -W ignore -m compileall -q -j 0 -x ansible_collections "$venv/lib" ||
+        true # a file that is for another Python; without bytecode all goes on, slower
 }
 
 wish_base=$(wish requirements.txt node/pyproject.toml)

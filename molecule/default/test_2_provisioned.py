@@ -22,7 +22,7 @@ def test_a_disk_that_is_full(cluster):
     assert job.result.code == 0 and job.verdict["accuracy"] >= 0.9, job.result.output
     assert time.time() - began < 200
     # A disk that outlives a boot: the other tests switch nodes off.
-    cluster.shell("node2", "cd /opt; cp -a mxcluster kept; umount mxcluster; rmdir mxcluster; mv kept mxcluster")
+    cluster.shell("node2", "cd /opt && cp -a mxcluster kept && umount mxcluster && rmdir mxcluster && mv kept mxcluster")
 
 
 def test_a_second_run_changes_nothing(cluster):

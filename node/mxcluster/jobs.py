@@ -195,6 +195,8 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
         for process in plan["processes"]:
             wrong = wrong or not {"name", "role", "index", "address", "port", "gpus", "group", "share"} <= set(process)
             wrong = wrong or os.path.basename(process["name"]) != process["name"]
+        for indices in plan.get("together") or []:
+            wrong = wrong or not isinstance(indices, list) or not all(isinstance(index, int) for index in indices)
         adopted = dict(plan, nodes={host: dict(node) for host, node in plan["nodes"].items()}, options=dict(plan["options"]))
         adopted["options"].update(lease=float(plan["options"]["lease"]), plan_only=False)
     except (TypeError, KeyError, ValueError, AttributeError) as error:

@@ -9,7 +9,6 @@ before it frees its store: a process that frees it earlier would wait in ps-lite
 one that keeps asking for the dead afterwards would abort.
 """
 
-import atexit
 import faulthandler
 import gc
 import importlib
@@ -141,15 +140,10 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    is_script = sys.argv[1:2] == ["script"]  # which may put something else into sys.argv
     exit_status = main(sys.argv[1:])
     pulse.leave()
     sys.stdout.flush()
     sys.stderr.flush()
-    if exit_status == 0 and is_script:
-        sys.exit()  # what the script has left open is closed as Python does it
-    # Of a failure: Python's end would free the kv-store, which waits for processes that wait for this one. Of what is ours
-    # alone: taking MXNet apart takes Python a tenth of a second, and nothing of it is wanted.
-    if exit_status == 0:
-        atexit._run_exitfuncs()
-    os._exit(exit_status)
+    if exit_status:
+        # A normal exit would free the kv-store, which waits for processes that wait for this one.
+        os._exit(exit_status)

@@ -40,7 +40,9 @@ class ActionModule(ActionBase):
         files = listing(source)
         asked = self._ask(dict(arguments, state="directory", files=files), task_vars)
         # What a node lacks, it says itself. It could name any file of the controller.
-        lacking = [name for name in files if name in (asked.get("lacking") or [])]
+        told = asked.get("lacking")
+        wanted = {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
+        lacking = [name for name in files if name in wanted]
         for name in lacking if not self._task.check_mode else []:
             brought = self._bring(os.path.join(source, name))
             answer = self._ask(dict(arguments, state="file", path=os.path.join(arguments["path"], name), src=brought), task_vars)

@@ -93,7 +93,7 @@ asked:
   returned: command is adopt
   type: list
   elements: str
-packed:
+packed_plan:
   description:
     - The plan with this controller's own paths, which are empty for a node that has not answered; and RV(ignore:job),
       RV(ignore:options), RV(ignore:nodes) and RV(ignore:trainers), all as C(mxcluster_plan) returns them.

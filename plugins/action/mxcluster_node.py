@@ -24,7 +24,7 @@ from ansible.utils.display import Display
 from mxcluster import contact, node_task, processes, stalls, verdict
 from mxcluster.entry import asking
 from mxcluster.node_task import NodeTask
-from mxcluster.plan import packed
+from mxcluster.plan.packed import completed
 from mxcluster.report import arrivals
 
 PAUSES = (4.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
@@ -61,7 +61,7 @@ class ActionModule(NodeTask):
     def run(self, tmp=None, task_vars=None):
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = {name: value for name, value in self.validate_argument_spec(node_task.SPEC)[1].items() if value is not None}
-        arguments = packed.completed(arguments, task_vars["inventory_hostname"])
+        arguments = completed(arguments, task_vars["inventory_hostname"])
         lacking = asking.missing(arguments)
         if lacking:
             return dict(result, failed=True, msg=lacking)

@@ -83,8 +83,8 @@ trainers:
   returned: success
   type: list
   elements: str
-packed:
-  description: The plan, and what each node must be able to give, as one text; the option O(mxcluster_node#module:packed).
+packed_plan:
+  description: The plan, and what each node must be able to give, as one text; the option O(mxcluster_node#module:packed_plan).
   returned: success
   type: str
 table:

@@ -28,7 +28,7 @@ options:
     description: For each node the result of C(mxcluster_contact), which tells of a node that could not be asked at all.
     type: dict
     default: {}
-  packed:
+  packed_plan:
     description: The plan of the job as C(mxcluster_plan) gives it, written to C(plan.json).
     type: str
     required: true
@@ -56,7 +56,7 @@ EXAMPLES = r"""
 - name: Write the report
   mxcluster_report:
     run_dir: runs/20261121-101500-dist_gsync
-    packed: "{{ planned.packed }}"
+    packed_plan: "{{ planned.packed_plan }}"
     collected: .state/local/collected
   run_once: true
   register: job_report
@@ -176,7 +176,7 @@ def carry_out(given, check):
     page = os.path.join(run_dir, "report.html")
     if check:
         return {"changed": True, "verdict": {}, "text": [], "mxcluster_verdict_text": [], "report": page}
-    plan, job = packed.unpack(given["packed"])["plan"], os.path.basename(run_dir)
+    plan, job = packed.unpack(given["packed_plan"])["plan"], os.path.basename(run_dir)
     archives = {host: os.path.join(given["collected"], job, host + ".tar") for host in plan["nodes"]}
     results = [given[name] for name in ("waits", "contacts")]
     answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in set().union(*results)}

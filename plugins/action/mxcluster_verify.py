@@ -13,7 +13,7 @@ description:
 author:
   - The mxcluster authors
 options:
-  packed:
+  packed_plan:
     description: The plan of the meeting as C(mxcluster_plan) gives it.
     type: str
     required: true
@@ -26,7 +26,8 @@ options:
     type: path
     required: true
   wanted:
-    description: What the cluster shall be like, see C(mxcluster.verify.judge); C(files) are the texts as planned.
+    description: What the cluster shall be like, see C(mxcluster.verify.judge); C(files) are the texts as planned. C(nodes) is
+      that of O(packed_plan).
     type: dict
     required: true
   path:
@@ -38,7 +39,7 @@ options:
 EXAMPLES = r"""
 - name: Judge
   mxcluster_verify:
-    packed: "{{ planned.packed }}"
+    packed_plan: "{{ planned.packed_plan }}"
     answers_dir: .state/local/verify
     archives_dir: .state/local/collected/meeting
     wanted: {files: {}, ssh: true, max_clock_offset: 1, min_disk_mb: 1024, min_shm_mb: 32, min_open_files: 1024}
@@ -105,7 +106,7 @@ def meeting(host, path):
 
 def carry_out(given, check):
     """The verdict, which is written to O(path) too."""
-    nodes = packed.unpack(given["packed"])["plan"]["nodes"]
+    nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
     wanted = dict(given["wanted"], nodes=nodes)
     wanted["files"] = {name: hashlib.sha256(text.encode("utf-8")).hexdigest() for name, text in wanted["files"].items()}
     for name in ("max_clock_offset", "min_disk_mb", "min_shm_mb", "min_open_files"):

@@ -49,14 +49,14 @@ options:
     description: For V(logs), how many lines of each log.
     type: int
     default: 20
-  packed:
+  packed_plan:
     description:
-      - What C(mxcluster_plan) has returned as RV(ignore:packed). The action plugin takes this node's part from it.
-      - For V(look) that is O(request), and with O(problems) the paths that O(python) and O(job_dir) should be; for V(check) the
-        C(cuda) of O(request); for V(start) O(plan); for V(wait) O(together), and the C(plan) of O(checkpoints).
+      - What C(mxcluster_plan) has returned as RV(ignore:packed_plan). The action plugin takes this node's part from it.
+      - For V(look) that is O(request), and with O(problems) the paths that O(python) and O(job_dir), then needed, should be; for
+        V(check) the C(cuda) of O(request); for V(start) O(plan); for V(wait) O(together), and the C(plan) of O(checkpoints).
     type: str
   only_meet:
-    description: For V(start) with O(packed), that the nodes meet and start no process.
+    description: For V(start) with O(packed_plan), that the nodes meet and start no process.
     type: bool
     default: false
   plan:
@@ -201,7 +201,7 @@ EXAMPLES = r"""
     python: /opt/mxcluster/env/bin/python
     command: start
     job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
-    packed: "{{ planned.packed }}"
+    packed_plan: "{{ planned.packed_plan }}"
 
 - name: Wait until the job has ended
   mxcluster_node:

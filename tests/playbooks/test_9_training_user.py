@@ -53,10 +53,10 @@ def room(tmp_path):
 @pytest.fixture
 def data(play, room):
     """Brings the data as train.yml does: (whether something was changed, what it was refused with)."""
-    def bring(where, **variables):
+    def bring(where, trainers=("one",), **variables):
         options = {"data_src": str(room / "source"), "data_dir": str(where)}
         told = play(role("train_job", "bring.yml"), *ALONE, mxcluster_user=variables.pop("mxcluster_user", HARMLESS),
-                    __train_job_planned={"script": "", "model": "", "resume": [], "options": options, "trainers": ["one"]},
+                    __train_job_planned={"script": "", "model": "", "resume": [], "options": options, "trainers": trainers},
                     **variables)
         return told["train_job : Bring the data"].get("changed"), told["refused"]
     return bring
@@ -83,6 +83,7 @@ def test_data_come_as_the_training_user(data, room):
     assert data(where) == (False, "")
     (where / "train.rec").write_bytes(b"x" * 2999999 + b"y")
     assert data(where) == (True, "") and (where / "train.rec").read_bytes() == b"x" * 3000000
+    assert not any(data(room / "elsewhere", trainers=[])) and not (room / "elsewhere").exists()  # it runs no worker
     os.chmod(str(room / "roots"), 0o755)
     assert data(room / "home", mxcluster_user="") == (True, "") and owner(room / "home") == "root"
 

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from mxcluster import processes
 from mxcluster.datasets import write_digits
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN
@@ -120,9 +121,11 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
 
 def kill_in_an_update(pid):
     """Kills a server process while it holds the lock of a parameter in the memory that the groups share."""
-    deadline = time.time() + 60
+    server, deadline = processes.identity(pid), time.time() + 60
     while time.time() < deadline:
         os.kill(pid, signal.SIGSTOP)
+        while not processes.is_held(server):  # on its core it runs on until the kernel stops it, and may give the lock back
+            assert time.time() < deadline
         held = [line.split() for line in pathlib.Path("/proc/locks").read_text().splitlines() if "->" not in line]
         if any(int(lock[4]) == pid and int(lock[6]) > 0 for lock in held):  # byte 0 is that of the whole memory
             os.kill(pid, signal.SIGKILL)

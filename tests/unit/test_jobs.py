@@ -134,6 +134,7 @@ def test_a_node_that_does_not_answer_keeps_nobody_from_the_job():
     ({"job": "../two"}, "makes no sense"), ({"schema": 2}, "makes no sense"), ({"nodes": []}, "makes no sense"),
     ({"processes": [dict(PROCESS, host="b")]}, "makes no sense"), ({"processes": [dict(PROCESS, name="../x")]}, "makes no sense"),
     ({"processes": None}, "makes no sense"), ({"options": {}}, "makes no sense"), ({"processes": [{}]}, "makes no sense"),
+    ({"together": [1]}, "makes no sense"), ({"together": [["0"]]}, "makes no sense"),
     ({"nodes": {"a": {}, "z": {}}}, "has a part on z, not in this inventory")])
 def test_a_plan_that_does_not_fit_is_refused(changes, words):
     with pytest.raises(BadInput, match=words):

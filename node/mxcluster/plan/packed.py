@@ -4,6 +4,7 @@ Ansible looks at every value of a dict whenever a task names it, for each host: 
 cost the controller a hundred times as much for each of them as one of one node.
 """
 import base64
+import functools
 import json
 import posixpath
 import zlib
@@ -15,27 +16,28 @@ Json = Dict[str, Any]
 
 
 def told(plan: Json, looks: Json) -> Json:
-    """What tasks may name of a plan, all of it small, and "packed", all of it for `unpack`.
+    """What tasks may name of a plan, all of it small, and "packed_plan", all of it for `unpack`.
 
     "job", "options", "nodes": the hosts, "trainers": those that run workers.
     """
     text = json.dumps({"plan": plan, "looks": looks}, separators=(",", ":"))
     return {"job": plan["job"], "options": plan["options"], "nodes": list(plan["nodes"]),
             "trainers": sorted({process["host"] for process in plan["processes"] if process["role"] == "worker"}),
-            "packed": base64.b64encode(zlib.compress(text.encode(), 1)).decode()}
+            "packed_plan": base64.b64encode(zlib.compress(text.encode(), 1)).decode()}
 
 
+@functools.lru_cache(maxsize=1)  # a wait asks for it in each of its polls
 def unpack(text: str) -> Json:
-    """{"plan", "looks"} of `told`."""
+    """{"plan", "looks"} of `told`. To be read: others get the same."""
     return json.loads(zlib.decompress(base64.b64decode(text)).decode())
 
 
 def completed(asked: Json, host: str) -> Json:
-    """The arguments of mxcluster_node with what its "packed" says of the host; without that, they are as they were."""
-    if not asked.get("packed"):
+    """The arguments of mxcluster_node with what its "packed_plan" says of the host; without that, they are as they were."""
+    if not asked.get("packed_plan"):
         return asked
-    known = unpack(asked["packed"])
-    plan, found = known["plan"], {name: value for name, value in asked.items() if name != "packed"}
+    known = unpack(asked["packed_plan"])
+    plan, found = known["plan"], {name: value for name, value in asked.items() if name != "packed_plan"}
     if asked["command"] == "look":
         found["request"] = known["looks"][host]
         if "problems" in asked:
@@ -55,7 +57,7 @@ def completed(asked: Json, host: str) -> Json:
 def moved(node: Json, asked: Json) -> List[str]:
     """Whether the node of a plan lies where the role says. Its paths are the role's own, whatever a record or another node's
     plan says: root runs the one and removes the other."""
-    if (node["python"], node["job_dir"]) == (asked["python"], asked["job_dir"]):
+    if (node["python"], node["job_dir"]) == (asked["python"], asked.get("job_dir")):
         return []
     return ["the node was provisioned with its environment at %s and its jobs at %s, and mxcluster_env_dir and mxcluster_job_dir "
             "say otherwise: run provision.yml" % (node["python"], posixpath.dirname(node["job_dir"]))]

@@ -12,16 +12,16 @@ PROJECT = pathlib.Path(__file__).resolve().parents[3]
 PLAN = fake_run.make_plan(workers=4, groups=2, servers=1)
 HOST = sorted(PLAN["nodes"])[0]
 LOOKS = {host: {"address": host} for host in PLAN["nodes"]}
-PACKED = packed.told(PLAN, LOOKS)["packed"]
+PACKED = packed.told(PLAN, LOOKS)["packed_plan"]
 
 
 def completed(**asked):
-    return packed.completed(dict(asked, packed=PACKED), HOST)
+    return packed.completed(dict(asked, packed_plan=PACKED), HOST)
 
 
 def test_tasks_see_what_is_small_and_the_rest_is_one_text():
     told = packed.told(PLAN, LOOKS)
-    assert packed.unpack(told.pop("packed")) == {"plan": PLAN, "looks": LOOKS}
+    assert packed.unpack(told.pop("packed_plan")) == {"plan": PLAN, "looks": LOOKS}
     assert told == {"job": PLAN["job"], "options": PLAN["options"], "nodes": list(PLAN["nodes"]),
                     "trainers": sorted({process["host"] for process in PLAN["processes"] if process["role"] == "worker"})}
 
@@ -39,7 +39,7 @@ def test_a_task_without_a_plan_is_left_alone():
 def test_a_node_starts_its_own_part_and_keeps_the_whole():
     found = completed(command="start", only_meet=False)
     assert {process["host"] for process in found["plan"]["processes"]} == {HOST} and found["plan"]["whole"] == PLAN
-    assert "packed" not in found
+    assert "packed_plan" not in found
     meeting = completed(command="start", only_meet=True)["plan"]
     assert meeting["processes"] == [] and meeting["peers"] and "whole" not in meeting
 
@@ -53,7 +53,7 @@ def test_a_wait_knows_who_waits_for_whom_and_takes_the_plan_to_the_checkpoints()
 def test_a_check_asks_for_the_cuda_of_the_plan():
     plan = json.loads(json.dumps(PLAN))
     plan["nodes"][HOST]["cuda"] = {"version": "9.2"}
-    asked = {"command": "check", "request": {"peers": []}, "packed": packed.told(plan, {})["packed"]}
+    asked = {"command": "check", "request": {"peers": []}, "packed_plan": packed.told(plan, {})["packed_plan"]}
     assert packed.completed(asked, HOST)["request"] == {"peers": [], "cuda": {"version": "9.2"}}
     assert completed(command="check", request={})["request"] == {"cuda": {}}
 
@@ -65,7 +65,7 @@ def test_a_plan_whose_paths_are_not_the_roles_is_refused(told, refused):
     plan["nodes"][HOST].update(python="/opt/env/bin/python", job_dir="/opt/jobs/j")
     plan["nodes"][HOST].update(told)
     asked = {"command": "look", "python": "/opt/env/bin/python", "job_dir": "/opt/jobs/j",
-             "packed": packed.told(plan, LOOKS)["packed"]}
+             "packed_plan": packed.told(plan, LOOKS)["packed_plan"]}
     problems = packed.completed(dict(asked, problems=["known"]), HOST)["problems"]
     assert problems[0] == "known" and len(problems) == 1 + refused
     assert not refused or "/tmp/evil" in problems[1] and problems[1].endswith("run provision.yml")

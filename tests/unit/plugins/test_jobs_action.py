@@ -23,13 +23,13 @@ def test_a_job_is_gone_on_with_where_nodes_answer(lost):
         adopted = carry_out(command="adopt", job="one", without=[], answers={"a": ANSWER, "b": lost},
                             results={"a": {"plan": PLAN}, "b": plan})
     assert adopted["asked"] == ["a"]
-    assert packed.unpack(adopted["packed"])["plan"]["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/one"},
+    assert packed.unpack(adopted["packed_plan"])["plan"]["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/one"},
                                                                  "b": {"python": "", "job_dir": ""}}
 
 
 def test_the_plan_of_a_node_that_is_left_out_does_not_count():
     told = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
     given = dict(command="adopt", job="one", answers={"a": ANSWER, "b": ANSWER}, results=told)
-    assert packed.unpack(carry_out(without=["b"], **given)["packed"])["plan"]["kv"] == "dist_sync"
+    assert packed.unpack(carry_out(without=["b"], **given)["packed_plan"])["plan"]["kv"] == "dist_sync"
     with pytest.raises(BadInput, match="different plans of the job one"):
         carry_out(without=[], **given)

@@ -12,7 +12,9 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.unsafe_proxy import AnsibleUnsafe
 
 from mxcluster import node_task, processes
+from mxcluster.plan import packed as packed_plan
 from plugins.action import mxcluster_node as action
+from tests.unit.report import fake_run
 
 RUNNING = {"status": {"state": "running"}, "ended": False}
 DONE = {"status": {"state": "ended", "reason": "done"}, "ended": True}
@@ -80,6 +82,18 @@ def test_a_poll_that_is_lost_is_asked_again(clock, monkeypatch, trouble):
     made, commands = plugin([*trouble, RUNNING], clock, patience=20)
     assert run(made, monkeypatch) == RUNNING
     assert len(commands) == len(trouble) + 1 and clock.slept >= len(trouble)
+
+
+def test_a_node_is_asked_for_its_own_part_of_the_plan(monkeypatch):
+    plan = fake_run.make_plan(workers=2, groups=1)
+    plan["nodes"]["node1"].update(python="/p", job_dir="/jobs/j")
+    text = packed_plan.told(plan, {"node1": {"address": "10.0.0.1"}, "node2": {"address": "10.0.0.2"}})["packed_plan"]
+    for job_dir, problems in (("/jobs/j", 0), ("/jobs/elsewhere/j", 1)):
+        made, seen = plugin([{"problems": []}], command="look", packed_plan=text, problems=[], job_dir=job_dir)[0], {}
+        made.ask = lambda arguments, task_vars, seen=seen: seen.update(arguments) or {"problems": []}
+        result = run(made, monkeypatch)
+        assert seen["request"] == {"address": "10.0.0.1"} and "packed_plan" not in seen
+        assert bool(result.get("failed")) == bool(problems), result
 
 
 def test_a_failure_that_stays_is_the_result(clock, monkeypatch):

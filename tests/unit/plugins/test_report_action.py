@@ -23,7 +23,7 @@ def run(tmp_path, monkeypatch):
             collected.mkdir(parents=True, exist_ok=True)
             if os.path.exists(path):
                 shutil.copy(path, str(collected / (host + ".tar")))
-        return carry_out(mxcluster_report, check, run_dir=run_dir, packed=packed.told(plan, {})["packed"],
+        return carry_out(mxcluster_report, check, run_dir=run_dir, packed_plan=packed.told(plan, {})["packed_plan"],
                          collected=str(tmp_path / "collected"), **params)
     return go
 

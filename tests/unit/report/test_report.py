@@ -118,6 +118,11 @@ def test_the_picture_is_described_as_it_is_drawn():
     assert curves + '"' in pages[1] and curves + ', and the histogram of Y"' in pages[2]
 
 
+def test_a_dark_screen_turns_the_picture_round(good_run):
+    source = (good_run / "report.html").read_text()
+    assert source.count("<img") == 1 and re.search(r"prefers-color-scheme: dark\) \{[^}]*\n *img \{ filter: invert", source)
+
+
 def test_every_word_that_others_choose_is_escaped():
     evil = "<img src=x onerror=alert(1)>"
     plan = fake_run.make_plan(workers=2, groups=1)
