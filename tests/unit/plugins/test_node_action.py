@@ -353,6 +353,12 @@ def test_what_goes_to_a_node_is_on_no_command_line_and_in_no_answer():
     assert answer["failed"] and "hush" not in str(answer) and "tok" not in answer["msg"] and "did not start" in answer["msg"]
 
 
+@pytest.mark.parametrize("command", ["start", "wait", "stop", "collect", "piece"])
+def test_check_mode_asks_no_node_to_change_anything(command):
+    answer, ran = told({}, command, check=True, output="/jobs/j.tar", file="model")
+    assert ran == [] and answer["msg"] == "check mode: the command %s was not run" % command
+
+
 def test_a_short_secret_spoils_no_answer():
     given = {"plan": {"job": "job-1"}, "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
     answer, _ = told({"job": "job-1", "pid": 71, "status": None}, "start", **given)
