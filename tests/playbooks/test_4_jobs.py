@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -262,6 +263,19 @@ def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes
         assert set(told[job]["nodes"].values()) == {"running"}, told[job]
         assert nodes.run("stop.yml", "-e", "job=" + job).code == 0
     nodes.wait_for_nothing_left(5)
+
+
+def test_a_job_that_one_node_cannot_start_runs_on_none(nodes):
+    """A file lies where its folder would be made. The look finds nothing to complain of."""
+    blocked = nodes.path / ".state" / "local" / "jobs" / "node3" / "halfway"
+    blocked.parent.mkdir(parents=True, exist_ok=True)
+    blocked.write_text("")
+    result, run = nodes.train(kv="dist_sync", script=nodes.script(LONG), job_id="halfway", start_timeout=0)
+    blocked.unlink()
+    assert result.code != 0 and not run.exists(), result.output
+    assert re.findall(r"fatal: \[(\w+)\]", result.output) == ["node3"] and str(blocked) in result.output, result.output
+    nodes.wait_for_nothing_left(5)
+    assert folders(nodes, "halfway") == []
 
 
 def test_check_mode_starts_nothing(nodes):
