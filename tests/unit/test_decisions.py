@@ -41,3 +41,10 @@ def test_who_only_attaches_does_not_end_a_job_that_he_cannot_reach():
 def test_stop_fails_if_anything_may_be_left():
     condition = task("jobs/tasks/stopped.yml", "ansible.builtin.assert")["ansible.builtin.assert"]["that"]
     assert decided(condition, __jobs_told={"ok": False}) is False and decided(condition, __jobs_told={"ok": True}) is True
+
+
+def test_a_node_that_has_left_with_the_shared_key_is_not_forgotten():
+    """Its record is what reminds the person to make a new key."""
+    loop = task("ssh_mesh/tasks/main.yml", "ansible.builtin.file")["loop"].strip("{} ")
+    found = decided(loop, __ssh_mesh={"gone": ["a", "b"], "still_hold": ["b"]})
+    assert found == [["a", "nodes"], ["a", "drift"]] or found == [("a", "nodes"), ("a", "drift")]
