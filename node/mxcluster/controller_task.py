@@ -27,6 +27,7 @@ class ControllerTask(ActionBase):
         result = super(ControllerTask, self).run(tmp, task_vars)
         plugin = sys.modules[type(self).__module__]
         given = self.validate_argument_spec(spec_of(plugin.DOCUMENTATION))[1]
+        given.update({name: registered(given[name], task_vars) for name in getattr(plugin, "REGISTERED", ())})
         try:
             found = plugin.carry_out(given, self._task.check_mode)
         except MxclusterError as error:
@@ -34,6 +35,15 @@ class ControllerTask(ActionBase):
         except OSError as error:
             return dict(result, failed=True, msg="%s: %s" % (error.filename, error.strerror) if error.filename else str(error))
         return dict(result, **wrap_var(dict({"changed": False}, **found)))  # as of a module: no template in it is carried out
+
+
+def registered(name: Any, task_vars: Any) -> Any:
+    """{host: its value of the variable `name`, {} without one}. As the argument of a task, Ansible would turn all of them to
+    text and back. Anything but a name is given back."""
+    if not isinstance(name, str):
+        return name
+    hostvars = task_vars["hostvars"]
+    return {host: hostvars.raw_get(host).get(name, {}) for host in hostvars}
 
 
 def spec_of(documentation: str) -> Json:

@@ -20,13 +20,13 @@ options:
     type: path
     required: true
   waits:
-    description: For each node the result of C(mxcluster_node) with C(command=wait). It tells of a node that is gone, and of what
-      is left of the job.
-    type: dict
+    description: The variable in which each node has the result of C(mxcluster_node) with C(command=wait), or these results
+      by host. They tell of a node that is gone, and of what is left of the job.
+    type: raw
     default: {}
   contacts:
-    description: For each node the result of C(mxcluster_contact), which tells of a node that could not be asked at all.
-    type: dict
+    description: The same for C(mxcluster_contact), which tells of a node that could not be asked at all.
+    type: raw
     default: {}
   packed_plan:
     description: The plan of the job as C(mxcluster_plan) gives it, written to C(plan.json).
@@ -155,6 +155,7 @@ from mxcluster.controller_task import ControllerTask
 from mxcluster.errors import BadInput
 from mxcluster.plan import packed
 
+REGISTERED = ("waits", "contacts")
 OLD = 3600.0  # seconds after which no controller still brings the archives of a job
 
 
@@ -179,7 +180,7 @@ def carry_out(given, check):
     plan, job = packed.unpack(given["packed_plan"])["plan"], os.path.basename(run_dir)
     archives = {host: os.path.join(given["collected"], job, host + ".tar") for host in plan["nodes"]}
     results = [given[name] for name in ("waits", "contacts")]
-    answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in set().union(*results)}
+    answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in plan["nodes"]}
     try:
         found = report.assemble(run_dir, archives, plan, given["cache_dir"], answers)
     except ImportError as error:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from mxcluster import controller_task
 from mxcluster.plan import packed
 from plugins.action import mxcluster_report
 from tests.ansible_modules import carry_out
@@ -76,6 +77,17 @@ def test_what_the_controller_has_heard_besides_is_in_the_verdict(run, tmp_path):
     answer = run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)
     assert "%s is gone" % last in answer["verdict"]["first_failure"]["reason"], answer
     assert answer["verdict"]["left"] == {host: [] for host in archives}
+
+
+def test_the_results_of_the_nodes_are_taken_from_their_variables(tmp_path):
+    """No template in them is carried out."""
+    class Hostvars(dict):
+        raw_get = dict.get
+
+    hostvars = Hostvars(a={"waited": {"msg": "{{ evil }}"}}, b={})
+    found = controller_task.registered("waited", {"hostvars": hostvars})
+    assert found == {"a": {"msg": "{{ evil }}"}, "b": {}} and found["a"] is hostvars["a"]["waited"]
+    assert controller_task.registered({"a": 1}, {}) == {"a": 1}
 
 
 def test_an_end_that_root_has_not_seen_fails_the_job(run, tmp_path):
