@@ -40,6 +40,7 @@ def inventory(folder, count, workers):
                            "ansible_become": False, "mxcluster_user": "", "mxcluster_home": str(folder.parent / "home"),
                            "mxcluster_etc_dir": str(folder / "etc"), "mxcluster_state_dir": str(folder / "state"),
                            "mxcluster_job_dir": str(folder / "jobs" / "{{ inventory_hostname }}"), "ssh_mesh_mode": "none",
+                           "mxnet_python": "{{ ansible_playbook_python }}", "mxnet_version": "1.9.1", "cuda_version": "",
                            "train_job_runs_dir": str(folder / "runs"), "workers_per_host": workers},
                   "children": {"scheduler": {"hosts": {"node0": {}}}, "servers": {"hosts": {"node0": {}}},
                                "workers": {"hosts": hosts}}}
