@@ -26,13 +26,12 @@ class ActionModule(NodeTask):
 
     def run(self, tmp=None, task_vars=None):
         result, given = super(ActionModule, self).run(tmp, task_vars), self._task.args
-        host, path = task_vars["inventory_hostname"], given["path"]
-        records = {node: os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]}
+        if given.get("command") == "common":
+            return dict(result, changed=False, common=self._common(given))
+        host, path, common = task_vars["inventory_hostname"], given["path"], given["common"]
         values = task_vars["hostvars"][host]
-        variables = {name: values[name] for name in specs.documented(PROJECT) if name in values and not name.startswith(OTHERS)}
-        sources = given.get("sources") or drift.of_sources(PROJECT)
-        digest = drift.digest_of(sources, list(records.values()) + given["controller_files"],
-                                 {"wanted": given["wanted"], "variables": variables})
+        variables = {name: values[name] for name in common["variables"] if name in values}
+        digest = drift.digest_of(common["digest"], given["controller_files"], {"wanted": given["wanted"], "variables": variables})
         if given.get("command") == "remember":
             if self._task.check_mode:
                 return dict(result, changed=False)
@@ -41,21 +40,29 @@ class ActionModule(NodeTask):
                 drift.remember(path, digest, asked["seen"])
             return dict(result, **asked)
         why = ("it is asked for" if boolean(given.get("anyway") or False)
-               else self._why(given, drift.remembered(path), digest, records[host], task_vars))
+               else self._why(given, drift.remembered(path), digest, task_vars))
         if why:
             display.display("%s: %s" % (host, verdict.printable(why)))
             if os.path.exists(path) and not self._task.check_mode:
                 os.remove(path)  # until all is done
-        return dict(result, changed=False, why=wrap_var(why), sources=sources)
+        return dict(result, changed=False, why=wrap_var(why))
 
-    def _why(self, given, known, digest, record, task_vars):
+    @staticmethod
+    def _common(given):
+        """What counts for every node: found once, since it takes time in proportion to the number of nodes."""
+        sources = given.get("sources") or drift.of_sources(PROJECT)
+        records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
+        return {"sources": sources, "digest": drift.digest_of(sources, records, given["wanted"]),
+                "variables": [name for name in specs.documented(PROJECT) if not name.startswith(OTHERS)]}
+
+    def _why(self, given, known, digest, task_vars):
         why = drift.why_before_asking(known, digest)
         if why:
             return why
         asked = self._look(given, task_vars)
         if asked.get("failed"):
             return asked.get("msg")
-        before = drift.remembered(record)
+        before = drift.remembered(os.path.join(given["records_dir"], task_vars["inventory_hostname"] + ".json"))
         told = self.ask(completed({"command": "record", "python": given["python"], "user": given["user"],
                                    "request": {"known": before}}), task_vars)
         if told.get("failed") or not isinstance(told.get("record"), dict):

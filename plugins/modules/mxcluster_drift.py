@@ -11,16 +11,17 @@ module: mxcluster_drift
 short_description: See whether a node is still as it was provisioned
 description:
   - With V(command=look) the result says why there is something to do on the node. With V(command=remember) it is remembered how
-    the node is now.
+    the node is now. With V(command=common) the controller finds what both need and what is the same for all nodes; no node is
+    asked.
   - What a file holds is not read; its owner, mode, size and times tell whether somebody has touched it.
   - What lies in the training user's home, a child process without root's rights looks at.
 author:
   - The mxcluster authors
 options:
   command:
-    description: V(look) or V(remember).
+    description: V(common), V(look) or V(remember).
     type: str
-    choices: [look, remember]
+    choices: [common, look, remember]
     default: look
   files:
     description: Patterns of the files and folders on the node. C(/**) at the end of one is all that lies below.
@@ -38,7 +39,8 @@ options:
     elements: str
     default: []
   wanted:
-    description: All that decides what goes on the node, besides the variables of roles. For the action plugin.
+    description: All that decides what goes on the node, besides the variables of roles; with V(command=common), on every node.
+      For the action plugin.
     type: dict
   path:
     description: The file on the controller in which it is remembered. For the action plugin.
@@ -46,8 +48,11 @@ options:
   records_dir:
     description: The folder of the node records on the controller. For the action plugin.
     type: path
+  common:
+    description: RV(common) of V(command=common). For the action plugin.
+    type: dict
   nodes:
-    description: All hosts whose records count, since their keys and addresses go on this one. For the action plugin.
+    description: For V(common), all hosts whose records count, since their keys and addresses go on each. For the action plugin.
     type: list
     elements: str
   controller_files:
@@ -56,7 +61,7 @@ options:
     elements: path
     default: []
   sources:
-    description: For V(remember), RV(sources) of the look with which the run began. For the action plugin.
+    description: For V(common), the C(sources) of RV(common) with which the run began. For the action plugin.
     type: str
   anyway:
     description: Whether there is something to do in any case. For the action plugin.
@@ -76,12 +81,21 @@ notes:
 """
 
 EXAMPLES = r"""
+- name: Find what the state of every node depends on
+  mxcluster_drift:
+    command: common
+    records_dir: .state/mine/nodes
+    nodes: [node1, node2]
+    wanted: {hosts: "{{ groups }}"}
+  register: known
+  run_once: true
+
 - name: Look whether the node is as it was provisioned
   mxcluster_drift:
     files: [/opt/mxcluster/env/mxcluster-env.json]
     path: .state/mine/drift/{{ inventory_hostname }}.json
     records_dir: .state/mine/nodes
-    nodes: [node1, node2]
+    common: "{{ known.common }}"
     wanted: {versions: "{{ __versions }}"}
     python: /opt/mxcluster/env/bin/python
     user: mxcluster
@@ -92,10 +106,11 @@ seen:
   description: How each file and user looks.
   returned: success
   type: dict
-sources:
-  description: A digest of the project's sources.
-  returned: command is look
-  type: str
+common:
+  description: What counts for all nodes; C(digest) of it, C(sources), a digest of the project, and C(variables), the names of
+    those that count.
+  returned: command is common
+  type: dict
 why:
   description: Why there is something to do, null if there is not.
   returned: command is look

@@ -25,11 +25,11 @@ class Node:
         self.path, self.key = folder / "drift" / "node1.json", folder / "shared.pem"
         (folder / "nodes").mkdir()
         (folder / "nodes" / "node1.json").write_text(json.dumps(RECORD))
-        self.remember(self.look())
+        self.remember()
 
     def act(self, **given):
         arguments = dict({
-            "path": str(self.path), "records_dir": str(self.folder / "nodes"), "nodes": ["node1"], "wanted": {},
+            "path": str(self.path), "records_dir": str(self.folder / "nodes"), "wanted": {}, "common": self.common(),
             "files": ["/etc/mxcluster/*"], "roots": ["/opt"], "user": "trainer", "user_files": ["~/.bashrc"],
             "python": "/env/bin/python", "controller_files": [str(self.key)]}, **given)
         action = plugin.ActionModule(mock.Mock(async_val=0, check_mode=self.check, args=arguments), mock.Mock(), mock.Mock(),
@@ -47,11 +47,18 @@ class Node:
         assert asked["request"] == {"known": RECORD}
         return {"record": self.record}
 
+    def common(self):
+        """What counts for all nodes."""
+        arguments = {"command": "common", "records_dir": str(self.folder / "nodes"), "nodes": ["node1", "node2"], "wanted": {}}
+        action = plugin.ActionModule(mock.Mock(async_val=0, check_mode=self.check, args=arguments), mock.Mock(), mock.Mock(),
+                                     None, None, None)
+        return action.run(task_vars={})["common"]
+
     def look(self, **given):
         return self.act(**given)
 
-    def remember(self, looked):
-        assert self.act(command="remember", sources=looked["sources"]).get("failed") is None
+    def remember(self):
+        assert self.act(command="remember").get("failed") is None
 
 
 def test_a_node_as_it_was_left_is_left_alone(node):
@@ -70,14 +77,14 @@ def test_what_differs_is_named_and_nothing_is_remembered_until_all_is_done(node,
     looked = node.look()
     assert why in looked["why"] and not node.path.exists()
     assert "has not been provisioned from here to the end" in node.look()["why"]  # a run that has failed in between
-    node.remember(looked)
+    node.remember()
     (node.folder / "nodes" / "node1.json").write_text(json.dumps(RECORD))
     assert (node.look()["why"] is None) == (why != "its record is of another time: gpus has changed")
 
 
 def test_a_shared_key_that_is_gone_differs(node):
     node.key.write_text("the key of all nodes")
-    node.remember(node.look())
+    node.remember()
     assert node.look()["why"] is None
     node.key.unlink()
     assert "something else is wanted of it" in node.look()["why"]
@@ -93,8 +100,17 @@ def test_check_mode_looks_and_remembers_nothing(node):
     node.seen.clear()
     assert "is gone" in node.look()["why"] and node.path.exists()
     before = node.path.read_text()
-    node.remember(node.look())
+    node.remember()
     assert node.path.read_text() == before
+
+
+def test_what_counts_for_all_nodes_is_found_once(node):
+    """The records of all, the sources of the project, and the names of the variables."""
+    before = node.common()
+    assert node.common() == before and "mxnet_version" in before["variables"] and "train_job_lr" not in before["variables"]
+    (node.folder / "nodes" / "node2.json").write_text("{}")
+    assert node.common()["digest"] != before["digest"] and node.common()["sources"] == before["sources"]
+    assert "something else is wanted of it" in node.look()["why"]
 
 
 def test_anyway_asks_nobody(node):
