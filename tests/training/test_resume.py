@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from mxcluster import processes
 from mxcluster.datasets import write_digits
+from mxcluster.kvstore import shared
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN
 from tests.training.test_program import train as program
@@ -119,15 +121,32 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
         assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
 
 
+def parameters_locked_by(pid):
+    """The rows of the parameters whose lock a server process holds, as bytes, in the memory that the groups share."""
+    held = [line.split() for line in pathlib.Path("/proc/locks").read_text().splitlines() if "->" not in line]
+    # Byte 0 is that of the whole memory.
+    numbers = [int(lock[6]) - 1 for lock in held if int(lock[4]) == pid and int(lock[6]) > 0]
+    for path in pathlib.Path("/proc/%d/fd" % pid).iterdir() if numbers else ():
+        if os.readlink(str(path)).startswith(shared.FOLDER + "/mxcluster-"):
+            with open(str(path), "rb") as memory:
+                for number in numbers:
+                    memory.seek(8 * (shared._HEAD + shared._ROW * number))
+                    yield memory.read(8 * shared._ROW)
+
+
+def is_busy(row):
+    """Whether an update of the parameter has begun. Who dies just before or after it, with the lock, has changed nothing."""
+    return struct.unpack("%dq" % shared._ROW, row)[shared._BUSY] != 0
+
+
 def kill_in_an_update(pid):
-    """Kills a server process while it holds the lock of a parameter in the memory that the groups share."""
+    """Kills a server process while it updates a parameter in the memory that the groups share."""
     server, deadline = processes.identity(pid), time.time() + 60
     while time.time() < deadline:
         os.kill(pid, signal.SIGSTOP)
         while not processes.is_held(server):  # on its core it runs on until the kernel stops it, and may give the lock back
             assert time.time() < deadline
-        held = [line.split() for line in pathlib.Path("/proc/locks").read_text().splitlines() if "->" not in line]
-        if any(int(lock[4]) == pid and int(lock[6]) > 0 for lock in held):  # byte 0 is that of the whole memory
+        if any(map(is_busy, parameters_locked_by(pid))):
             os.kill(pid, signal.SIGKILL)
             return
         os.kill(pid, signal.SIGCONT)
