@@ -49,7 +49,7 @@ class ActionModule(NodeTask):
 
     @staticmethod
     def _common(given):
-        """What counts for every node: found once, since it takes time in proportion to the number of nodes."""
+        """Compute the part of the digest that all nodes share. It takes time for each node, so it is computed once in a run."""
         sources = given.get("sources") or drift.of_sources(PROJECT)
         records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
         return {"sources": sources, "digest": drift.digest_of(sources, records, given["wanted"]),

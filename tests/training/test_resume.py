@@ -135,7 +135,7 @@ def parameters_locked_by(pid):
 
 
 def is_busy(row):
-    """Whether an update of the parameter has begun. Who dies just before or after it, with the lock, has changed nothing."""
+    """Whether an update of the parameter has begun. A server may also hold the lock just before and after an update."""
     return struct.unpack("%dq" % shared._ROW, row)[shared._BUSY] != 0
 
 

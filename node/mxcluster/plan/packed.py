@@ -16,7 +16,7 @@ Json = Dict[str, Any]
 
 
 def told(plan: Json, looks: Json) -> Json:
-    """What tasks may name of a plan, all of it small, and "packed_plan", all of it for `unpack`.
+    """The small parts of a plan, which tasks may name, and "packed_plan": the plan and the looks as one text for `unpack`.
 
     "job", "options", "nodes": the hosts, "trainers": those that run workers.
     """
@@ -28,7 +28,7 @@ def told(plan: Json, looks: Json) -> Json:
 
 @functools.lru_cache(maxsize=1)  # a wait asks for it in each of its polls
 def unpack(text: str) -> Json:
-    """{"plan", "looks"} of `told`. To be read: others get the same."""
+    """{"plan", "looks"} of `told`. Do not change the result: later calls return the same object."""
     return json.loads(zlib.decompress(base64.b64decode(text)).decode())
 
 
@@ -55,8 +55,8 @@ def completed(asked: Json, host: str) -> Json:
 
 
 def moved(node: Json, asked: Json) -> List[str]:
-    """Whether the node of a plan lies where the role says. Its paths are the role's own, whatever a record or another node's
-    plan says: root runs the one and removes the other."""
+    """A line if the plan has other paths for the node than the role, [] if not. Only the role's paths count: root runs the
+    interpreter and removes the folder, and a record or a plan may have been written on a node."""
     if (node["python"], node["job_dir"]) == (asked["python"], asked.get("job_dir")):
         return []
     return ["the node was provisioned with its environment at %s and its jobs at %s, and mxcluster_env_dir and mxcluster_job_dir "

@@ -391,7 +391,7 @@ def test_one_unpacks_at_a_time(package):
     lock.chmod(0o644)
     cut(package.path_of("carried/later.py"))
     with open(str(lock)) as held, concurrent.futures.ThreadPoolExecutor(1) as pool:
-        fcntl.flock(held, fcntl.LOCK_SH)  # who would share it does not get it
+        fcntl.flock(held, fcntl.LOCK_SH)  # a module that asked for a shared lock would get it
         draft = package.zip.parent / (package.unpacked.name + ".draft")
         draft.mkdir()  # the other one's
         waiting = pool.submit(package.run, archive="")
