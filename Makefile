@@ -19,17 +19,21 @@ train: venv ## make this machine a cluster of four nodes and train on it with di
 	ansible-playbook provision.yml
 	ansible-playbook train.yml -e kv=dist_gsync $(ARGS)
 
-venv: ## the controller's environment in .venv
-	@PYTHON='$(PYTHON)' BUNDLE='$(BUNDLE)' tools/venv.sh controller
+venv: ## the controller's environment in .venv; CORE=2.19 for another line of ansible-core than 2.16
+	@PYTHON='$(PYTHON)' BUNDLE='$(BUNDLE)' CORE='$(CORE)' tools/venv.sh controller
 
 bundle: venv ## mxcluster-bundle.tar for a site without a network; there: make venv BUNDLE=mxcluster-bundle.tar
 	python tools/bundle.py make mxcluster-bundle.tar $(ARGS)
 
 venv-dev:
-	@PYTHON='$(PYTHON)' tools/venv.sh dev
+	@PYTHON='$(PYTHON)' CORE='$(CORE)' tools/venv.sh dev
 
-lint: venv-dev ## ansible-lint, yamllint, ruff
+lint: venv-dev ## ruff, import-linter, mypy, codespell, yamllint, ansible-lint
 	ruff check .
+	ruff format --check --quiet .
+	lint-imports --no-cache
+	mypy --no-error-summary
+	codespell
 	yamllint --strict .
 	ansible-lint --strict
 
@@ -40,7 +44,7 @@ molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
 test: export PYTEST_ADDOPTS := -m 'not soak'
-test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (under 40 min on 2 cores)
+test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (under 50 min on 2 cores)
 	$(FAST)
 	pytest -q --durations=10 -n 2 --dist worksteal tests/playbooks
 	pytest -q --durations=10 -n 3 --dist worksteal tests/training
@@ -55,12 +59,12 @@ soak: venv-dev ## 50 healthy jobs, every fault with every scheme, jobs that go o
 	pytest -q -n 2 --dist loadfile -m soak tests/unit tests/playbooks tests/training
 	PYTEST_ADDOPTS='-m soak' tools/molecule.sh
 
-docs: venv-dev ## the tables of the READMEs, from the argument specs
+docs: venv-dev ## what is generated of the variables: docs/knobs.md, tables in READMEs, defaults and specs of train_job
 	python tools/docs.py
 
-bench: venv-dev ## the figures of the README
+bench: venv-dev ## the figures of docs/benchmarks.md
 	python -m bench $(ARGS)
 
 clean: ## remove .venv, .state and every cache, but no run
-	rm -rf .venv .state .ansible .hypothesis .pytest_cache .ruff_cache node/*.egg-info
+	rm -rf .venv .state .ansible .hypothesis .mypy_cache .pytest_cache .ruff_cache python/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Runs the benchmarks named on the command line, or all."""
+"""Run the benchmarks named on the command line, or all of them."""
 
 import argparse
 import importlib
@@ -6,10 +6,20 @@ import pkgutil
 
 import bench
 
-NAMES = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
-parser = argparse.ArgumentParser(prog="python -m bench", description="Prints ratios measured side by side.")
-parser.add_argument("names", nargs="*", metavar="name", help="one of %s; all by default" % ", ".join(NAMES))
-parser.add_argument("--tracker", help="for start: the folder that holds dmlc_tracker (dmlc-core's folder tracker)")
+NAMES = sorted(
+    module.name
+    for module in pkgutil.iter_modules(bench.__path__)
+    if not module.name.startswith("_")
+)
+parser = argparse.ArgumentParser(
+    prog="python -m bench", description="Prints ratios measured side by side."
+)
+parser.add_argument(
+    "names", nargs="*", metavar="name", help="one of %s; all by default" % ", ".join(NAMES)
+)
+parser.add_argument(
+    "--tracker", help="for start: the folder that holds dmlc_tracker (dmlc-core's folder tracker)"
+)
 options = parser.parse_args()
 for name in options.names:
     if name not in NAMES:

@@ -1,7 +1,7 @@
-"""ansible-playbook that also tells, on its last line, the seconds of CPU of the controller.
+"""Run ansible-playbook, and print the controller's CPU seconds on the last line.
 
-They are its own and those of its forks, without the programs that these start: on an inventory whose nodes are this machine,
-these programs are the nodes' part.
+The figure includes ansible-playbook and its forks, without the programs that they start. On an
+inventory whose nodes are this machine, these programs are the nodes' part.
 """
 
 import os
@@ -16,19 +16,21 @@ WORDS = "seconds of the controller's CPU: "
 
 
 def note(path):
-    """Add what this process has used so far to the file."""
+    """Append the CPU seconds of this process to the file."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     with open(path, "a") as stream:
         stream.write("%f\n" % (used.ru_utime + used.ru_stime))
 
 
 def counted(run, path):
-    """`run` of a fork, which notes at its end what it has used."""
+    """Return a fork's method `run` with a step at its end that records the CPU seconds."""
+
     def call(worker):
         try:
             return run(worker)
         finally:
             note(path)
+
     return call
 
 

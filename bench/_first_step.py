@@ -1,6 +1,7 @@
-"""What the benchmark `start` trains, unchanged under both launchers. A worker prints when its first step has ended.
+"""The training script of the benchmark `start`, the same under both launchers.
 
-Arguments: the number of steps, and the seconds that each takes at least.
+A worker prints the time when its first step has ended. Arguments: the number of steps, and the
+minimum seconds of a step.
 """
 
 import sys

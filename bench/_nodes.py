@@ -1,6 +1,7 @@
-"""Containers that stand for nodes, made of the image of molecule's scenarios (tools/node-image.sh), and their inventory.
+"""Containers as nodes, from the image of the molecule scenarios, and their inventory.
 
-Needs a docker engine and root, as `make molecule` does.
+The image comes from tools/node-image.sh. This needs a docker engine and root, as `make molecule`
+does.
 """
 
 import contextlib
@@ -17,27 +18,37 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS
 
 
 def say(*argv, stdin=None):
-    """What a program prints; the benchmark ends with its words if it fails."""
-    done = subprocess.run([str(word) for word in argv], input=stdin, cwd=PROJECT, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT)
+    """Return the output of a program; if the program fails, exit with its output."""
+    done = subprocess.run(
+        [str(word) for word in argv],
+        input=stdin,
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     if done.returncode:
-        sys.exit("%s\nended with status %d" % (done.stdout.decode(errors="replace"), done.returncode))
+        sys.exit(
+            "%s\nended with status %d" % (done.stdout.decode(errors="replace"), done.returncode)
+        )
     return done.stdout.decode().strip()
 
 
 def address(number):
-    """Of a node; the first is number 1."""
+    """Return the address of a node; the first node has number 1."""
     return "%s.%d" % (SUBNET, 10 + number)
 
 
 def enter(number):
-    """The command that runs what follows it in a node."""
+    """Return the prefix of a command line that runs in a node."""
     return "docker", "exec", "--interactive", "mxcluster-bench%d" % number
 
 
 @contextlib.contextmanager
 def nodes(count):
-    """A folder with an inventory of so many containers: one scheduler, one server, and a worker on every node."""
+    """Yield a folder with an inventory of `count` containers.
+
+    The inventory has one scheduler, one server, and a worker on every node.
+    """
     say("tools/docker-engine.sh")
     image = say("tools/node-image.sh").splitlines()[-1]
     _remove()
@@ -51,45 +62,71 @@ def nodes(count):
 
 
 def _make(folder, count, image):
-    """Containers with the controller's key; returns their host keys by name."""
+    """Start containers that accept the controller's key; return their host keys by name."""
     say("docker", "network", "create", "--internal", "--subnet", SUBNET + ".0/24", NETWORK)
     say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key")
     keys = {}
     for number in range(1, count + 1):
-        say("docker", "run", "--detach", "--name", "mxcluster-bench%d" % number, "--hostname", "node%d" % number,
-            "--network", NETWORK, "--ip", address(number), "--stop-signal", "SIGRTMIN+3",
-            "--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--cgroupns", "private",
-            "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:ro",
-            "--tmpfs", "/run", "--tmpfs", "/run/lock", image)
+        say(
+            *"docker run --detach --stop-signal SIGRTMIN+3 --cgroupns private".split(),
+            *"--cap-add SYS_ADMIN --cap-add NET_ADMIN --tmpfs /run --tmpfs /run/lock".split(),
+            *"--volume /sys/fs/cgroup:/sys/fs/cgroup:ro".split(),
+            *("--name mxcluster-bench%d --hostname node%d" % (number, number)).split(),
+            *("--network %s --ip %s %s" % (NETWORK, address(number), image)).split(),
+        )
     time.sleep(5)
     for number in range(1, count + 1):
         public = (folder / "key.pub").read_bytes()
-        say(*enter(number), "sh", "-c", "umask 077; mkdir -p ~/.ssh; cat > ~/.ssh/authorized_keys", stdin=public)
-        keys["node%d" % number] = say(*enter(number), "cut", "-d ", "-f1,2", "/etc/ssh/ssh_host_ed25519_key.pub")
+        say(
+            *enter(number),
+            "sh",
+            "-c",
+            "umask 077; mkdir -p ~/.ssh; cat > ~/.ssh/authorized_keys",
+            stdin=public,
+        )
+        keys["node%d" % number] = say(
+            *enter(number), "cut", "-d ", "-f1,2", "/etc/ssh/ssh_host_ed25519_key.pub"
+        )
     return keys
 
 
 def _remove():
-    """All that an earlier run may have left, too."""
+    """Remove the containers and the network, including those of an earlier run."""
     left = say("docker", "ps", "--all", "--quiet", "--filter", "name=^mxcluster-bench").split()
     if left:
         say("docker", "rm", "--force", *left)
-    subprocess.run(["docker", "network", "rm", NETWORK], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        ["docker", "network", "rm", NETWORK], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def _write_inventory(folder, keys):
-    hosts = {name: {"ansible_host": address(number), "node_host_key": key} for number, (name, key) in enumerate(keys.items(), 1)}
-    everything = {"vars": {"ansible_user": "root", "ansible_ssh_private_key_file": str(folder / "key"),
-                           "mxcluster_state_dir": str(folder / "state"), "train_job_runs_dir": str(folder / "runs"),
-                           "mxnet_version": "1.9.1", "train_job_env": THREADS},
-                  "children": {"scheduler": {"hosts": {"node1": {}}}, "servers": {"hosts": {"node1": {}}},
-                               "workers": {"hosts": hosts}}}
+    hosts = {
+        name: {"ansible_host": address(number), "node_host_key": key}
+        for number, (name, key) in enumerate(keys.items(), 1)
+    }
+    everything = {
+        "vars": {
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(folder / "key"),
+            "mxcluster_state_dir": str(folder / "state"),
+            "train_job_runs_dir": str(folder / "runs"),
+            "mxnet_version": "1.9.1",
+            "train_job_env": THREADS,
+        },
+        "children": {
+            "scheduler": {"hosts": {"node1": {}}},
+            "servers": {"hosts": {"node1": {}}},
+            "workers": {"hosts": hosts},
+        },
+    }
     (folder / "inventory").mkdir()
-    (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": everything}))  # JSON is YAML
+    # JSON is valid YAML
+    (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": everything}))
 
 
 def play(folder, *arguments):
-    """(seconds, output) of a playbook."""
+    """Run a playbook; return (seconds, output)."""
     began = time.monotonic()
     output = say("ansible-playbook", "-i", folder / "inventory", *arguments)
     return time.monotonic() - began, output

@@ -1,7 +1,8 @@
-"""A worker of the benchmark `kvstore`: pushes and pulls arrays, in blocks of steps that another job's blocks take turns with.
+"""A worker of the benchmark `kvstore`: push and pull arrays in alternation with another job.
 
-Arguments: kv, arrays, numbers of each, steps of a block, the folder of the turns, this job's name, output. A block begins when
-the folder holds `<name>-<block>`; the first has one step. Writes the seconds of a step of each block.
+Arguments: kv, number of arrays, size of an array, steps of a block, folder of the turns, name of
+this job, output. A block begins when the folder contains `<name>-<block>`; the first block has one
+step. The worker writes the seconds of a step of each block.
 """
 
 import json
@@ -13,7 +14,7 @@ import mxnet as mx
 
 
 def main(kind, arrays, size, steps, turns, name, output):
-    """Works until there is a turn called `<name>-end`."""
+    """Run blocks until the turn `<name>-end` exists."""
     me = int(os.environ["MXCLUSTER_INDEX"])
     kv = mx.kv.create(kind)
     began = time.time()
@@ -42,14 +43,15 @@ def main(kind, arrays, size, steps, turns, name, output):
         block += 1
         if me == 0:
             if block == 1:
-                found[0] = time.time() - began  # from the store to the end of the first step
+                # from the creation of the store to the end of the first step
+                found[0] = time.time() - began
             open(os.path.join(turns, "done-%s-%d" % (name, block - 1)), "w").close()
     with open("%s-%d.json" % (output, me), "w") as stream:
         json.dump(found, stream)
 
 
 def next_turn(turns, name, block):
-    """Waits for this job's next turn: its number, or "end"."""
+    """Wait for this job's next turn; return its number, or "end"."""
     while True:
         for turn in (block, "end"):
             if os.path.exists(os.path.join(turns, "%s-%s" % (name, turn))):
@@ -58,4 +60,12 @@ def next_turn(turns, name, block):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], sys.argv[6], sys.argv[7])
+    main(
+        sys.argv[1],
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        int(sys.argv[4]),
+        sys.argv[5],
+        sys.argv[6],
+        sys.argv[7],
+    )

@@ -1,4 +1,4 @@
-"""What provisioning and starting cost on containers: 2, 4 and 8 nodes side by side, over real sshd."""
+"""Measure provisioning and job start on 2, 4 and 8 containers, over real sshd."""
 
 import json
 import os
@@ -12,24 +12,36 @@ SIZES, ROUNDS = (2, 4, 8), 3
 
 
 def first_step(folder, number):
-    """{what: seconds} of one job, from the command to the first batch that a worker has trained, and on to the end."""
+    """Measure one job; return {phase: seconds} and {task: seconds}.
+
+    The phases begin at the command and end at the first trained batch of any worker or at the
+    verdict.
+    """
     job = "bench-%d" % number
     command = time.time()
     os.environ["ANSIBLE_CALLBACKS_ENABLED"] = "ansible.posix.profile_tasks"
     seconds, output = play(folder, "train.yml", "-e", "num_epochs=2", "-e", "job_id=" + job)
-    events = [json.loads(line) for line in (folder / "runs" / job / "events.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line)
+        for line in (folder / "runs" / job / "events.jsonl").read_text().splitlines()
+    ]
     batch = min(event["time"] for event in events if event["event"] == "batch")
     tasks = {}
     for name, spent in re.findall(r"^(.+?) -{3,} +([\d.]+)s$", output, re.MULTILINE):
         tasks[name.split(" : ")[-1].strip()] = float(spent)
-    started = json.loads((folder / "runs" / job / "nodes" / "node1" / "status.json").read_text())["started"]
-    return {"to the start of the agents": started - command,
-            "from there (the meeting, MXNet's import, the data) to the first step": batch - started,
-            "to the first step": batch - command, "to the verdict": seconds}, tasks
+    started = json.loads((folder / "runs" / job / "nodes" / "node1" / "status.json").read_text())[
+        "started"
+    ]
+    return {
+        "to the start of the agents": started - command,
+        "from there (rendezvous, import of MXNet, data) to the first step": batch - started,
+        "to the first step": batch - command,
+        "to the verdict": seconds,
+    }, tasks
 
 
 def main(options):
-    """Prints the figures."""
+    """Print the figures."""
     noop = {}
     for count in SIZES:
         with nodes(count) as folder:
@@ -40,13 +52,25 @@ def main(options):
                 assert set(re.findall(r"changed=(\d+)", output)) == {"0"}, output
                 times.append(seconds)
             noop[count] = statistics.median(times)
-            print("%d nodes: provision.yml on bare ones %.1f s, with nothing to do %.1f s (%.1f .. %.1f)"
-                  % (count, first, noop[count], min(times), max(times)), flush=True)
+            print(
+                "%d nodes: provision.yml on bare nodes %.1f s, with nothing to do %.1f s (%.1f .. "
+                "%.1f)" % (count, first, noop[count], min(times), max(times)),
+                flush=True,
+            )
             if count == 4:
                 jobs = [first_step(folder, number) for number in range(ROUNDS)]
                 for what in jobs[0][0]:
                     found = [job[0][what] for job in jobs]
-                    print("  train.yml %s: %.1f s (%.1f .. %.1f)" % (what, statistics.median(found), min(found), max(found)))
+                    print(
+                        "  train.yml %s: %.1f s (%.1f .. %.1f)"
+                        % (what, statistics.median(found), min(found), max(found))
+                    )
                 slowest = sorted(jobs[-1][1].items(), key=lambda task: -task[1])[:10]
-                print("  the longest tasks: " + ", ".join("%s %.1f s" % task for task in slowest), flush=True)
-    print("a node more costs %.2f s of a provision.yml with nothing to do (2 to 8 nodes)" % ((noop[8] - noop[2]) / 6))
+                print(
+                    "  longest tasks: " + ", ".join("%s %.1f s" % task for task in slowest),
+                    flush=True,
+                )
+    print(
+        "each additional node adds %.2f s to a provision.yml with nothing to do (2 to 8 nodes)"
+        % ((noop[8] - noop[2]) / 6)
+    )

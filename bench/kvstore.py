@@ -1,6 +1,7 @@
-"""A step of mxcluster's kv-stores is held against one of MXNet's own. Two jobs take turns on one machine, without padding.
+"""Compare a step of mxcluster's kv-stores with a step of MXNet's own.
 
-Figures are ratios of medians over the rounds, with the interval that holds 90 % of resampled ones.
+Two jobs take turns on one machine, without padding. The figures are ratios of medians over the
+rounds, with the interval that contains 90 % of resampled ratios.
 """
 
 import json
@@ -15,80 +16,151 @@ from tests.training.loopback import PORT, Job
 
 ROUNDS = 15
 EVERYBODY, HALVES = [0, 0, 0, 0], [0, 0, 1, 1]
-SIZES = (("65 x 1,000 numbers", 65, 1000, 20), ("20 x 5 MB", 20, 1310720, 3), ("1 x 100 MB", 1, 26214400, 3))
-PAIRS = (("dist_gsync, one group", ("dist_gsync", EVERYBODY), ("dist_sync", EVERYBODY)),
-         ("dist_gsync, two groups", ("dist_gsync", HALVES), ("dist_sync", EVERYBODY)),
-         ("dist_ssync", ("dist_ssync", EVERYBODY), ("dist_async", EVERYBODY)))
+SIZES = (
+    ("65 x 1,000 numbers", 65, 1000, 20),
+    ("20 x 5 MB", 20, 1310720, 3),
+    ("1 x 100 MB", 1, 26214400, 3),
+)
+PAIRS = (
+    ("dist_gsync, one group", ("dist_gsync", EVERYBODY), ("dist_sync", EVERYBODY)),
+    ("dist_gsync, two groups", ("dist_gsync", HALVES), ("dist_sync", EVERYBODY)),
+    ("dist_ssync", ("dist_ssync", EVERYBODY), ("dist_async", EVERYBODY)),
+)
 
 
 def main(options):
-    """Prints a line for each pair and size, then what the first step of many keys takes, and the servers' memory."""
+    """Print the figures of each pair and size.
+
+    The other figures are the time of a first step with many keys, and the servers' memory.
+    """
     python = mxnet_environment("1.9.1").python
     for label, ours, stock in PAIRS:
         for what, arrays, size, steps in SIZES:
             found, memory = in_turns(python, (ours, stock), arrays, size, steps, ROUNDS)
-            tell("%s / %s, %s" % (label, stock[0], what), [blocks[1:] for blocks in found], 1000, "ms a step")
+            tell(
+                "%s / %s, %s" % (label, stock[0], what),
+                [blocks[1:] for blocks in found],
+                1000,
+                "ms a step",
+            )
             if arrays == 1:
-                print("    servers hold %.2f and %.2f times the parameters" % tuple(
-                    (held - least) / (4 * size) for held, least in zip(memory, floor(python, (ours, stock)))), flush=True)
+                print(
+                    "    servers hold %.2f and %.2f times the parameters"
+                    % tuple(
+                        (held - least) / (4 * size)
+                        for held, least in zip(memory, floor(python, (ours, stock)))
+                    ),
+                    flush=True,
+                )
         found = [[], []]
         for number in range(ROUNDS):
             order = (0, 1) if number % 2 else (1, 0)
-            for side, blocks in zip(order, in_turns(python, [(ours, stock)[side] for side in order], 2000, 10, 1, 0)[0]):
+            for side, blocks in zip(
+                order, in_turns(python, [(ours, stock)[side] for side in order], 2000, 10, 1, 0)[0]
+            ):
                 found[side].append(blocks[0])
         tell("%s / %s, 2,000 keys" % (label, stock[0]), found, 1, "s to the first step's end")
 
 
 def floor(python, pair):
-    """Bytes that the servers of both jobs hold with next to no parameters."""
+    """Return the bytes of the servers of both jobs with almost no parameters."""
     return in_turns(python, pair, 1, 10, 1, 1)[1]
 
 
 def in_turns(python, pair, arrays, size, steps, rounds):
-    """Runs both jobs at once, of which one works at a time: ([seconds of a step of each block] of each, bytes of servers)."""
+    """Run both jobs, of which one works at a time.
+
+    Returns ([seconds of a step of each block] of each job, bytes of the servers of each job).
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "turns").mkdir()
         jobs = []
         for side, (kv, groups) in enumerate(pair):
             script = pathlib.Path(__file__).with_name("_steps.py")
-            jobs.append(Job(python, folder / str(side), script, kv, groups, port=PORT + 40 * side, staleness=3, heartbeat=60,
-                            arguments=[kv, arrays, size, steps, folder / "turns", side, folder / str(side) / "worker"]))
+            jobs.append(
+                Job(
+                    python,
+                    folder / str(side),
+                    script,
+                    kv,
+                    groups,
+                    port=PORT + 40 * side,
+                    staleness=3,
+                    heartbeat=60,
+                    arguments=[
+                        kv,
+                        arrays,
+                        size,
+                        steps,
+                        folder / "turns",
+                        side,
+                        folder / str(side) / "worker",
+                    ],
+                )
+            )
             turn(folder, jobs, side, 0)
         for block in range(1, rounds + 1):
             for side in (0, 1) if block % 2 else (1, 0):
                 turn(folder, jobs, side, block)
-        memory = [sum(resident(process.pid) for name, process in job.processes.items() if name.startswith("server"))
-                  for job in jobs]
+        memory = [
+            sum(
+                resident(process.pid)
+                for name, process in job.processes.items()
+                if name.startswith("server")
+            )
+            for job in jobs
+        ]
         for side, job in enumerate(jobs):
             (folder / "turns" / ("%d-end" % side)).touch()
             job.succeed(120)
-        return [json.loads((folder / str(side) / "worker-0.json").read_text()) for side in (0, 1)], memory
+        return [
+            json.loads((folder / str(side) / "worker-0.json").read_text()) for side in (0, 1)
+        ], memory
 
 
 def turn(folder, jobs, side, block):
-    """Lets one job do one block."""
+    """Run one block of one job."""
     (folder / "turns" / ("%d-%d" % (side, block))).touch()
     deadline = time.time() + 300
     while not (folder / "turns" / ("done-%d-%d" % (side, block))).exists():
-        if time.time() > deadline or any(process.poll() is not None for process in jobs[side].processes.values()):
+        if time.time() > deadline or any(
+            process.poll() is not None for process in jobs[side].processes.values()
+        ):
             for job in jobs:
                 job.end()
-            raise SystemExit("the block %d of %s did not end\n%s" % (block, jobs[side].folder, jobs[side].evidence()))
+            raise SystemExit(
+                "block %d of %s did not end\n%s" % (block, jobs[side].folder, jobs[side].evidence())
+            )
         time.sleep(0.005)
 
 
 def resident(pid):
-    """Bytes of memory of a process; what it shares with others counts in parts."""
+    """Return the memory of a process in bytes; of shared memory only its share."""
     lines = pathlib.Path("/proc/%d/smaps_rollup" % pid).read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def tell(what, found, factor, unit):
-    """One line: both medians, and the ratio with its interval."""
+    """Print one line: both medians, and their ratio with its interval."""
     ours, stock = (statistics.median(blocks) for blocks in found)
     draws = random.Random(0)
-    ratios = sorted(statistics.median(draws.choices(found[0], k=len(found[0])))
-                    / statistics.median(draws.choices(found[1], k=len(found[1]))) for _ in range(2000))
-    print("%-60s %8.1f / %8.1f %s: %.2f (90 %%: %.2f to %.2f), %d rounds"
-          % (what, factor * ours, factor * stock, unit, ours / stock, ratios[100], ratios[1899], len(found[0])), flush=True)
+    ratios = sorted(
+        statistics.median(draws.choices(found[0], k=len(found[0])))
+        / statistics.median(draws.choices(found[1], k=len(found[1])))
+        for _ in range(2000)
+    )
+    print(
+        "%-60s %8.1f / %8.1f %s: %.2f (90 %%: %.2f to %.2f), %d rounds"
+        % (
+            what,
+            factor * ours,
+            factor * stock,
+            unit,
+            ours / stock,
+            ratios[100],
+            ratios[1899],
+            len(found[0]),
+        ),
+        flush=True,
+    )

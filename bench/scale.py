@@ -1,7 +1,7 @@
-"""Three things that grow with the cluster: a plan, a run of provision.yml with nothing to do, and one large job.
+"""Measure a plan, a provision.yml with nothing to do, and one large job at several cluster sizes.
 
-All on this machine. The hosts of the inventory share its environment, as those of the local inventory do. The controller's CPU is
-told apart from all that is used, the nodes' included.
+All of it runs on this machine. The hosts of the inventory share its environment, as those of the
+local inventory do. The controller's CPU is reported apart from the total, which includes the nodes.
 """
 
 import json
@@ -14,7 +14,7 @@ import time
 
 from bench._controller_cpu import WORDS
 from bench._nodes import PROJECT, say
-from mxcluster import planning
+from mxcluster.job.plan import inputs
 
 WORKERS = (100, 300, 1000)
 HOSTS = (10, 30, 100)
@@ -22,83 +22,138 @@ JOB = {"num_workers": 32, "num_servers": 4, "kv": "dist_sync", "num_epochs": 30}
 
 
 def main(options):
-    """Prints the figures."""
+    """Print the figures."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for count in HOSTS:
             nothing_to_do(folder / str(count), count)
         record = json.loads(next((folder / "10" / "state" / "nodes").glob("*.json")).read_text())
         for count in WORKERS:
-            print("a plan for %4d workers: %.2f s" % (count, plan(folder, record, count)), flush=True)
+            print(
+                "a plan for %4d workers: %.2f s" % (count, plan(folder, record, count)), flush=True
+            )
         large_job(folder / "32")
 
 
 def inventory(folder, count, workers):
-    """Write an inventory of so many hosts that are all this machine, and return its folder."""
-    hosts = {"node%d" % number: {"node_address": "127.%d.%d.%d" % (30 + count % 50, number // 250, 1 + number % 250)}
-             for number in range(count)}
-    everything = {"vars": {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}",
-                           "ansible_become": False, "mxcluster_user": "", "mxcluster_home": str(folder.parent / "home"),
-                           "mxcluster_etc_dir": str(folder / "etc"), "mxcluster_state_dir": str(folder / "state"),
-                           "mxcluster_job_dir": str(folder / "jobs" / "{{ inventory_hostname }}"), "ssh_mesh_mode": "none",
-                           "mxnet_python": "{{ ansible_playbook_python }}", "mxnet_version": "1.9.1", "cuda_version": "",
-                           "train_job_runs_dir": str(folder / "runs"), "workers_per_host": workers},
-                  "children": {"scheduler": {"hosts": {"node0": {}}}, "servers": {"hosts": {"node0": {}}},
-                               "workers": {"hosts": hosts}}}
+    """Write an inventory of `count` hosts that are all this machine, and return its folder."""
+    hosts = {
+        "node%d" % number: {
+            "node_address": "127.%d.%d.%d" % (30 + count % 50, number // 250, 1 + number % 250)
+        }
+        for number in range(count)
+    }
+    everything = {
+        "vars": {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+            "ansible_become": False,
+            "mxcluster_user": "",
+            "mxcluster_home": str(folder.parent / "home"),
+            "mxcluster_etc_dir": str(folder / "etc"),
+            "mxcluster_state_dir": str(folder / "state"),
+            "mxcluster_job_dir": str(folder / "jobs" / "{{ inventory_hostname }}"),
+            "ssh_mesh_mode": "none",
+            "mxnet_python": "{{ ansible_playbook_python }}",
+            "mxnet_version": "1.9.1",
+            "cuda_version": "",
+            "train_job_runs_dir": str(folder / "runs"),
+            "workers_per_host": workers,
+        },
+        "children": {
+            "scheduler": {"hosts": {"node0": {}}},
+            "servers": {"hosts": {"node0": {}}},
+            "workers": {"hosts": hosts},
+        },
+    }
     (folder / "inventory").mkdir(parents=True)
-    (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": everything}))  # JSON is YAML
+    # JSON is valid YAML
+    (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": everything}))
     return folder / "inventory"
 
 
 def nothing_to_do(folder, count):
-    """Provision so many hosts, and once more."""
+    """Provision `count` hosts twice, and measure the second run."""
     where = inventory(folder, count, 1)
     say("ansible-playbook", "-i", where, "provision.yml", "-f", count)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    output = say(sys.executable, "bench/_controller_cpu.py", "-i", where, "provision.yml", "-f", count)
+    output = say(
+        sys.executable, "bench/_controller_cpu.py", "-i", where, "provision.yml", "-f", count
+    )
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if "changed=0" not in output or "changed=1" in output:
         sys.exit(output)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     own = float(output.rpartition(WORDS)[2])
-    print("provision.yml with nothing to do, %3d hosts: %5.1f s, for each host %.2f s of the controller's CPU, %.2f s in all"
-          % (count, seconds, own / count, cpu / count), flush=True)
+    print(
+        "provision.yml with nothing to do, %3d hosts: %5.1f s, for each host %.2f s of the "
+        "controller's CPU, %.2f s in all" % (count, seconds, own / count, cpu / count),
+        flush=True,
+    )
 
 
 def plan(folder, record, count):
-    """Seconds for a plan of so many workers, each on a host of its own."""
+    """Return the seconds for a plan of `count` workers, each on its own host."""
     records = folder / ("records-%d" % count)
     records.mkdir()
     hosts = {}
     for number in range(count):
         name, address = "node%d" % number, "10.1.%d.%d" % (number // 250, 1 + number % 250)
-        (records / (name + ".json")).write_text(json.dumps(dict(
-            record, host=name, hostname=name, interfaces={"eth0": [address + "/16"]}, address_of_default_route=address)))
+        (records / (name + ".json")).write_text(
+            json.dumps(
+                dict(
+                    record,
+                    host=name,
+                    hostname=name,
+                    interfaces={"eth0": [address + "/16"]},
+                    address_of_default_route=address,
+                )
+            )
+        )
         hosts[name] = {}
     groups = {"scheduler": ["node0"], "servers": list(hosts)[:16], "workers": list(hosts)}
     began = time.monotonic()
-    planned = planning.plan_job({"kv": "dist_sync"}, {"groups": groups, "hosts": hosts, "forks": count}, str(records),
-                                str(folder / "runs"), str(PROJECT))
+    planned = inputs.plan_job(
+        {"kv": "dist_sync"},
+        {"groups": groups, "hosts": hosts, "forks": count},
+        str(records),
+        str(folder / "runs"),
+        str(PROJECT),
+    )
     if planned["plan"]["workers"] != count:
         sys.exit("a plan for %d workers has %d" % (count, planned["plan"]["workers"]))
     return time.monotonic() - began
 
 
 def large_job(folder):
-    """Train the digits with many workers, and show that the job has learned and that nothing of it is left."""
+    """Train the digits with many workers; check that no process of the job is left."""
     where = inventory(folder, 4, JOB["num_workers"] // 4)
     say("ansible-playbook", "-i", where, "provision.yml")
-    output = say("ansible-playbook", "-i", where, "train.yml", "-e", json.dumps(dict(JOB, job_id="large")))
+    output = say(
+        "ansible-playbook", "-i", where, "train.yml", "-e", json.dumps(dict(JOB, job_id="large"))
+    )
     verdict = json.loads((folder / "runs" / "large" / "verdict.json").read_text())
-    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder / "jobs").encode() in command(pid)]
+    left = [
+        pid
+        for pid in os.listdir("/proc")
+        if pid.isdigit() and str(folder / "jobs").encode() in command(pid)
+    ]
     if left:
-        sys.exit("%s\nare left of it: %s" % (output, left))
-    print("%d workers and %d servers, %d epochs: accuracy %.3f after %.0f s; nothing is left"
-          % (JOB["num_workers"], JOB["num_servers"], JOB["num_epochs"], verdict["accuracy"], verdict["seconds"]))
+        sys.exit("%s\nleftover processes: %s" % (output, left))
+    print(
+        "%d workers and %d servers, %d epochs: accuracy %.3f after %.0f s; no leftover process"
+        % (
+            JOB["num_workers"],
+            JOB["num_servers"],
+            JOB["num_epochs"],
+            verdict["accuracy"],
+            verdict["seconds"],
+        )
+    )
 
 
 def command(pid):
-    """The command line of a process, b"" once it has ended."""
+    """Return the command line of a process, b"" once it has ended."""
     try:
         return pathlib.Path("/proc/%s/cmdline" % pid).read_bytes()
     except OSError:

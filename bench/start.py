@@ -1,8 +1,9 @@
-"""From the command to the first step, and to the end: mxcluster and MXNet's own launch.py, on the same containers, in turns.
+"""Measure the time to the first step and to the end, under mxcluster and MXNet's own launch.py.
 
-launch.py comes with MXNet's wheel and needs `dmlc_tracker` of dmlc-core: --tracker names the folder that holds it. It runs on
-the first node as the training user, over the ssh mesh that provision.yml has made; its scheduler runs where it runs. Without
---tracker there are mxcluster's figures alone.
+Both run on the same containers, in turns. launch.py comes with MXNet's wheel and needs
+`dmlc_tracker` of dmlc-core; --tracker names its folder. launch.py and its scheduler run on the
+first node as the training user, over the ssh mesh of provision.yml. Without --tracker the benchmark
+prints mxcluster's figures only.
 """
 
 import json
@@ -17,12 +18,16 @@ from bench._nodes import PROJECT, THREADS, address, enter, nodes, play, say
 
 COUNT, ROUNDS, STEPS = 4, 5, ("4", "0.1")
 SCRIPT = PROJECT / "bench" / "_first_step.py"
-THERE = "/home/mxcluster/launch"  # launch.py, its tracker and the script on every node
-LAUNCH = "import glob; print(glob.glob('/opt/mxcluster/env/lib/python*/site-packages/mxnet/tools/launch.py')[0])"
+# the folder on every node with launch.py, its tracker and the script
+THERE = "/home/mxcluster/launch"
+LAUNCH = (
+    "import glob; "
+    "print(glob.glob('/opt/mxcluster/env/lib/python*/site-packages/mxnet/tools/launch.py')[0])"
+)
 
 
 def main(options):
-    """Prints the figures."""
+    """Print the figures."""
     with nodes(COUNT) as folder:
         play(folder, "provision.yml")
         ways = {"mxcluster": lambda number: with_mxcluster(folder, number)}
@@ -36,48 +41,78 @@ def main(options):
         for place, what in enumerate(("from the command to the first step", "the whole command")):
             for way in ways:
                 seconds = [times[place] for times in found[way]]
-                print("%-36s %-10s %5.1f s (%.1f .. %.1f)" % (what, way, statistics.median(seconds), min(seconds), max(seconds)))
+                print(
+                    "%-36s %-10s %5.1f s (%.1f .. %.1f)"
+                    % (what, way, statistics.median(seconds), min(seconds), max(seconds))
+                )
             if options.tracker:
-                ours, theirs = (statistics.median(times[place] for times in found[way]) for way in ways)
+                ours, theirs = (
+                    statistics.median(times[place] for times in found[way]) for way in ways
+                )
                 print("%-36s ratio of medians %.2f" % (what, ours / theirs), flush=True)
     local()
 
 
 def local():
-    """What a command takes beside its training, on the local inventory."""
+    """Measure the time of a command without its training, on the local inventory."""
     say("ansible-playbook", "provision.yml")
     extra = []
     for number in range(ROUNDS):
         job = "start-%d-%d" % (time.time(), number)
         began = time.monotonic()
-        say("ansible-playbook", "train.yml", "-e", "kv=dist_gsync", "-e", "num_epochs=6", "-e", "job_id=" + job)
+        say(
+            *"ansible-playbook train.yml -e kv=dist_gsync -e num_epochs=6 -e".split(),
+            "job_id=" + job,
+        )
         whole = time.monotonic() - began
         trained = json.loads((PROJECT / "runs" / job / "verdict.json").read_text())["seconds"]
         extra.append(whole - trained)
         print("  the training took %.1f s, the command %.1f s" % (trained, whole), flush=True)
-    print("local inventory: the command takes %.1f s (%.1f .. %.1f) more than the training"
-          % (statistics.median(extra), min(extra), max(extra)))
+    print(
+        "local inventory: the command takes %.1f s (%.1f .. %.1f) more than the training"
+        % (statistics.median(extra), min(extra), max(extra))
+    )
 
 
 def with_mxcluster(folder, number):
-    """(seconds to the first step, seconds of the command) of a job."""
+    """Run a job with mxcluster; return (seconds to the first step, seconds of the command)."""
     job = "start-%d" % number
     began = time.time()
-    play(folder, "train.yml", "-e", json.dumps({"kv": "dist_sync", "script": str(SCRIPT), "script_args": STEPS, "job_id": job}))
+    play(
+        folder,
+        "train.yml",
+        "-e",
+        json.dumps({"kv": "dist_sync", "script": str(SCRIPT), "script_args": STEPS, "job_id": job}),
+    )
     ended = time.time()
-    logs = "".join(path.read_text() for path in (folder / "runs" / job).glob("nodes/*/worker-*.log"))
+    logs = "".join(
+        path.read_text() for path in (folder / "runs" / job).glob("nodes/*/worker-*.log")
+    )
     return first_step(logs) - began, ended - began
 
 
 def with_launcher(_):
-    """The same under launch.py."""
+    """Run the same script under launch.py; return the same figures."""
     exports = ["%s:%s" % pair for pair in THREADS.items()]
-    command = ["/opt/mxcluster/env/bin/python", "launch.py", "-n", str(COUNT), "-s", "1", "--launcher", "ssh", "-H", "hosts",
-               *(word for pair in exports for word in ("--env", pair)),
-               "/opt/mxcluster/env/bin/python", THERE + "/step.py", *STEPS]
+    command = [
+        *"/opt/mxcluster/env/bin/python launch.py --launcher ssh -H hosts".split(),
+        *("-s 1 -n %d" % COUNT).split(),
+        *(word for pair in exports for word in ("--env", pair)),
+        "/opt/mxcluster/env/bin/python",
+        THERE + "/step.py",
+        *STEPS,
+    ]
     began = time.time()
-    done = subprocess.run([*enter(1), "runuser", "-u", "mxcluster", "--", "env", "-C", THERE, "PYTHONPATH=" + THERE, *command],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    done = subprocess.run(
+        [
+            *enter(1),
+            *("runuser -u mxcluster -- env -C %s PYTHONPATH=%s" % (THERE, THERE)).split(),
+            *command,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+    )
     ended = time.time()
     output = done.stdout.decode(errors="replace")
     if done.returncode or output.count("first step") != COUNT:
@@ -86,17 +121,24 @@ def with_launcher(_):
 
 
 def first_step(text):
-    """When all workers had done their first step (unix seconds)."""
+    """Return the time when all workers had done their first step (unix seconds)."""
     return max(float(seconds) for seconds in re.findall(r"first step ([\d.]+)", text))
 
 
 def carry(tracker):
-    """Bring launch.py's tracker and the script to every node."""
+    """Copy launch.py's tracker and the script to every node."""
     hosts = "".join("%s\n" % address(number) for number in range(1, COUNT + 1)).encode()
-    packed = subprocess.run(["tar", "-c", "-C", tracker, "dmlc_tracker"], stdout=subprocess.PIPE, check=True).stdout
+    packed = subprocess.run(
+        ["tar", "-c", "-C", tracker, "dmlc_tracker"], stdout=subprocess.PIPE, check=True
+    ).stdout
     for number in range(1, COUNT + 1):
         say(*enter(number), "mkdir", "-p", THERE)
         say(*enter(number), "tar", "-x", "--no-same-owner", "-C", THERE, stdin=packed)
         say(*enter(number), "sh", "-c", "cat > %s/hosts" % THERE, stdin=hosts)
         say(*enter(number), "sh", "-c", "cat > %s/step.py" % THERE, stdin=SCRIPT.read_bytes())
-        say(*enter(number), "sh", "-c", "cp $(python3 -c \"%s\") %s; chown -R mxcluster: %s" % (LAUNCH, THERE, THERE))
+        say(
+            *enter(number),
+            "sh",
+            "-c",
+            'cp $(python3 -c "%s") %s; chown -R mxcluster: %s' % (LAUNCH, THERE, THERE),
+        )

@@ -1,4 +1,4 @@
-"""What the tests of all scenarios use: the nodes, as docker shows them, and the product's playbooks, run as users run them."""
+"""Fixtures for the tests of all scenarios: access to the nodes with docker, and the playbooks."""
 
 import collections
 import json
@@ -15,10 +15,14 @@ import yaml
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 SCENARIO = pathlib.Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"])
 SHARED = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "shared"
-INVENTORIES = ("--inventory", str(PROJECT / "molecule" / "shared" / "inventory"),
-               "--inventory", str(SCENARIO / "inventory"))
+INVENTORIES = (
+    "--inventory",
+    str(PROJECT / "molecule" / "shared" / "inventory"),
+    "--inventory",
+    str(SCENARIO / "inventory"),
+)
 
-# A real CentOS 7 has nothing of the stand-in's server and hardware, which those tests disturb.
+# A real CentOS 7 lacks the stand-in's server and hardware, which those tests manipulate.
 collect_ignore = ["el7/test_el7.py"] if os.environ.get("MXCLUSTER_EL7_IMAGE") else []
 
 Result = collections.namedtuple("Result", "code output seconds")
@@ -37,21 +41,21 @@ class Cluster:
         self.state = SHARED / "state"
 
     def node(self, name):
-        """The node as docker shows it, whatever its sshd and its firewall let in."""
+        """Return the node through docker, which works regardless of its sshd and firewall."""
         keep_control_groups(self.container(name))
         return testinfra.get_host("docker://" + self.container(name))
 
     @staticmethod
     def container(name):
-        """The name of the node's container."""
+        """Return the name of the node's container."""
         return "mxcluster-%s-%s" % (SCENARIO.name, name)
 
     def nodes(self):
-        """{name: node}."""
+        """Return {name: node}."""
         return {name: self.node(name) for name in self.names}
 
     def shell(self, name, script, user="root"):
-        """What a shell script on a node prints; fails the test with all of it if it ends with another status than 0."""
+        """Run a shell script on a node; return its output, or fail on a non-zero status."""
         result = self.node(name).run("runuser -u %s -- sh -c %s", user, script)
         assert result.rc == 0, "%s: %s\n%s%s" % (name, script, result.stdout, result.stderr)
         return result.stdout.strip()
@@ -59,65 +63,101 @@ class Cluster:
     def command(self, *argv, timeout=300):
         """Run a program from the repository's root, as a user does."""
         began = time.time()
-        done = subprocess.run([str(word) for word in argv], cwd=PROJECT, env=environment(), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+        done = subprocess.run(
+            [str(word) for word in argv],
+            cwd=PROJECT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+        )
         return Result(done.returncode, done.stdout.decode(errors="replace"), time.time() - began)
 
     def playbook(self, playbook, *arguments, inventory=None, **options):
-        """The command that runs a playbook of the product on the scenario's inventory, or on another folder."""
-        inventories = INVENTORIES if inventory is None else (*INVENTORIES[:2], "--inventory", str(inventory))
+        """Return the command for a playbook on the scenario's inventory or on another folder."""
+        inventories = (
+            INVENTORIES if inventory is None else (*INVENTORIES[:2], "--inventory", str(inventory))
+        )
         return ["ansible-playbook", *inventories, playbook, "-e", json.dumps(options), *arguments]
 
     def play(self, playbook, *arguments, inventory=None, **options):
-        """Run a playbook of the product to its end. No node has more temporary files after it."""
+        """Run a playbook of the project to its end; fail if it leaves temporary files on a node."""
         before = self.temporary()
         result = self.command(*self.playbook(playbook, *arguments, inventory=inventory, **options))
         left, deadline = self.temporary() - before, time.time() + 10
-        while left and time.time() < deadline:  # those of a playbook that still runs are gone soon
+        while left and time.time() < deadline:  # other running playbooks remove theirs soon
             left &= self.temporary()
-        assert not left, "temporary files are left: %s\n%s" % (sorted(left), result.output)
+        assert not left, "leftover temporary files: %s\n%s" % (sorted(left), result.output)
         return result
 
     def temporary(self):
-        """What Ansible has in /tmp of the nodes, as {(node, file)}; nothing of a node that is off."""
-        return {(name, file) for name in self.names
-                for file in self.node(name).run("ls -d /tmp/ansible*").stdout.split()}
+        """Return {(node, file)} of Ansible's temporary files in /tmp; a stopped node has none."""
+        return {
+            (name, file)
+            for name in self.names
+            for file in self.node(name).run("ls -d /tmp/ansible*").stdout.split()
+        }
 
     def start(self, playbook, *arguments, **options):
-        """Start a playbook of the product in a process group of its own."""
-        return subprocess.Popen(self.playbook(playbook, *arguments, **options), cwd=PROJECT, start_new_session=True,
-                                env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        """Start a playbook of the project in its own process group."""
+        return subprocess.Popen(
+            self.playbook(playbook, *arguments, **options),
+            cwd=PROJECT,
+            start_new_session=True,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def train(self, *arguments, **options):
-        """Run train.yml; what it printed, the folder of the run, and the verdict ({} if there is none)."""
+        """Run train.yml; return its output, the run folder, and the verdict ({} without one)."""
         options.setdefault("job_id", "job-%d" % time.time_ns())
         result = self.play("train.yml", *arguments, **options)
         folder = self.runs / options["job_id"]
-        verdict = json.loads((folder / "verdict.json").read_text()) if (folder / "verdict.json").exists() else {}
+        verdict = (
+            json.loads((folder / "verdict.json").read_text())
+            if (folder / "verdict.json").exists()
+            else {}
+        )
         return Job(result, folder, verdict)
 
 
 def keep_control_groups(container):
-    """Make anew what `docker exec` needs of a container, on a machine whose old hierarchies of control groups it shares.
+    """Create the cgroups of a container again, which `docker exec` needs.
 
-    The systemd of a container that boots there removes the groups of others that are empty, since their systemds have moved
-    all processes out of them.
+    This concerns machines that share old cgroup hierarchies with containers.
+
+    When the systemd of a container boots there, it removes the empty cgroups of other containers,
+    whose systemds have moved all processes out of them.
     """
-    known = subprocess.run(["docker", "inspect", "--format", "{{.Id}}", container], stdout=subprocess.PIPE,
-                           stderr=subprocess.DEVNULL).stdout.decode().strip()
+    known = (
+        subprocess.run(
+            ["docker", "inspect", "--format", "{{.Id}}", container],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        .stdout.decode()
+        .strip()
+    )
     for groups in pathlib.Path("/sys/fs/cgroup").glob("*/docker") if known else ():
         (groups / known).mkdir(exist_ok=True)
 
 
 def environment():
-    """That of a user who has just opened a terminal: none of molecule's settings for Ansible. Open connections lie apart."""
+    """Return a user's environment, without molecule's settings for Ansible.
+
+    SSH control sockets are in a separate folder.
+    """
     own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     return dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(SHARED / "cp"))
 
 
 @pytest.fixture
 def inventory(tmp_path):
-    """Writes variants of the scenario's inventory: what `change` makes of it, each in a folder of its own."""
+    """Write variants of the scenario's inventory, each changed by `change`, to new folders."""
+
     def write(change):
         folder = tmp_path / ("inventory-%d" % len(list(tmp_path.glob("inventory-*"))))
         hosts = yaml.safe_load((SCENARIO / "inventory" / "hosts.yml").read_text())
@@ -125,24 +165,30 @@ def inventory(tmp_path):
         shutil.copytree(str(SCENARIO / "inventory"), str(folder))
         (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
         return folder
+
     return write
 
 
 @pytest.fixture(scope="session")
 def cluster():
-    """The scenario's cluster."""
+    """Return the scenario's cluster."""
     return Cluster()
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A test that fails shows what the nodes have to say."""
+    """Add the nodes' journals and the logs of jobs to the report of a failed test."""
     report = (yield).get_result()
     if report.when == "call" and report.failed:
         for name in Cluster().names:
             keep_control_groups(Cluster.container(name))
-            journal = subprocess.run(["docker", "exec", Cluster.container(name), "journalctl", "--no-pager", "-n", "40"],
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            journal = subprocess.run(
+                ["docker", "exec", Cluster.container(name), "journalctl", "--no-pager", "-n", "40"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
             report.sections.append(("journal of " + name, journal.stdout.decode(errors="replace")))
         for log in sorted(SHARED.glob("runs/*/*.log"))[-12:]:
-            report.sections.append((str(log.relative_to(SHARED)), log.read_text(errors="replace")[-3000:]))
+            report.sections.append(
+                (str(log.relative_to(SHARED)), log.read_text(errors="replace")[-3000:])
+            )

@@ -1,4 +1,5 @@
-"""Ansible's modules, run as Ansible runs them on a node: under the node's Python, with Ansible's module_utils and ours."""
+"""Run Ansible modules as on a node: with the node's Python, Ansible's module_utils and ours."""
+
 import atexit
 import functools
 import importlib.util
@@ -14,7 +15,8 @@ from unittest import mock
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 MODULES = PROJECT / "plugins" / "modules"
-# A Python that has imported what all modules import. For each line it forks a child, which runs one as Ansible would.
+# This Python process has imported Ansible's common modules. For each line on stdin it forks a
+# child, which runs one module.
 WARM = """
 import json, os, runpy, sys
 import ansible.module_utils.basic, ansible.module_utils
@@ -24,7 +26,8 @@ for line in iter(sys.stdin.readline, ''):
     child = os.fork()
     if not child:
         for number, path in enumerate((os.devnull, asked['stdout'], asked['stderr'])):
-            os.dup2(os.open(str(path), (os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if number else os.O_RDONLY, 0o600), number)
+            flags = (os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if number else os.O_RDONLY
+            os.dup2(os.open(str(path), flags, 0o600), number)
         os.umask(asked['umask'])
         os.chdir(asked['folder'])
         os.environ.clear()
@@ -40,17 +43,32 @@ for line in iter(sys.stdin.readline, ''):
 
 
 def run(module, folder, under=sys.executable, check=False, before="", **params):
-    """The answer of the module, with its exit status as "rc".
+    """Run a module; return its answer with its exit status as "rc".
 
-    `folder` is for its arguments and its output, `under` the interpreter, `before` a program that its process runs first.
+    Args:
+        module: the module's name.
+        folder: the folder for its arguments and its output.
+        under: the interpreter.
+        check: whether to run in check mode.
+        before: a program that the module's process runs first.
+        params: the module's arguments.
     """
     arguments, stdout, stderr = (folder / name for name in ("arguments.json", "stdout", "stderr"))
-    arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": dict(params, _ansible_check_mode=check)}))
+    arguments.write_text(
+        json.dumps({"ANSIBLE_MODULE_ARGS": dict(params, _ansible_check_mode=check)})
+    )
     umask = os.umask(0)
     os.umask(umask)
     warm = warm_python(str(under))
-    asked = {"argv": [str(MODULES / (module + ".py")), str(arguments)], "stdout": str(stdout), "stderr": str(stderr),
-             "before": before, "umask": umask, "folder": os.getcwd(), "environment": environment(str(under))}
+    asked = {
+        "argv": [str(MODULES / (module + ".py")), str(arguments)],
+        "stdout": str(stdout),
+        "stderr": str(stderr),
+        "before": before,
+        "umask": umask,
+        "folder": os.getcwd(),
+        "environment": environment(str(under)),
+    }
     warm.stdin.write(json.dumps(asked) + "\n")
     warm.stdin.flush()
     assert select.select([warm.stdout], [], [], 300)[0], "%s is not done after 300 s" % module
@@ -61,20 +79,28 @@ def run(module, folder, under=sys.executable, check=False, before="", **params):
 
 
 def environment(python):
-    """Return the environment of a module: Python finds Ansible and the package, and leaves no bytecode in this project."""
-    path = os.pathsep.join([ansible_for(python), str(PROJECT / "node")])
+    """Return the environment of a module, with Ansible and the package on Python's path.
+
+    Python writes no bytecode into this project.
+    """
+    path = os.pathsep.join([ansible_for(python), str(PROJECT / "python")])
     return dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
 
 
 @functools.lru_cache(maxsize=None)
 def warm_python(python):
-    """The process that runs modules under an interpreter; it ends with the tests."""
-    return subprocess.Popen([python, "-c", WARM, str(PROJECT / "plugins" / "module_utils")], universal_newlines=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(python))
+    """Return the process that runs modules under an interpreter; it ends with the tests."""
+    return subprocess.Popen(
+        [python, "-c", WARM, str(PROJECT / "plugins" / "module_utils")],
+        universal_newlines=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(python),
+    )
 
 
 def carry_out(plugin, check=False, **params):
-    """The result of a task that runs on the controller (`mxcluster.controller_task`)."""
+    """Return the result of a controller task (`mxcluster.ansible.controller_task`)."""
     task = mock.Mock(async_val=0, check_mode=check, args=params)
     action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), None, None, None)
     sys.modules[type(action).__module__] = plugin
@@ -82,7 +108,7 @@ def carry_out(plugin, check=False, **params):
 
 
 def let_everybody_through(folder):
-    """Open what pytest has made above `folder` for its own user alone."""
+    """Make pytest's folders above `folder` accessible to other users."""
     for above in folder.parents:
         if above == pathlib.Path(tempfile.gettempdir()):
             return
@@ -91,16 +117,20 @@ def let_everybody_through(folder):
 
 @functools.lru_cache(maxsize=None)
 def ansible_for(python):
-    """A folder in which `python` finds Ansible as far as modules see it; the node's Python has none of its own."""
+    """Return a folder in which `python` finds Ansible's modules, which a node's Python lacks."""
     if python == sys.executable:
         return ""
     source = pathlib.Path(importlib.util.find_spec("ansible").submodule_search_locations[0])
     target = pathlib.Path(tempfile.mkdtemp(prefix="mxcluster-tests-"))
     atexit.register(shutil.rmtree, str(target), ignore_errors=True)
-    target.chmod(0o755)  # modules act as other users, too
+    target.chmod(0o755)  # modules also run as other users
     shutil.copytree(str(source / "module_utils"), str(target / "ansible" / "module_utils"))
     (target / "ansible" / "__init__.py").write_text("__version__ = 'of the node'\n")
     shutil.copy2(str(source / "release.py"), str(target / "ansible" / "release.py"))
-    # Compiled once, and not in each run.
-    subprocess.run([python, "-c", "import ansible.module_utils.basic"], check=True, env={"PYTHONPATH": str(target)})
+    # Compile the modules once, not in each run.
+    subprocess.run(
+        [python, "-c", "import ansible.module_utils.basic"],
+        check=True,
+        env={"PYTHONPATH": str(target)},
+    )
     return str(target)

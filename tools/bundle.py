@@ -1,21 +1,26 @@
-"""One archive with all that provisioning fetches, for a site without a network.
+"""Make or unpack an archive of all downloads of provisioning, for a site without a network.
 
     python tools/bundle.py make FILE [--packages=WHAT] [MXNET_VERSION [TARGET [MIRROR]]]
                                         on a machine with a network: writes FILE and FILE.sha256
     python tools/bundle.py unpack FILE  on the controller without one
 
-TARGET is what MXNet is built for, cpu, cu92, cpu-mkl ... It holds the wheels of the nodes, for every Python of the table in
-node/mxcluster/versions.yml, with cuXX also CUDA for CentOS 7 and cuDNN, and the wheels of this controller's Python from
-requirements.txt. WHAT is what mxnet_packages will say: names with commas between them, or a requirements file. `unpack` checks
-the archive against FILE.sha256, and puts the wheels where provision.yml and tools/venv.sh look for them. Those for the nodes are
-checked once more, against the table, before they are installed.
-The standard library alone runs `unpack`.
+TARGET is the build of MXNet: cpu, cu92, cpu-mkl ... The archive contains the wheels of the nodes,
+for every Python of the table in python/mxcluster/cluster/versions.yml. It also contains the
+controller's wheels of requirements/: for the Python that makes the bundle, and for each line of
+ansible-core that runs on that Python. With cuXX it also contains CUDA for CentOS 7 and cuDNN.
+
+WHAT is the value of mxnet_packages: names separated by commas, or a requirements file.
+
+`unpack` checks the archive against FILE.sha256, and puts the wheels into the cache of provision.yml
+and tools/venv.sh. provision.yml checks the wheels of the nodes against the table, too, before it
+installs them. `unpack` needs the standard library only.
 """
 
 import contextlib
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -23,12 +28,13 @@ import tarfile
 import tempfile
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-CACHE = PROJECT / ".state" / "cache"  # wheels/ and archives/ for the nodes, controller/ for this machine
+# The folders wheels/ and archives/ are for the nodes, controller/ is for this machine.
+CACHE = PROJECT / ".state" / "cache"
 FOLDERS = ("wheels", "archives", "controller")
 
 
 def sha256(path):
-    """The digest of a file, in hexadecimal."""
+    """Return the SHA-256 digest of a file in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
@@ -37,69 +43,118 @@ def sha256(path):
 
 
 def refuse(*lines):
-    """Ends the program with what is wrong."""
+    """Exit with an error message."""
     sys.exit("\n".join("mxcluster: " + line for line in lines))
 
 
 def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
-    """Fetches everything and packs it."""
-    from mxcluster import packages as extras
-    from mxcluster import versions, wheels
+    """Fetch all files and pack them."""
+    from mxcluster.cluster import extra_packages as extras
+    from mxcluster.cluster import versions, wheels
     from mxcluster.errors import MxclusterError
+
     try:
         wishes = extras.wishes(packages, os.getcwd())
-        environments = {one: versions.environment(version, one) for one in {wanted, versions.target("", wanted.endswith("-mkl"))}}
+        environments = {
+            one: versions.environment(version, one)
+            for one in {wanted, versions.target("", wanted.endswith("-mkl"))}
+        }
         paths = files(versions.version_of(wanted), mirror) if versions.version_of(wanted) else set()
     except MxclusterError as refusal:
         refuse(str(refusal))
     for environment in environments.values():  # nodes without a GPU get the wheel for CPUs
         paths.update(("wheels", path) for path in packages_of(environment, wishes))
         for build in environment["builds"]:
-            requirements = [" ".join([wheel] + ["--hash=sha256:" + digest for digest in environment["hashes"][wheel]])
-                            for wheel in build["wheels"] + [build["pip"]]]
+            requirements = [
+                " ".join(
+                    [wheel] + ["--hash=sha256:" + digest for digest in environment["hashes"][wheel]]
+                )
+                for wheel in build["wheels"] + [build["pip"]]
+            ]
             for python in build["python"]:
                 print("mxcluster: %s, Python %s" % (environment["name"], python), flush=True)
                 with wheels.locked(str(CACHE / "wheels")):
-                    paths.update(("wheels", path) for path in wheels.provide(str(CACHE / "wheels"), requirements, python))
+                    paths.update(
+                        ("wheels", path)
+                        for path in wheels.provide(str(CACHE / "wheels"), requirements, python)
+                    )
     with tempfile.TemporaryDirectory(dir=str(CACHE)) as folder:
-        print("mxcluster: what the controller needs", flush=True)
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
-                        "--only-binary", ":all:", "--dest", folder, "-r", str(PROJECT / "requirements.txt")], check=True)
+        for line in lines(sys.version_info[:2]):
+            print("mxcluster: wheels of the controller, ansible-core %s" % line, flush=True)
+            requirements = PROJECT / "requirements" / ("core-%s.txt" % line)
+            subprocess.run(
+                [
+                    sys.executable,
+                    *"-m pip download --quiet --disable-pip-version-check --require-hashes".split(),
+                    *"--only-binary :all:".split(),
+                    *("--dest", folder, "-r", str(requirements)),
+                ],
+                check=True,
+            )
         paths.update(("controller", os.path.join(folder, name)) for name in os.listdir(folder))
         with tarfile.open(target + ".part", "w") as archive:
             for kind, path in sorted(paths):
                 archive.add(path, arcname="%s/%s" % (kind, os.path.basename(path)))
     os.replace(target + ".part", target)
-    pathlib.Path(target + ".sha256").write_text("%s  %s\n" % (sha256(target), os.path.basename(target)))
+    pathlib.Path(target + ".sha256").write_text(
+        "%s  %s\n" % (sha256(target), os.path.basename(target))
+    )
     print("mxcluster: %s, %d files, %d MB" % (target, len(paths), os.path.getsize(target) >> 20))
 
 
+def lines(python):
+    """Return the lines of ansible-core, such as "2.19", that run on this Python of a controller.
+
+    Each line has a file requirements/core-<line>.txt. A comment in the file names the oldest Python
+    of a controller.
+    """
+    found = []
+    for path in sorted((PROJECT / "requirements").glob("core-*.txt")):
+        oldest = re.search(r"^# Controller: Python (\d+)\.(\d+) or newer$", path.read_text(), re.M)
+        if tuple(map(int, oldest.groups())) <= tuple(python):
+            found.append(path.stem.partition("-")[2])
+    return found
+
+
 def packages_of(environment, wishes, fetch=None):
-    """The files of the packages that scripts need, for each Python that has wheels of them all."""
-    from mxcluster import packages, wheels
+    """Return the files of the packages for scripts, for each Python with wheels of all packages."""
+    from mxcluster.cluster import extra_packages, wheels
     from mxcluster.errors import MxclusterError
+
     store, found, reasons = str(CACHE / "wheels"), [], []
     for build in environment["builds"] if wishes else ():
         for python in build["python"]:
             try:
                 with wheels.locked(store):
-                    packages.extended(environment, wishes, python, store, fetch)
-                    found += packages.kept(store, wishes, build, python)
+                    extra_packages.extended(environment, wishes, python, store, fetch)
+                    found += extra_packages.kept(store, wishes, build, python)
             except MxclusterError as refusal:
-                reasons.append("%s: Python %s is left out: %s" % (environment["name"], python, str(refusal).splitlines()[0]))
+                reasons.append(
+                    "%s: Python %s is left out: %s"
+                    % (environment["name"], python, str(refusal).splitlines()[0])
+                )
     for reason in reasons:
         print("mxcluster: " + reason, flush=True)
     if wishes and not found:
-        refuse("no Python of %s has wheels of all of these packages." % environment["name"])
+        refuse(
+            "no Python of %s has wheels of all requested packages: change --packages."
+            % environment["name"]
+        )
     return found
 
 
 def files(cuda, mirror):
-    """{("archives", path)}: NVIDIA's repository for CentOS 7 with its patches and keys, and the newest cuDNN, of a CUDA."""
-    from mxcluster import archives, versions, wheels
+    """Return {("archives", path)} of NVIDIA's files for a CUDA version.
+
+    These are the repository for CentOS 7 with its patches and keys, and the newest cuDNN.
+    """
+    from mxcluster.cluster import archives, versions, wheels
+
     source, store = versions.Source(mirror, {}), str(CACHE / "archives")
     row, cudnn = versions.cuda_row(cuda), versions.cudnn(cuda)
-    wanted = [source.file(url) for url in row["rpm"] + [key["url"] for key in versions.table()["keys"]]]
+    wanted = [
+        source.file(url) for url in row["rpm"] + [key["url"] for key in versions.table()["keys"]]
+    ]
     found = set()
     for one in wanted + [source.file(cudnn["url"], cudnn["sha256"])]:
         print("mxcluster: %s" % one["name"], flush=True)
@@ -109,20 +164,35 @@ def files(cuda, mirror):
 
 
 def unpack(source):
-    """Takes the wheels of a bundle into the cache."""
+    """Unpack the wheels of a bundle into the cache."""
     try:
         wanted = pathlib.Path(source + ".sha256").read_text().split()[0]
         found = sha256(source)
     except OSError as error:
-        refuse("%s: %s: a bundle is two files, FILE and FILE.sha256" % (error.filename, error.strerror))
+        refuse(
+            "%s: %s: a bundle consists of two files, FILE and FILE.sha256"
+            % (error.filename, error.strerror)
+        )
     if found != wanted:
-        refuse("%s is not what was made: its sha256 is %s, and %s.sha256 says %s." % (source, found, source, wanted),
-               "It was cut off or changed on its way: copy it again. Nothing was unpacked.")
+        refuse(
+            "%s is damaged: its sha256 is %s, and %s.sha256 contains %s."
+            % (source, found, source, wanted),
+            "It was truncated or changed during the copy: copy it again. Nothing was unpacked.",
+        )
     with tarfile.open(source) as archive:
         for member in archive.getmembers():
             kind, _, name = member.name.partition("/")
-            if not member.isfile() or kind not in FOLDERS or not name or "/" in name or name.startswith("."):
-                refuse("%s holds %r, which is no part of a bundle. Nothing more was unpacked." % (source, member.name))
+            if (
+                not member.isfile()
+                or kind not in FOLDERS
+                or not name
+                or "/" in name
+                or name.startswith(".")
+            ):
+                refuse(
+                    "%s contains %r, which is not part of a bundle. Nothing more was unpacked."
+                    % (source, member.name)
+                )
             folder = CACHE / kind
             folder.mkdir(parents=True, exist_ok=True)
             draft = folder / (name + ".part")
@@ -133,7 +203,10 @@ def unpack(source):
             except OSError as error:
                 with contextlib.suppress(OSError):
                     draft.unlink()
-                refuse("%s: %s. Nothing of it was kept; mend that and run this again." % (folder / name, error.strerror))
+                refuse(
+                    "%s: %s. The file was not written; correct the cause and run this again."
+                    % (folder / name, error.strerror)
+                )
     print("mxcluster: unpacked %s" % source)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sees to it that a docker engine runs: on Debian and Ubuntu, as root, it is installed and started; elsewhere it says what to do.
+# Start a docker engine. On Debian and Ubuntu, root installs it first. Elsewhere print what to do.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -15,16 +15,19 @@ refuse() {
 answers && exit
 
 command -v apt-get >/dev/null ||
-    refuse "no docker engine answers here, and this is neither Debian nor Ubuntu, where one could be installed." \
-        "Install and start docker (or another engine that \`docker info\` reaches), then run this again."
+    refuse "no docker engine answers; this script can install docker on Debian and Ubuntu only." \
+        "Install and start docker (or another engine that \`docker info\` reaches)," \
+        "then run this again."
 [[ $(id -u) == 0 ]] ||
     refuse "no docker engine answers to $(id -un), and only root can install or start one." \
-        "As root: apt-get install docker.io && systemctl start docker && adduser $(id -un) docker; then log in again."
+        "As root: apt-get install docker.io && systemctl start docker;" \
+        "adduser $(id -un) docker. Then log in again."
 
 if ! command -v dockerd >/dev/null; then
     echo "mxcluster: installing docker.io"
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io iptables >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        docker.io iptables >/dev/null
 fi
 
 if [[ -d /run/systemd/system ]]; then
@@ -41,4 +44,5 @@ for _ in {1..60}; do
     sleep 0.5
 done
 refuse "the docker engine does not answer after 30 s. The end of its log:" \
-    "$(tail -n 15 "$root/.state/docker/dockerd.log" 2>/dev/null || journalctl -u docker -n 15 --no-pager)"
+    "$(tail -n 15 "$root/.state/docker/dockerd.log" 2>/dev/null ||
+        journalctl -u docker -n 15 --no-pager)"

@@ -1,31 +1,44 @@
-"""The sha256 of all wheels that .venv can be made of, into the requirements: `python tools/hashes.py` after a change of them.
+"""Write the sha256 digests of all wheels for .venv into the requirements files.
 
-A requirement is a line `name==version`, with a marker if it needs one. Below it this writes the hashes of those wheels
-of that version which Python 3.10, 3.11 or 3.12 can take on Linux on x86_64, as pip finds them on its index.
-tools/venv.sh installs nothing else (`pip install --require-hashes`).
+Run `python tools/hashes.py` after a change of the requirements. A requirement is a line
+`name==version`, with a marker if needed. The script writes below it the hashes of the wheels of
+that version for Python 3.10, 3.11 or 3.12 on Linux on x86_64, as pip finds them on its index.
+tools/venv.sh installs only these wheels (`pip install --require-hashes`).
 """
+
 import pathlib
 import re
 import sys
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-FILES = (PROJECT / "requirements.txt", PROJECT / "requirements-dev.txt")
+FILES = (*sorted(PROJECT.glob("requirements/*.txt")), PROJECT / "requirements-dev.txt")
 PYTHONS = ((3, 10), (3, 11), (3, 12))
-# pip takes the newest glibc that it is told of; which one a machine has, nobody knows before.
+# pip takes the newest glibc of this list; the glibc of the user's machine is unknown.
 PLATFORMS = ["manylinux_2_%d_x86_64" % minor for minor in range(45, 4, -1)] + [
-    "manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
-REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z,-]+\])?==(?P<version>[^\s;\\]+)[^\\\n]*")
+    "manylinux2014_x86_64",
+    "manylinux2010_x86_64",
+    "manylinux1_x86_64",
+    "linux_x86_64",
+]
+REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z,-]+\])?==(?P<version>[^\s;\\]+)[^\\\n]*"
+)
 HASH = "    --hash=sha256:"
 
 
 def requirements(text):
-    """{line: (name, version)} of a requirements file, without continuations."""
+    """Return {line: (name, version)} of a requirements file, without continuation lines."""
     lines = [line.rstrip(" \\") for line in text.splitlines()]
-    return {line: match.group("name", "version") for line in lines for match in [REQUIREMENT.match(line)] if match}
+    return {
+        line: match.group("name", "version")
+        for line in lines
+        for match in [REQUIREMENT.match(line)]
+        if match
+    }
 
 
 def written(text, hashes):
-    """The file anew with {line: [sha256]}."""
+    """Return the text of the file with {line: [sha256]}."""
     result = []
     for line in (line.rstrip(" \\") for line in text.splitlines() if not line.startswith(HASH)):
         result.append(" \\\n".join([line] + [HASH + digest for digest in hashes.get(line, [])]))
@@ -33,24 +46,37 @@ def written(text, hashes):
 
 
 def main():
-    """Writes the files anew."""
-    # pip's own eyes, one pair for each Python: its index, its settings, its idea of what a wheel fits.
+    """Write the requirements files."""
+    # Use pip's own finder, one for each Python: it knows the index, the settings and the wheel
+    # tags.
     from pip._internal.commands.download import DownloadCommand
     from pip._internal.models.target_python import TargetPython
+
     command = DownloadCommand("download", "")
     options, _ = command.parse_args(["--only-binary", ":all:"])
     with command.main_context():
         session = command.get_default_session(options)
-        finders = [command._build_package_finder(options, session, TargetPython(PLATFORMS, python, implementation="cp"))
-                   for python in PYTHONS]
+        finders = [
+            command._build_package_finder(
+                options, session, TargetPython(PLATFORMS, python, implementation="cp")
+            )
+            for python in PYTHONS
+        ]
         for path in FILES:
             hashes = {}
             for line, (name, version) in requirements(path.read_text()).items():
-                links = [candidate.link for finder in finders for candidate in finder.find_all_candidates(name)
-                         if str(candidate.version) == version]
+                links = [
+                    candidate.link
+                    for finder in finders
+                    for candidate in finder.find_all_candidates(name)
+                    if str(candidate.version) == version
+                ]
                 hashes[line] = sorted({link.hash for link in links if link.hash_name == "sha256"})
                 if not hashes[line]:
-                    sys.exit("mxcluster: %s: the index has no wheel of %s %s with a sha256" % (path.name, name, version))
+                    sys.exit(
+                        "mxcluster: %s: the index has no wheel of %s %s with a sha256"
+                        % (path.name, name, version)
+                    )
             path.write_text(written(path.read_text(), hashes))
 
 

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Runs molecule's scenarios: `tools/molecule.sh` all of them, in the order of their names; `tools/molecule.sh NAME...` some.
-# What a scenario is, is told by the folders: molecule/<name>/molecule.yml. Goes on after one that fails; names those at the end.
-# One at a time: where docker shares an old hierarchy of control groups with the machine, the systemds of many containers remove
-# each other's.
+# Run molecule's scenarios: `tools/molecule.sh` all in the order of their names, or
+# `tools/molecule.sh NAME...` some.
+#
+# A scenario is a file molecule/<name>/molecule.yml. After a failure the script goes on with the
+# next scenario, and names the failed ones at the end. Scenarios run one at a time: where docker
+# shares an old cgroup hierarchy with the machine, the systemds of many containers remove each
+# other's cgroups.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,14 +24,16 @@ fi
 failed=()
 for scenario in "${scenarios[@]}"; do
     [[ -f molecule/$scenario/molecule.yml ]] || {
-        echo "mxcluster: there is no scenario $scenario; there are: $(cd molecule && echo */molecule.yml | sed 's#/molecule.yml##g')" >&2
+        known=$(cd molecule && echo */molecule.yml | sed 's#/molecule.yml##g')
+        echo "mxcluster: unknown scenario $scenario; available: $known" >&2
         exit 1
     }
     echo "mxcluster: scenario $scenario"
     began=$SECONDS
-    # What a run that was cut off has left is no part of this one.
+    # Remove the leftovers of an interrupted run.
     molecule reset --scenario-name "$scenario" >/dev/null 2>&1 || true
-    docker ps --all --quiet --filter name=^mxcluster- | xargs --no-run-if-empty docker rm --force >/dev/null
+    docker ps --all --quiet --filter name=^mxcluster- |
+        xargs --no-run-if-empty docker rm --force >/dev/null
     molecule test --scenario-name "$scenario" || failed+=("$scenario")
     echo "mxcluster: scenario $scenario took $((SECONDS - began)) s"
 done

@@ -1,4 +1,4 @@
-"""The cluster trains under every scheme, as nobody in particular, and leaves nothing behind."""
+"""The cluster trains with every kv-store as an unprivileged user, and jobs leave nothing behind."""
 
 import json
 import os
@@ -9,8 +9,13 @@ import time
 
 import pytest
 
-KVS = ["dist_sync", "dist_async", "dist_gsync", "dist_ssync",
-       *(pytest.param(kv, marks=pytest.mark.soak) for kv in ("dist_device_sync", "local", "device"))]
+KVS = [
+    "dist_sync",
+    "dist_async",
+    "dist_gsync",
+    "dist_ssync",
+    *(pytest.param(kv, marks=pytest.mark.soak) for kv in ("dist_device_sync", "local", "device")),
+]
 
 
 def address(cluster, name):
@@ -20,7 +25,9 @@ def address(cluster, name):
 
 def test_a_second_provision_changes_nothing(cluster):
     result = cluster.play("provision.yml")
-    assert result.code == 0 and set(re.findall(r"changed=(\d+)", result.output)) == {"0"}, result.output
+    assert result.code == 0 and set(re.findall(r"changed=(\d+)", result.output)) == {"0"}, (
+        result.output
+    )
 
 
 def test_verify(cluster):
@@ -39,11 +46,17 @@ def test_every_node_reaches_every_other_by_name_and_address(cluster):
 
 
 def test_a_key_is_good_only_from_its_own_node(cluster):
-    """from= : the key of node1, carried to node2, opens nothing."""
+    """The option from= restricts a key to its node: node1's key fails on node2."""
     key = cluster.shell("node1", "cat /home/mxcluster/.ssh/id_ed25519")
-    cluster.shell("node2", "cat > /tmp/stolen <<'END'\n%s\nEND\nchown mxcluster /tmp/stolen; chmod 600 /tmp/stolen" % key)
-    said = cluster.node("node2").run("runuser -u mxcluster -- ssh -o BatchMode=yes -o IdentitiesOnly=yes -F none "
-                                     "-i /tmp/stolen 172.29.20.13 true")
+    cluster.shell(
+        "node2",
+        "cat > /tmp/stolen <<'END'\n%s\nEND\nchown mxcluster /tmp/stolen; chmod 600 /tmp/stolen"
+        % key,
+    )
+    said = cluster.node("node2").run(
+        "runuser -u mxcluster -- ssh -o BatchMode=yes -o IdentitiesOnly=yes -F none "
+        "-i /tmp/stolen 172.29.20.13 true"
+    )
     cluster.shell("node2", "rm /tmp/stolen")
     assert said.rc == 255 and "Permission denied" in said.stderr, said
 
@@ -56,47 +69,85 @@ def test_the_schemes_train(cluster, kv):
 
 
 def test_a_script_runs_as_the_training_user_in_its_unit(cluster, tmp_path):
-    """What lies beside it comes along, and so do the data that it is to read."""
+    """The files beside the script and the data for it are copied to the nodes."""
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "sample").write_text("seven")
     where = "/home/mxcluster/data"
-    job = cluster.train(script=str(cluster.scenario / "who.py"), script_args=[where], data_src=str(tmp_path), data_dir=where)
+    job = cluster.train(
+        script=str(cluster.scenario / "who.py"),
+        script_args=[where],
+        data_src=str(tmp_path),
+        data_dir=where,
+    )
     assert job.result.code == 0, job.result.output
     uid = cluster.shell("node3", "id -u mxcluster")
     for number, name in enumerate(cluster.names):
         log = (job.folder / "nodes" / name / ("worker-%d.log" % number)).read_text()
         who = log.split("WHO ")[1].split()
-        assert who[:4] == ["from-beside", uid, "/home/mxcluster", "True"] and int(who[4]) > 1024, log
+        assert who[:4] == ["from-beside", uid, "/home/mxcluster", "True"] and int(who[4]) > 1024, (
+            log
+        )
         assert "SUM [4.0, 4.0]" in log and "DATA seven" in log
-        assert "RIGHTS True []" in log, "a job gets more rights, or sees what others have in /tmp"
-        jobs = cluster.shell(name, "stat -c '%a %U' /opt/mxcluster/jobs /opt/mxcluster/jobs/*").splitlines()
+        assert "RIGHTS True []" in log, "a job gains rights, or sees files of other users in /tmp"
+        jobs = cluster.shell(
+            name, "stat -c '%a %U' /opt/mxcluster/jobs /opt/mxcluster/jobs/*"
+        ).splitlines()
         assert len(jobs) > 1 and set(jobs) == {"700 mxcluster"}
-        assert cluster.node(name).run("runuser -u daemon -- cat /opt/mxcluster/jobs/%s/plan.json", job.folder.name).rc != 0
+        assert (
+            cluster.node(name)
+            .run("runuser -u daemon -- cat /opt/mxcluster/jobs/%s/plan.json", job.folder.name)
+            .rc
+            != 0
+        )
     hidden = cluster.train("--check", data="mnist", data_dir="/tmp/mnist", data_src=str(tmp_path))
-    assert "data_dir=/tmp/mnist: a job has its own /tmp" in hidden.result.output, hidden.result.output
+    assert "data_dir=/tmp/mnist: a job has its own /tmp" in hidden.result.output, (
+        hidden.result.output
+    )
 
 
 def test_nothing_is_left(cluster):
-    """After all of these jobs: no process of the user's, no unit, no firewall rule."""
+    """After all jobs of this file no process, unit or firewall rule of the user is left."""
     for name in cluster.names:
         assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
-        assert cluster.shell(name, "systemctl list-units --state=active,activating,deactivating,failed "
-                             "--no-legend 'mxcluster-*@*'") == ""
+        assert (
+            cluster.shell(
+                name,
+                "systemctl list-units --state=active,activating,deactivating,failed "
+                "--no-legend 'mxcluster-*@*'",
+            )
+            == ""
+        )
         assert cluster.shell(name, "if [ -e /run/mxcluster ]; then ls -A /run/mxcluster; fi") == ""
 
 
 def test_logins_get_an_agent_and_nothing_else_notices(cluster):
-    """At a terminal there is an agent that ends with the shell; scp, rsync and plain commands see not a byte."""
+    """A login at a terminal starts an ssh-agent that ends with the shell.
+
+    scp, rsync and plain commands get no additional output.
+    """
     login = "script -qec 'bash -lic \"ssh-add -l; echo PID=\\$SSH_AGENT_PID\"' /dev/null"
     said = cluster.shell("node1", login, "mxcluster")
     assert "ED25519" in said, said
     pid = re.search(r"PID=(\d+)", said).group(1)
-    assert cluster.node("node1").run("kill -0 %s", pid).rc != 0, "the agent has outlived its shell"
-    kept = cluster.shell("node1", "SSH_AUTH_SOCK=/mine " + login.replace("ssh-add -l", "echo SOCK=\\$SSH_AUTH_SOCK"), "mxcluster")
+    assert cluster.node("node1").run("kill -0 %s", pid).rc != 0, (
+        "the ssh-agent still runs after the end of its shell"
+    )
+    kept = cluster.shell(
+        "node1",
+        "SSH_AUTH_SOCK=/mine " + login.replace("ssh-add -l", "echo SOCK=\\$SSH_AUTH_SOCK"),
+        "mxcluster",
+    )
     assert "SOCK=/mine" in kept
     assert cluster.shell("node1", "ssh node2 true | wc -c", "mxcluster") == "0"
-    cluster.shell("node1", "echo text > ~/sent; scp -q ~/sent node2:copied; rsync ~/sent node2:synced; rm ~/sent", "mxcluster")
-    assert cluster.shell("node2", "cat ~/copied ~/synced; rm ~/copied ~/synced", "mxcluster") == "text\ntext"
+    cluster.shell(
+        "node1",
+        "echo text > ~/sent; scp -q ~/sent node2:copied; rsync ~/sent node2:synced; rm ~/sent",
+        "mxcluster",
+    )
+    assert (
+        cluster.shell("node2", "cat ~/copied ~/synced; rm ~/copied ~/synced", "mxcluster")
+        == "text\ntext"
+    )
     assert cluster.node("node1").run("pgrep ssh-agent").stdout == ""
 
 
@@ -114,7 +165,7 @@ table inet filter {
 
 @pytest.fixture
 def walls(cluster):
-    """A firewall on every node that lets nothing in but ssh."""
+    """Block every port but ssh with a firewall on every node."""
     for name in cluster.names:
         cluster.shell(name, "nft -f - <<'END'\n%s\nEND" % WALL)
     yield
@@ -123,11 +174,15 @@ def walls(cluster):
 
 
 def our_rules(cluster, name):
-    return [line for line in cluster.shell(name, "nft list table inet filter").splitlines() if "mxcluster" in line]
+    return [
+        line
+        for line in cluster.shell(name, "nft list table inet filter").splitlines()
+        if "mxcluster" in line
+    ]
 
 
 def start_long_job(cluster, job_id, **options):
-    """train.yml in the background, and the rules of every node while it runs."""
+    """Start train.yml in the background; return the process and all nodes' firewall rules."""
     train = cluster.start("train.yml", job_id=job_id, num_epochs=5000, **options)
     deadline = time.time() + 60
     while not all(our_rules(cluster, name) for name in cluster.names):
@@ -152,14 +207,16 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
     for name, ports in zip(cluster.names, ("9091-9093", "9091-9092", "9091", "9091")):
         addresses = [address(cluster, other) for other in cluster.names]
         assert sorted(rule.split(" accept")[0].strip() for rule in rules[name]) == [
-            "ip saddr %s ip daddr %s tcp dport %s" % (peer, address(cluster, name), ports) for peer in addresses]
-    # A stranger on the same network: the gateway, which is this machine.
+            "ip saddr %s ip daddr %s tcp dport %s" % (peer, address(cluster, name), ports)
+            for peer in addresses
+        ]
+    # The gateway of the network, which is this machine, is no host of the cluster.
     probe = "import socket; socket.create_connection(('172.29.20.11', %d), 2)"
     assert subprocess.run(["python3", "-c", probe % 22]).returncode == 0
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
 
-    # The firewall of a node is reloaded, with a policy that lets everybody in: not to the job's ports.
+    # A reload of a node's firewall with an open policy keeps the job's ports closed to other hosts.
     accepting = WALL.replace("ruleset inet", "ruleset").replace("drop", "accept")
     cluster.shell("node1", "nft -f - <<'END'\n%s\nEND" % accepting)
     deadline = time.time() + 30
@@ -168,13 +225,13 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
         time.sleep(0.2)
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
-    # Nor does another user of the node get there; root does.
-    own = "python3 -c \"%s\"" % (probe % 9091)
+    # On the node, root reaches the port, and another user does not.
+    own = 'python3 -c "%s"' % (probe % 9091)
     assert "imed out" in cluster.node("node1").run("runuser -u daemon -- " + own).stderr
     cluster.shell("node1", own)
 
-    # A worker fails: closed.
-    cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.run")
+    # The failure of a worker closes the ports.
+    cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.training")
     output = train.communicate(timeout=60)[0].decode()
     assert train.returncode != 0 and "worker-3" in output, output
     told = (cluster.runs / "walled" / "nodes" / "node1" / "events.jsonl").read_text()
@@ -194,20 +251,23 @@ def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls):
 
 
 def test_what_breaks_is_named_by_verify(cluster):
-    """Somebody edits a file by hand, and a clock cannot be wrong in a container: the rest is in tests/unit/test_verify.py."""
+    """verify.yml names an edited file and a missing key.
+
+    tests/unit/cluster/verify covers the faults that a container cannot have.
+    """
     cluster.shell("node2", "echo 172.29.20.99 >> /etc/mxcluster/hosts")
     cluster.shell("node3", "mv /home/mxcluster/.ssh/id_ed25519 /root/")
     result = cluster.play("verify.yml")
     cluster.shell("node3", "mv /root/id_ed25519 /home/mxcluster/.ssh/")
     assert result.code == 1, result.output
-    assert "node2: hosts is not what the inventory says" in result.output
+    assert "node2: hosts differs from the inventory" in result.output
     assert "node3 to node1: " in result.output and "Permission denied" in result.output
     repaired = cluster.play("provision.yml", "--diff")
     assert repaired.code == 0 and "-172.29.20.99" in repaired.output, repaired.output
 
 
 def test_no_secret_is_told(cluster):
-    """Not at -vvv, not in process lists, not in runs/: private keys, a shared one and a vault's."""
+    """Private keys, a shared key and a vault's key appear in no output and no run folder."""
     vault = cluster.shared / "vault_key"
     if not vault.exists():
         subprocess.check_call(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(vault)])
@@ -217,7 +277,12 @@ def test_no_secret_is_told(cluster):
     result = cluster.play("provision.yml", "--limit", "node1,node4", "-vvv", **options)
     assert result.code == 0, result.output[-3000:]
     assert cluster.shell("node1", "ssh -o BatchMode=yes node4 hostname", "mxcluster") == "node4"
-    assert cluster.shell("node1", "cat ~/.ssh/mxcluster.pem; stat -c %a ~/.ssh/mxcluster.pem", "mxcluster") == secret + "600"
+    assert (
+        cluster.shell(
+            "node1", "cat ~/.ssh/mxcluster.pem; stat -c %a ~/.ssh/mxcluster.pem", "mxcluster"
+        )
+        == secret + "600"
+    )
     bodies = [line for line in secret.splitlines() if not line.startswith("-")]
     for name in cluster.names:
         own = cluster.shell(name, "cat /home/mxcluster/.ssh/id_ed25519")
@@ -227,4 +292,4 @@ def test_no_secret_is_told(cluster):
     runs = [path for path in cluster.runs.glob("**/*") if path.is_file()]
     told = result.output + "".join(path.read_text(errors="replace") for path in runs)
     assert not [body for body in bodies if body in told]
-    assert cluster.play("provision.yml").code == 0  # back to keys of their own
+    assert cluster.play("provision.yml").code == 0  # restore the nodes' own keys

@@ -1,44 +1,69 @@
-"""Training traffic goes over the data network: by ps-lite's own log, and by what the interfaces have counted."""
+"""Training traffic uses the data network, by ps-lite's log and by the interfaces' counters."""
+
 import re
 
-DATA = {"node1": ("172.29.20.11", "data0"), "node2": ("172.29.20.12", "ib0"), "node3": ("172.29.20.13", "eth00"),
-        "node4": ("172.29.20.14", "data0")}
+DATA = {
+    "node1": ("172.29.20.11", "data0"),
+    "node2": ("172.29.20.12", "ib0"),
+    "node3": ("172.29.20.13", "eth00"),
+    "node4": ("172.29.20.14", "data0"),
+}
 
 
 def counted(cluster, name, interface):
-    """Bytes that an interface has received and sent."""
-    return sum(int(cluster.shell(name, "cat /sys/class/net/%s/statistics/%s_bytes" % (interface, way))) for way in ("rx", "tx"))
+    """Return the bytes that an interface has received and sent."""
+    return sum(
+        int(cluster.shell(name, "cat /sys/class/net/%s/statistics/%s_bytes" % (interface, way)))
+        for way in ("rx", "tx")
+    )
 
 
 def test_the_files_hold_addresses_of_the_data_network(cluster):
     for name in cluster.names:
-        assert cluster.shell(name, "cat /etc/mxcluster/hosts") == "\n".join(address for address, _ in DATA.values())
+        assert cluster.shell(name, "cat /etc/mxcluster/hosts") == "\n".join(
+            address for address, _ in DATA.values()
+        )
 
 
 def test_training_takes_the_data_network(cluster):
-    before = {name: (counted(cluster, name, DATA[name][1]), counted(cluster, name, "eth0")) for name in DATA}
-    job = cluster.train(kv="dist_sync", network="resnet20", num_epochs=1, num_examples=400, ps_verbose=1)
+    before = {
+        name: (counted(cluster, name, DATA[name][1]), counted(cluster, name, "eth0"))
+        for name in DATA
+    }
+    job = cluster.train(
+        kv="dist_sync", network="resnet20", num_epochs=1, num_examples=400, ps_verbose=1
+    )
     assert job.result.code == 0, job.result.output
     for number, (name, (address, interface)) in enumerate(DATA.items()):
         folder = job.folder / "nodes" / name
         environment = (folder / ("worker-%d.env" % number)).read_text()
-        assert "export DMLC_INTERFACE=%s\n" % interface in environment and "export DMLC_NODE_HOST=%s\n" % address in environment
+        assert (
+            "export DMLC_INTERFACE=%s\n" % interface in environment
+            and "export DMLC_NODE_HOST=%s\n" % address in environment
+        )
         log = (folder / ("worker-%d.log" % number)).read_text()
-        # As ps-lite tells who it is and whom it connects to: role=worker, ip=172.29.20.11, port=9092.
+        # ps-lite logs its own address and those of its peers: role=worker, ip=172.29.20.11,
+        # port=9092.
         addresses = set(re.findall(r"ip=([\d.]+)", log))
         assert address in addresses and addresses <= {address for address, _ in DATA.values()}, log
         data = counted(cluster, name, interface) - before[name][0]
         management = counted(cluster, name, "eth0") - before[name][1]
-        # The management network has Ansible's own traffic, and the logs.
+        # The management network carries Ansible's traffic and the logs.
         assert data > 10e6 and data > 10 * management, (name, data, management)
 
 
 def test_an_interface_can_be_named_for_a_job(cluster):
-    """-e dmlc_interface= makes its address the node's own, everywhere; one that a node has not got is refused."""
+    """-e dmlc_interface= selects the addresses of all nodes; a missing interface is refused."""
     job = cluster.train(kv="dist_sync", num_epochs=1, dmlc_interface="eth0")
     assert job.result.code == 0, job.result.output
     environment = (job.folder / "nodes" / "node3" / "worker-2.env").read_text()
-    assert "export DMLC_NODE_HOST=172.29.11.13\n" in environment and "export DMLC_PS_ROOT_URI=172.29.11.11\n" in environment
+    assert (
+        "export DMLC_NODE_HOST=172.29.11.13\n" in environment
+        and "export DMLC_PS_ROOT_URI=172.29.11.11\n" in environment
+    )
     refused = cluster.train(dmlc_interface="ib0")
     assert refused.result.code != 0 and not refused.folder.exists()
-    assert "node1: dmlc_interface=ib0: the node has no such interface (it has " in refused.result.output, refused.result.output
+    assert (
+        "node1: dmlc_interface=ib0: the node has no such interface (it has "
+        in refused.result.output
+    ), refused.result.output

@@ -1,4 +1,5 @@
-"""A user's script: says who runs it, in which unit, with which limits; then takes part in the job."""
+"""A user's script: print its user, unit and limits, then take part in the job."""
+
 import os
 import resource
 import sys
@@ -11,8 +12,15 @@ with open(os.path.join(sys.argv[1], "deep", "sample")) as sample:
 
 kv = mx.kvstore.create("dist_sync")
 with open("/proc/self/cgroup") as stream:
-    print("WHO", GREETING, os.getuid(), os.environ["HOME"], "mxcluster-agent@" in stream.read(),
-          resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
+    print(
+        "WHO",
+        GREETING,
+        os.getuid(),
+        os.environ["HOME"],
+        "mxcluster-agent@" in stream.read(),
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        flush=True,
+    )
 with open("/proc/self/status") as stream:
     print("RIGHTS", "NoNewPrivs:\t1" in stream.read(), os.listdir("/tmp"), flush=True)
 kv.init(0, mx.nd.zeros(2))

@@ -1,4 +1,8 @@
-"""A user's script: takes part in the job, and worker 2 eats when it is told to: more than it is given, less than there is."""
+"""A user's script: worker 2 uses too much memory once the file /run/hungry exists.
+
+It uses more than its unit may have, and less than the machine has.
+"""
+
 import os
 import time
 

@@ -1,4 +1,5 @@
-"""Run on a node: says in a JSON object whether a job trains there, and what there is of it, whatever the product believes."""
+"""Print as JSON whether a job trains on this node, and its leftovers, without mxcluster's code."""
+
 import glob
 import json
 import os
@@ -7,7 +8,7 @@ import sys
 
 
 def read(path):
-    """A file's bytes, none if it is not there, or not any more."""
+    """Return the content of a file, b"" if it is missing."""
     try:
         with open(path, "rb") as stream:
             return stream.read()
@@ -16,29 +17,47 @@ def read(path):
 
 
 def said(*argv):
-    """What a program prints."""
+    """Return the output of a program."""
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout.decode()
 
 
 def main(folder):
-    """Look for the processes, the listening ports, the units and the firewall rules of the job in `folder`."""
+    """Search processes, listening ports, units and firewall rules of the job in `folder`."""
     job, found = os.path.basename(folder), []
     for process in glob.glob("/proc/[0-9]*"):
         words = read(process + "/cmdline").split(b"\0")
         if b"mxcluster.agent" in words and folder.encode() in words and b"wait" not in words:
             found.append("agent %s" % os.path.basename(process))
         if b"MXCLUSTER_JOB_DIR=" + folder.encode() in read(process + "/environ").split(b"\0"):
-            found.append("process %s: %s" % (os.path.basename(process), b" ".join(words).decode(errors="replace")))
+            found.append(
+                "process %s: %s"
+                % (os.path.basename(process), b" ".join(words).decode(errors="replace"))
+            )
     plan = json.loads(read(folder + "/plan.json") or b'{"processes": []}')
     listened = {line.split()[3] for line in said("ss", "-Hltn").splitlines()}
-    found += ["port %d" % part["port"] for part in plan["processes"] if "%s:%s" % (part["address"], part["port"]) in listened]
+    found += [
+        "port %d" % part["port"]
+        for part in plan["processes"]
+        if "%s:%s" % (part["address"], part["port"]) in listened
+    ]
     for unit in ("mxcluster-agent@%s.service" % job, "mxcluster-firewall@%s.service" % job):
         state = said("systemctl", "is-active", unit).strip()
         found += ["%s is %s" % (unit, state)] if state not in ("inactive", "unknown") else []
-    found += ["rule " + line.strip() for line in said("nft", "list", "ruleset").splitlines() if '"mxcluster %s"' % job in line]
+    found += [
+        "rule " + line.strip()
+        for line in said("nft", "list", "ruleset").splitlines()
+        if '"mxcluster %s"' % job in line
+    ]
     found += ["wish"] if os.path.exists("/run/mxcluster/%s.json" % job) else []
-    print(json.dumps({"left": found, "trains": b'"batch"' in read(folder + "/events.jsonl"),
-                      "events": len(read(folder + "/events.jsonl"))}))
+    print(
+        json.dumps(
+            {
+                "left": found,
+                "trains": b'"batch"' in read(folder + "/events.jsonl"),
+                "events": len(read(folder + "/events.jsonl")),
+            }
+        )
+    )
 
 
 main(sys.argv[1])

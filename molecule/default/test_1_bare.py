@@ -1,20 +1,25 @@
-"""provision.yml refuses a broken inventory or machine, with the place and the cure, before it changes any node."""
+"""provision.yml refuses a broken inventory or machine before any change, and names the cure."""
+
 import pytest
 
 
 @pytest.fixture
 def bare(cluster):
-    """Afterwards the nodes are as bare as before."""
+    """Check after the test that the nodes are still bare."""
     yield
     for name in cluster.names:
         assert cluster.node(name).run("ls -A /opt/mxcluster").stdout == "", name
-        assert not cluster.node(name).file("/etc/mxcluster").exists and not cluster.node(name).user("mxcluster").exists
+        assert (
+            not cluster.node(name).file("/etc/mxcluster").exists
+            and not cluster.node(name).user("mxcluster").exists
+        )
 
 
 def host(name, **variables):
     def change(everything):
         node = everything["children"]["workers"]["hosts"].setdefault(name, {})
         node.update(variables)
+
     return change
 
 
@@ -23,41 +28,78 @@ def no_servers(everything):
 
 
 def no_way_in(everything):
-    """Add six hosts, all of them the machine node2. Each has another fault in its address, key, user or Python."""
+    """Add six hosts, all on machine node2, with faults in address, key, user or Python."""
     stranger = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7n5cIYqTKnvJc9Y3FOYH5zrxDpXAbHeJeVuYV0yQhR"
-    wrong = {"off": {}, "port": {"ansible_port": 2222}, "user": {"ansible_user": "nobody-here"}, "unknown": {"node_host_key": []},
-             "another": {"node_host_key": stranger}, "python": {"ansible_python_interpreter": "/opt/no/python"}}
+    wrong = {
+        "off": {},
+        "port": {"ansible_port": 2222},
+        "user": {"ansible_user": "nobody-here"},
+        "unknown": {"node_host_key": []},
+        "another": {"node_host_key": stranger},
+        "python": {"ansible_python_interpreter": "/opt/no/python"},
+    }
     for number, name in enumerate(wrong):
-        known = {"ansible_host": "172.29.10.%d" % (20 + number),
-                 "node_host_key": "{{ lookup('ansible.builtin.file', molecule_shared_dir ~ '/node2.host_key') }}"}
+        known = {
+            "ansible_host": "172.29.10.%d" % (20 + number),
+            "node_host_key": "{{ lookup('ansible.builtin.file', molecule_shared_dir ~ "
+            "'/node2.host_key') }}",
+        }
         host(name, **dict(known, **wrong[name]))(everything)
 
 
 NO_WAY_IN = [
-    "off (172.29.10.20, port 22): it cannot be reached", "Is it up",
-    "port (172.29.10.21, port 2222): it cannot be reached", "refused", "ansible_port",
-    "user (172.29.10.22, port 22): it does not let nobody-here in", "ansible_user",
-    "unknown (172.29.10.23, port 22): its ssh host key is not known here", "ssh-keyscan -p 22",
-    "another (172.29.10.24, port 22): its ssh host key is not the one that is known", "ssh-keygen -R 172.29.10.24",
-    "python (172.29.10.25): there is no Python for Ansible's modules (looked for /opt/no/python)", "yum install python3"]
+    "off (172.29.10.20, port 22): it cannot be reached",
+    "Is it up",
+    "port (172.29.10.21, port 2222): it cannot be reached",
+    "refused",
+    "ansible_port",
+    "user (172.29.10.22, port 22): it rejects the login of nobody-here",
+    "ansible_user",
+    "unknown (172.29.10.23, port 22): ssh host key unknown",
+    "ssh-keyscan -p 22",
+    "another (172.29.10.24, port 22): its ssh host key differs from the known key",
+    "ssh-keygen -R 172.29.10.24",
+    "python (172.29.10.25): there is no Python for Ansible's modules (looked for /opt/no/python)",
+    "yum install python3",
+]
 
 
-@pytest.mark.parametrize("change, told", [
-    (no_way_in, NO_WAY_IN),
-    (host("twin", ansible_host="172.29.10.12", node_host_key="{{ hostvars.node2.node_host_key }}"),
-     ["node2 and twin have the same address 172.29.10.12", "name one machine only once"]),
-    (host("node2", node_address="172.29.10.77"),
-     ["node2: no interface of the node holds the address 172.29.10.77", "node_address"]),
-    (host("node2", cluster_network="192.0.2.0/24"),
-     ["node2: cluster_network=192.0.2.0/24 holds none of the node's addresses"]),
-    (host("node2", cluster_network="0.0.0.0/0"), ["node2: cluster_network=0.0.0.0/0 holds 172.29.10.12 and 127.0.0.1"]),
-    (no_servers, ["The inventory group servers has no hosts"]),
-    (host("node2", mxcluster_user="root"), ["node2", "mxcluster_user is root"]),
-])
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (no_way_in, NO_WAY_IN),
+        (
+            host(
+                "twin",
+                ansible_host="172.29.10.12",
+                node_host_key="{{ hostvars.node2.node_host_key }}",
+            ),
+            ["node2 and twin have the same address 172.29.10.12", "name one machine only once"],
+        ),
+        (
+            host("node2", node_address="172.29.10.77"),
+            ["node2: no interface of the node holds the address 172.29.10.77", "node_address"],
+        ),
+        (
+            host("node2", cluster_network="192.0.2.0/24"),
+            ["node2: cluster_network=192.0.2.0/24 holds none of the node's addresses"],
+        ),
+        (
+            host("node2", cluster_network="0.0.0.0/0"),
+            ["node2: cluster_network=0.0.0.0/0 holds 172.29.10.12 and 127.0.0.1"],
+        ),
+        (no_servers, ["The inventory group servers has no hosts"]),
+        (host("node2", mxcluster_user="root"), ["node2", "mxcluster_user is root"]),
+    ],
+)
 def test_a_broken_inventory(cluster, inventory, bare, change, told):
     # Forget the host keys, and close the open connections.
     cluster.command("rm", "-rf", ".state/known_hosts", cluster.shared / "cp")
-    addresses = " ".join("172.29.10.%d/24" % number for number in range(21, 26)) if change is no_way_in else ""
+    addresses = (
+        " ".join("172.29.10.%d/24" % number for number in range(21, 26))
+        if change is no_way_in
+        else ""
+    )
     cluster.shell("node2", "for each in %s; do ip address add $each dev eth0; done" % addresses)
     result = cluster.play("provision.yml", inventory=inventory(change))
     cluster.shell("node2", "for each in %s; do ip address del $each dev eth0; done" % addresses)
@@ -70,5 +112,10 @@ def test_a_broken_inventory(cluster, inventory, bare, change, told):
 def test_check_mode_on_bare_nodes_tells_what_would_be_done(cluster, bare):
     result = cluster.play("provision.yml", "--check", "--diff")
     assert result.code == 0, result.output
-    for part in ("+172.29.10.11", "+++ after: /etc/mxcluster/hosts", "(the key that node2 is going to make)", "mxcluster-agent@"):
+    for part in (
+        "+172.29.10.11",
+        "+++ after: /etc/mxcluster/hosts",
+        "(the key that node2 is going to make)",
+        "mxcluster-agent@",
+    ):
         assert part in result.output, part

@@ -1,18 +1,36 @@
-"""After provision.yml with no knob set, a node is what it should be, and nothing more."""
+"""After provision.yml without knobs, a node has the documented state."""
+
 import re
 import time
 
 
 def test_a_disk_that_is_full(cluster):
-    """node2 has 120 MB for /opt/mxcluster: named with the cause; nothing half-written stays; with room, the next run repairs."""
-    cluster.shell("node2", "mkdir -p /opt/mxcluster; mount -t tmpfs -o size=120m,mode=755 tmpfs /opt/mxcluster")
+    """A full disk of node2 is named as the cause, leaves no partial file; a next run succeeds.
+
+    /opt/mxcluster has 120 MB there, then 2 GB.
+    """
+    cluster.shell(
+        "node2",
+        "mkdir -p /opt/mxcluster; mount -t tmpfs -o size=120m,mode=755 tmpfs /opt/mxcluster",
+    )
     result = cluster.play("provision.yml")
     assert result.code != 0 and "No space left on device" in result.output, result.output[-3000:]
     assert "fatal: [node2]" in result.output.split("No space left on device")[0].splitlines()[-2]
-    assert cluster.node("node2").run("ls /opt/mxcluster/env/mxcluster-env.json").rc != 0  # the mark of a whole installation
-    assert cluster.shell("node2", "find /opt/mxcluster -name '*.part' -o -name '.mxcluster-*' -o -name 'wheels.tar'") == ""
+    assert (
+        cluster.node("node2").run("ls /opt/mxcluster/env/mxcluster-env.json").rc != 0
+    )  # the marker of a complete installation
+    assert (
+        cluster.shell(
+            "node2",
+            "find /opt/mxcluster -name '*.part' -o -name '.mxcluster-*' -o -name 'wheels.tar'",
+        )
+        == ""
+    )
     refused = cluster.train(num_epochs=1)
-    assert refused.result.code != 0 and "node2: the node has no record: run provision.yml" in refused.result.output
+    assert (
+        refused.result.code != 0
+        and "node2: the node has no record: run provision.yml" in refused.result.output
+    )
 
     cluster.shell("node2", "mount -o remount,size=2g /opt/mxcluster")
     began = time.time()
@@ -21,14 +39,20 @@ def test_a_disk_that_is_full(cluster):
     job = cluster.train(kv="dist_sync", num_epochs=10)
     assert job.result.code == 0 and job.verdict["accuracy"] >= 0.9, job.result.output
     assert time.time() - began < 200
-    # A disk that outlives a boot: the other tests switch nodes off.
-    cluster.shell("node2", "cd /opt && cp -a mxcluster kept && umount mxcluster && rmdir mxcluster && mv kept mxcluster")
+    # Move the files to a disk that survives a reboot: other tests stop nodes.
+    cluster.shell(
+        "node2",
+        "cd /opt && cp -a mxcluster kept && umount mxcluster && rmdir mxcluster && mv kept "
+        "mxcluster",
+    )
 
 
 def test_a_second_run_changes_nothing(cluster):
-    """Through all roles."""
+    """drift_anyway runs all roles."""
     result = cluster.play("provision.yml", drift_anyway=True)
-    assert result.code == 0 and set(re.findall(r"changed=(\d+)", result.output)) == {"0"}, result.output
+    assert result.code == 0 and set(re.findall(r"changed=(\d+)", result.output)) == {"0"}, (
+        result.output
+    )
 
 
 def test_the_training_user_has_no_rights(cluster):
@@ -39,17 +63,27 @@ def test_the_training_user_has_no_rights(cluster):
 
 
 def test_what_is_installed_is_roots_and_can_be_used(cluster):
-    assert cluster.shell("node1", "find /opt/mxcluster ! -user root ! -path '/opt/mxcluster/jobs*'") == ""
+    assert (
+        cluster.shell("node1", "find /opt/mxcluster ! -user root ! -path '/opt/mxcluster/jobs*'")
+        == ""
+    )
     assert cluster.shell("node1", "find /opt/mxcluster /etc/mxcluster -perm /022 ! -type l") == ""
     ask = "/opt/mxcluster/env/bin/python -c 'import mxnet; print(mxnet.__version__)'"
     assert cluster.shell("node1", ask, "mxcluster") == "1.9.1"
-    assert cluster.shell("node1", "ls -A /opt/mxcluster/cache") == ""  # what was brought for the installation is gone
+    assert (
+        cluster.shell("node1", "ls -A /opt/mxcluster/cache") == ""
+    )  # the installation removes its downloads
 
 
 def test_the_unit_is_one_that_systemd_understands(cluster):
     said = cluster.node("node1").run("systemd-analyze verify mxcluster-agent@job.service")
-    assert "mxcluster" not in said.stderr, said.stderr  # it also speaks of units of the system's own
-    assert cluster.shell("node1", "systemctl show -p User mxcluster-agent@job.service") == "User=mxcluster"
+    assert "mxcluster" not in said.stderr, (
+        said.stderr
+    )  # stderr also contains messages about the system's own units
+    assert (
+        cluster.shell("node1", "systemctl show -p User mxcluster-agent@job.service")
+        == "User=mxcluster"
+    )
 
 
 def test_verify_says_so(cluster):

@@ -1,4 +1,4 @@
-"""Nodes are cut off, powered off and filled up; agents, controllers and connections are killed: what the job comes to."""
+"""A fault of a node, agent, controller or connection ends the job in time, or has no effect."""
 
 import collections
 import json
@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-BOUND = 15  # seconds from the fault to the end of ansible-playbook, and of everything on the nodes
+# seconds from the fault to the end of ansible-playbook, and of all processes on the nodes
+BOUND = 15
 START = 30  # seconds that nodes wait for each other in the rendezvous
 LEASE = 10
 JOBS = "/opt/mxcluster/jobs"
@@ -30,8 +31,16 @@ def cut_off(cluster, node, job):
 
 
 def connect(cluster, node):
-    docker("network", "connect", "--ip", cluster.variables[node]["ansible_host"], NETWORK, cluster.container(node))
-    # Docker gives the interface the next number, as no machine does; and would not find it under another name the next time.
+    docker(
+        "network",
+        "connect",
+        "--ip",
+        cluster.variables[node]["ansible_host"],
+        NETWORK,
+        cluster.container(node),
+    )
+    # Docker gives the interface the next number, unlike a real machine, and does not find it under
+    # another name later. A restart restores the first name.
     power_off(cluster, node, None)
     power_on(cluster, node)
 
@@ -45,7 +54,9 @@ def power_on(cluster, node):
     deadline = time.time() + 60
     while True:
         try:
-            with socket.create_connection((cluster.variables[node]["ansible_host"], 22), 1) as connection:
+            with socket.create_connection(
+                (cluster.variables[node]["ansible_host"], 22), 1
+            ) as connection:
                 if connection.recv(4) == b"SSH-":
                     return
         except OSError:
@@ -55,15 +66,15 @@ def power_on(cluster, node):
 
 
 def freeze(cluster, node, job):
-    """Its kernel goes on and answers for its connections; nothing that runs there does."""
+    """Freeze all processes of a node; its kernel still answers for its connections."""
     docker("pause", cluster.container(node))
 
 
 def thaw(cluster, node):
     docker("unpause", cluster.container(node))
-    deadline = time.time() + 20  # its processes miss the others now
+    deadline = time.time() + 20  # its processes now detect the missing peers
     while cluster.shell(node, "systemctl list-units --plain --no-legend 'mxcluster-*@*'"):
-        assert time.time() < deadline, "the frozen node's part of the job goes on"
+        assert time.time() < deadline, "the frozen node's part of the job still runs"
         time.sleep(0.5)
 
 
@@ -72,8 +83,12 @@ def kill_agent(cluster, node, job):
 
 
 def feed(cluster, node, job):
-    """The worker of the job eats, and its unit may not have what it wants."""
-    cluster.shell(node, "systemctl set-property --runtime mxcluster-agent@%s.service MemoryMax=1G && touch /run/hungry" % job)
+    """Limit the memory of the job's unit, and let its worker allocate more."""
+    cluster.shell(
+        node,
+        "systemctl set-property --runtime mxcluster-agent@%s.service MemoryMax=1G && touch "
+        "/run/hungry" % job,
+    )
 
 
 def clear_away(cluster, node):
@@ -81,11 +96,15 @@ def clear_away(cluster, node):
 
 
 def small_disk(cluster, node):
-    cluster.shell(node, "mount -t tmpfs -o size=160m,uid=$(id -u mxcluster),gid=$(id -g mxcluster),mode=755 tmpfs " + JOBS)
+    cluster.shell(
+        node,
+        "mount -t tmpfs -o size=160m,uid=$(id -u mxcluster),gid=$(id -g mxcluster),mode=755 tmpfs "
+        + JOBS,
+    )
 
 
 def fill_disk(cluster, node, job):
-    # It ends as it must, with an error: no space is left.
+    # dd ends with an error, since no space is left.
     cluster.shell(node, "! dd if=/dev/zero of=%s/fill bs=1M 2>/dev/null" % JOBS)
 
 
@@ -97,45 +116,111 @@ def nothing(cluster, node):
     pass
 
 
-GONE = (r"agent on {0}: {0} is gone: it has not answered over ssh since \S+ \(.+\), "
-        r"and the other nodes have not heard of its {1} for 5 s$")
+GONE = (
+    r"agent on {0}: {0} is gone: it has not answered over ssh since \S+ \(.+\), "
+    r"and the other nodes have received no heartbeat of its {1} for 5 s$"
+)
 FAULTS = (
-    Fault("a node is cut off from the network", "dist_sync", "node3", cut_off, connect,
-          GONE.format("node3", "worker-2"), {}),
-    Fault("a worker's node is powered off", "dist_async", "node3", power_off, power_on,
-          GONE.format("node3", "worker-2"), {}),
-    Fault("the scheduler's node is powered off", "dist_gsync", "node1", power_off, power_on,
-          GONE.format("node1", "scheduler-0 and worker-0"), {}),
-    Fault("a server's node is powered off", "dist_ssync", "node2", power_off, power_on,
-          GONE.format("node2", "server-0 and worker-1"), {}),
-    Fault("a node freezes", "dist_sync", "node3", freeze, thaw, GONE.format("node3", "worker-2"), {}),
-    Fault("an agent is killed", "dist_sync", "node3", kill_agent, nothing, r"agent on node3: the agent itself was killed", {}),
-    Fault("a worker is killed for want of memory", "dist_sync", "node3", feed, clear_away, r"worker 2 on node3: .*memory",
-          {"script": os.path.join(os.path.dirname(__file__), "eat.py")}),
-    Fault("a node's disk is full", "dist_gsync", "node3", fill_disk, empty_disk, r"on node3: (.|\n)*No space left", {}),
+    Fault(
+        "a node is cut off from the network",
+        "dist_sync",
+        "node3",
+        cut_off,
+        connect,
+        GONE.format("node3", "worker-2"),
+        {},
+    ),
+    Fault(
+        "a worker's node is powered off",
+        "dist_async",
+        "node3",
+        power_off,
+        power_on,
+        GONE.format("node3", "worker-2"),
+        {},
+    ),
+    Fault(
+        "the scheduler's node is powered off",
+        "dist_gsync",
+        "node1",
+        power_off,
+        power_on,
+        GONE.format("node1", "scheduler-0 and worker-0"),
+        {},
+    ),
+    Fault(
+        "a server's node is powered off",
+        "dist_ssync",
+        "node2",
+        power_off,
+        power_on,
+        GONE.format("node2", "server-0 and worker-1"),
+        {},
+    ),
+    Fault(
+        "a node freezes", "dist_sync", "node3", freeze, thaw, GONE.format("node3", "worker-2"), {}
+    ),
+    Fault(
+        "an agent is killed",
+        "dist_sync",
+        "node3",
+        kill_agent,
+        nothing,
+        r"agent on node3: the agent itself was killed",
+        {},
+    ),
+    Fault(
+        "a worker has an OOM kill",
+        "dist_sync",
+        "node3",
+        feed,
+        clear_away,
+        r"worker 2 on node3: .*memory",
+        {"script": os.path.join(os.path.dirname(__file__), "eat.py")},
+    ),
+    Fault(
+        "a node's disk is full",
+        "dist_gsync",
+        "node3",
+        fill_disk,
+        empty_disk,
+        r"on node3: (.|\n)*No space left",
+        {},
+    ),
 )
 
-# The other nodes see the same in each of these: a node that does not answer. `make soak` has them.
+# The other nodes see the same fault in these cases: a node without an answer. `make soak` runs
+# them.
 RARE = ("a worker's node is powered off", "a server's node is powered off", "a node freezes")
 
 
 def probe(cluster, node, job):
-    """What probe.py says there."""
+    """Return the output of probe.py on a node."""
     with open(PROBE) as program:
-        done = subprocess.run(["docker", "exec", "-i", cluster.container(node), "python3", "-", JOBS + "/" + job], stdin=program,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done = subprocess.run(
+            ["docker", "exec", "-i", cluster.container(node), "python3", "-", JOBS + "/" + job],
+            stdin=program,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
     assert done.returncode == 0, "%s: %s" % (node, done.stderr.decode())
     return json.loads(done.stdout.decode())
 
 
 def is_on(cluster, node):
-    said = subprocess.check_output(["docker", "inspect", "--format", "{{.State.Status}}", cluster.container(node)])
+    said = subprocess.check_output(
+        ["docker", "inspect", "--format", "{{.State.Status}}", cluster.container(node)]
+    )
     return said.decode().strip() == "running"
 
 
 def left(cluster, job, nodes=None):
-    """{node: what there is of the job}, of the nodes that are on, also of those that are cut off."""
-    found = {node: probe(cluster, node, job)["left"] for node in nodes or cluster.names if is_on(cluster, node)}
+    """Return {node: leftovers of the job} of all running nodes, also of those without a network."""
+    found = {
+        node: probe(cluster, node, job)["left"]
+        for node in nodes or cluster.names
+        if is_on(cluster, node)
+    }
     return {node: lines for node, lines in found.items() if lines}
 
 
@@ -143,23 +228,25 @@ def wait_until_it_trains(cluster, job, train):
     deadline = time.time() + 180
     for node in cluster.names:
         while not probe(cluster, node, job)["trains"]:
-            assert train is None or train.poll() is None, "it has ended before it trained"
+            assert train is None or train.poll() is None, "the job has ended before its first batch"
             assert time.time() < deadline, "%s does not train" % node
             time.sleep(0.2)
 
 
 @pytest.fixture
 def told(capsys):
-    """Says a line at once, on the terminal."""
+    """Print a line on the terminal at once."""
+
     def tell(line):
         with capsys.disabled():
             print("\nfault: " + line, flush=True)
+
     return tell
 
 
 @pytest.fixture(scope="module", autouse=True)
 def provisioned(cluster):
-    """The tests before have left the nodes so, unless they were not asked for."""
+    """Provision the nodes, unless earlier tests have done so."""
     if not (cluster.state / "nodes" / "node1.json").exists():
         result = cluster.play("provision.yml")
         assert result.code == 0, result.output
@@ -167,16 +254,29 @@ def provisioned(cluster):
 
 @pytest.fixture(scope="module", autouse=True)
 def walls(cluster, provisioned):
-    """A firewall that lets nothing in but ssh, so that there are rules to be forgotten. Also after a boot."""
-    rules = ("table inet filter { chain input { type filter hook input priority 0; policy drop; "
-             "ct state established,related accept; iifname lo accept; tcp dport 22 accept; }; }")
+    """Block every port but ssh with a firewall on every node, also after a boot.
+
+    The job then needs firewall rules, which may be left over.
+    """
+    rules = (
+        "table inet filter { chain input { type filter hook input priority 0; policy drop; "
+        "ct state established,related accept; iifname lo accept; tcp dport 22 accept; }; }"
+    )
     for name in cluster.names:
-        cluster.shell(name, "echo '%s' > /etc/nftables.conf && systemctl -q enable --now nftables" % rules)
+        cluster.shell(
+            name, "echo '%s' > /etc/nftables.conf && systemctl -q enable --now nftables" % rules
+        )
 
 
-@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name.replace(" ", "-"),
-                                                marks=[pytest.mark.soak] * (fault.name in RARE))
-                                   for fault in FAULTS])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(
+            fault, id=fault.name.replace(" ", "-"), marks=[pytest.mark.soak] * (fault.name in RARE)
+        )
+        for fault in FAULTS
+    ],
+)
 def test_a_fault_ends_the_whole_job(cluster, fault, told):
     job = "fault-%d" % time.time_ns()
     if fault.strike is fill_disk:
@@ -201,27 +301,37 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
         print(output)
         if struck:
             fault.mend(cluster, fault.node)
-    told("%s: ansible-playbook ended after %.1f s, everything on the nodes after %.1f s" % (fault.name, ended, clean))
-    told("    " + "\n    ".join(output[output.index("PLAY RECAP"):].splitlines()))
+    told(
+        "%s: ansible-playbook ended after %.1f s, everything on the nodes after %.1f s"
+        % (fault.name, ended, clean)
+    )
+    told("    " + "\n    ".join(output[output.index("PLAY RECAP") :].splitlines()))
     verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
     cause = verdict["first_failure"]
     who = cause["role"] + ("" if cause["index"] is None else " %d" % cause["index"])
-    assert re.search(fault.cause, "\n".join(["%s on %s: %s" % (who, cause["host"], cause["reason"])] + cause["log"])), output
+    assert re.search(
+        fault.cause,
+        "\n".join(["%s on %s: %s" % (who, cause["host"], cause["reason"])] + cause["log"]),
+    ), output
     assert train.returncode != 0 and not verdict["ok"]
     assert ended < BOUND and clean < BOUND, (ended, clean)
     gone = [] if "is gone" not in cause["reason"] else [fault.node]
     assert verdict["left"] == {name: [] for name in cluster.names if name not in gone}, output
     asked = len(cluster.names) - len(gone)
-    assert "left      nothing: no process, port, unit or firewall rule on %d node" % asked in output, output
+    assert (
+        "left      nothing: no process, port, unit or firewall rule on %d node" % asked in output
+    ), output
     assert ("not looked at: %s" % fault.node in output) == bool(gone)
     for name in set(cluster.names) - set(gone):
-        assert (cluster.runs / job / "nodes" / name / "agent.log").exists() or fault.strike is fill_disk
-    assert left(cluster, job) == {}, "also on a node that has come back"
+        assert (
+            cluster.runs / job / "nodes" / name / "agent.log"
+        ).exists() or fault.strike is fill_disk
+    assert left(cluster, job) == {}, "also on a node that is connected again"
 
 
 @pytest.mark.soak
 def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
-    """It has started its part, and is lost before it can say so, or while the others wait for it in the rendezvous."""
+    """The node is lost after its start, before its report or during the rendezvous."""
     job = "start-%d" % time.time_ns()
     train = cluster.start("train.yml", job_id=job, kv="dist_gsync", num_epochs=100000)
     try:
@@ -238,19 +348,21 @@ def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
         connect(cluster, "node3")
     print(output)
     told("a node is cut off while the job starts: ansible-playbook ended after %.1f s" % ended)
-    told("    " + "\n    ".join(output[output.index("PLAY RECAP"):].splitlines()))
+    told("    " + "\n    ".join(output[output.index("PLAY RECAP") :].splitlines()))
     assert train.returncode != 0 and ended < START + BOUND, output
     if (cluster.runs / job / "verdict.json").exists():
         verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
         assert "node3 is gone" in verdict["first_failure"]["reason"], output
     else:
-        assert "TASK [train_job : Refuse a job that has not started on all nodes]" in output, output
-        assert "fatal: [node3]: FAILED!" in output.split("Refuse a job that has not started")[1], output
+        assert "TASK [train_job : Fail if the node has not started the job]" in output, output
+        assert "fatal: [node3]: FAILED!" in output.split("Fail if the node has not started")[1], (
+            output
+        )
     assert left(cluster, job) == {}
 
 
 def test_it_trains_again(cluster):
-    """Each fault came as soon as what the one before had done was mended; and this came after the last."""
+    """A job trains after all faults are mended."""
     job = cluster.train(kv="dist_sync", num_epochs=2)
     assert job.result.code == 0 and job.verdict["ok"], job.result.output
 
@@ -266,16 +378,22 @@ def wait_for_nothing(cluster, job, seconds):
 
 
 def test_lost_connections_and_controllers(cluster, told):
-    """A detached job goes on without a controller until it is told to end, whatever becomes of the one beside it, which
-    outlives its connections but not its controller."""
+    """A detached job goes on without a controller until stop.yml ends it.
+
+    A second job survives the loss of its connections, but ends with its controller.
+    """
     detached, waited_for = "detached-%d" % time.time_ns(), "waited-for-%d" % time.time_ns()
-    started = cluster.play("train.yml", job_id=detached, kv="dist_async", num_epochs=100000, detach=True)
+    started = cluster.play(
+        "train.yml", job_id=detached, kv="dist_async", num_epochs=100000, detach=True
+    )
     assert started.code == 0, started.output
     wait_until_it_trains(cluster, detached, None)
-    train = cluster.start("train.yml", job_id=waited_for, kv="dist_sync", num_epochs=100000, lease=LEASE)
+    train = cluster.start(
+        "train.yml", job_id=waited_for, kv="dist_sync", num_epochs=100000, lease=LEASE
+    )
     try:
         wait_until_it_trains(cluster, waited_for, train)
-        for name in cluster.names:  # what serves the open connection, here and there
+        for name in cluster.names:  # the processes that serve the open connection at both ends
             cluster.shell(name, "pkill -KILL -f '^sshd: root' || pkill -KILL sshd-session")
         before = {name: probe(cluster, name, waited_for)["events"] for name in cluster.names}
         time.sleep(LEASE + 2)
@@ -285,11 +403,18 @@ def test_lost_connections_and_controllers(cluster, told):
     finally:
         os.killpg(train.pid, signal.SIGKILL)
         print(train.communicate()[0].decode())
-    told("ansible-playbook was killed: the job ended %.1f s later, with a lease of %d s"
-         % (wait_for_nothing(cluster, waited_for, 3 * LEASE), LEASE))
+    told(
+        "ansible-playbook was killed: the job ended %.1f s later, with a lease of %d s"
+        % (wait_for_nothing(cluster, waited_for, 3 * LEASE), LEASE)
+    )
 
-    assert set(left(cluster, detached)) == set(cluster.names), "it goes on"
+    assert set(left(cluster, detached)) == set(cluster.names), "the detached job must go on"
     stopped = cluster.play("stop.yml", all=True)
-    assert stopped.code == 0 and "the job %s has been ended on node1 node2 node3" % detached in stopped.output, stopped.output
-    assert "left      nothing: no process, port, unit or firewall rule on 3 nodes" in stopped.output, stopped.output
+    assert (
+        stopped.code == 0
+        and "the job %s has been ended on node1 node2 node3" % detached in stopped.output
+    ), stopped.output
+    assert (
+        "left      nothing: no process, port, unit or firewall rule on 3 nodes" in stopped.output
+    ), stopped.output
     assert left(cluster, detached) == {}

@@ -1,4 +1,5 @@
-"""A user's script: says which GPUs its process was given, and whether CUDA's libraries are found; then takes part in the job."""
+"""A user's script: print the GPUs of its process, load CUDA's library, and take part in the job."""
+
 import ctypes
 import os
 
@@ -6,6 +7,12 @@ import mxnet as mx
 
 ctypes.CDLL("libcudart.so.9.2")
 kv = mx.kvstore.create("dist_sync")
-print("GPUS", os.environ["MXCLUSTER_HOST"], repr(os.environ["CUDA_VISIBLE_DEVICES"]), mx.__version__, flush=True)
+print(
+    "GPUS",
+    os.environ["MXCLUSTER_HOST"],
+    repr(os.environ["CUDA_VISIBLE_DEVICES"]),
+    mx.__version__,
+    flush=True,
+)
 kv.init(0, mx.nd.zeros(2))
 kv.push(0, mx.nd.ones(2))

@@ -1,29 +1,51 @@
-"""What holds on the stand-in and on a real CentOS 7 alike: MXCLUSTER_EL7_IMAGE=centos:7 runs these and nothing else."""
+"""Tests for the stand-in and for a real CentOS 7; MXCLUSTER_EL7_IMAGE=centos:7 runs only these."""
+
 import json
 import re
 
 
 def test_the_nodes_are_centos_7(cluster):
-    """Python 2.7 is Ansible's interpreter there, and its facts say CentOS 7.9."""
+    """Ansible uses Python 2.7 there, and its facts report CentOS 7.9."""
     inventories = cluster.playbook("")[1:5]
-    said = cluster.command("ansible", *inventories, "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr")
-    answers = [text.split("=> ", 1)[1] for text in re.split(r"\n(?=\w+ \| )", said.output) if "=> {" in text]
+    said = cluster.command(
+        "ansible", *inventories, "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr"
+    )
+    answers = [
+        text.split("=> ", 1)[1]
+        for text in re.split(r"\n(?=\w+ \| )", said.output)
+        if "=> {" in text
+    ]
     facts = [json.loads(text)["ansible_facts"] for text in answers]
-    assert {(one["ansible_distribution"], one["ansible_distribution_version"], one["ansible_pkg_mgr"],
-             one["discovered_interpreter_python"]) for one in facts} == {("CentOS", "7.9", "yum", "/usr/bin/python")}, said.output
-    assert cluster.shell("gpu1", "/usr/bin/python -c 'import sys; print(sys.version_info[:2])'") == "(2, 7)"
+    assert {
+        (
+            one["ansible_distribution"],
+            one["ansible_distribution_version"],
+            one["ansible_pkg_mgr"],
+            one["discovered_interpreter_python"],
+        )
+        for one in facts
+    } == {("CentOS", "7.9", "yum", "/usr/bin/python")}, said.output
+    assert (
+        cluster.shell("gpu1", "/usr/bin/python -c 'import sys; print(sys.version_info[:2])'")
+        == "(2, 7)"
+    )
 
 
 def test_its_repositories_are_archives_with_signatures(cluster):
     for name in cluster.names:
         files = cluster.shell(name, "cat /etc/yum.repos.d/CentOS-Base.repo")
-        assert not re.search(r"^(mirrorlist|metalink)=", files, re.MULTILINE) and "vault" in files, files
+        assert (
+            not re.search(r"^(mirrorlist|metalink)=", files, re.MULTILINE) and "vault" in files
+        ), files
         assert not re.search(r"gpgcheck *= *(0|[Ff]alse|no)", files), files
 
 
 def test_mxnet_runs_on_its_python(cluster):
     for name in cluster.names:
-        ask = "/opt/mxcluster/env/bin/python -c 'import sys, mxnet; print(sys.version_info[:2], mxnet.__version__)'"
+        ask = (
+            "/opt/mxcluster/env/bin/python -c "
+            "'import sys, mxnet; print(sys.version_info[:2], mxnet.__version__)'"
+        )
         said = cluster.shell(name, ask, "mxcluster")
         assert said.splitlines()[-1] == "(3, 6) 1.2.1"
 

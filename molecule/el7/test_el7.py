@@ -1,7 +1,9 @@
-"""Bare CentOS 7 GPU machines become MXNet nodes; nothing that is damaged, forged or senseless is installed.
+"""Bare CentOS 7 GPU machines become MXNet nodes; damaged, forged and unsuitable files are refused.
 
-All on the stand-in of stand_in/: what is shown is what the roles do with such machines, not that CUDA works on them.
+The tests run on the stand-in of stand_in/. They show the actions of the roles on such machines, not
+that CUDA works there.
 """
+
 import json
 import pathlib
 import re
@@ -10,11 +12,23 @@ import shutil
 import pytest
 
 GPUS = ("gpu1", "gpu2")
-DRIVERS = ("cuda-drivers", "cuda-9-2", "cuda-runtime", "cuda-demo-suite", "nvidia-kmod", "xorg-x11-drv-nvidia")
-BRANCH = {"nvidia-driver-branch-470", "nvidia-driver-branch-470-cuda", "nvidia-persistenced-branch-470",
-          "kmod-nvidia-branch-470-dkms"}
+DRIVERS = (
+    "cuda-drivers",
+    "cuda-9-2",
+    "cuda-runtime",
+    "cuda-demo-suite",
+    "nvidia-kmod",
+    "xorg-x11-drv-nvidia",
+)
+BRANCH = {
+    "nvidia-driver-branch-470",
+    "nvidia-driver-branch-470-cuda",
+    "nvidia-persistenced-branch-470",
+    "kmod-nvidia-branch-470-dkms",
+}
 INSTALLER = "cuda-repo-rhel7-9-2-local-9.2.148-1.x86_64"
-OTHER = "cuda-repo-rhel7-9-0-local-9.0.176-1.x86_64"  # of CUDA 9.0, which a node has not; its URL ends in -rpm, its file in .rpm
+# The RPM of CUDA 9.0, which no node has; its URL ends in -rpm, its file in .rpm.
+OTHER = "cuda-repo-rhel7-9-0-local-9.0.176-1.x86_64"
 
 
 class Server:
@@ -25,18 +39,20 @@ class Server:
         self.disturb({})
 
     def disturb(self, orders):
-        """What is done to requests from now on: see stand_in/server.py."""
+        """Set the disturbances of requests from now on: see stand_in/server.py."""
         (self.folder / "disturb.json").write_text(json.dumps(orders))
 
     def requests(self, end):
-        """The requests so far for what ends so."""
-        lines = [json.loads(line) for line in (self.folder / "requests.log").read_text().splitlines()]
+        """Return the requests so far for paths with this end."""
+        lines = [
+            json.loads(line) for line in (self.folder / "requests.log").read_text().splitlines()
+        ]
         return [line for line in lines if line["path"].endswith(end) and line["method"] == "GET"]
 
 
 @pytest.fixture
 def server(cluster):
-    """It, undisturbed before and after."""
+    """Return the server, undisturbed before and after a test."""
     folder = pathlib.Path(json.loads((cluster.shared / "stand_in.json").read_text())["folder"])
     served = Server(cluster.shared / "server", folder / "www")
     yield served
@@ -44,18 +60,21 @@ def server(cluster):
 
 
 def packages(cluster, name):
-    """{name: version} of what rpm has installed."""
+    """Return {name: version} of the packages that rpm has installed."""
     lines = cluster.shell(name, "rpm -qa --qf '%{NAME} %{VERSION}\\n'").splitlines()
     return dict(line.split() for line in lines)
 
 
 def changes(result):
-    """{node: how many changes}."""
-    return {name: int(number) for name, number in re.findall(r"^(\w+) +: .*changed=(\d+)", result.output, re.MULTILINE)}
+    """Return {node: number of changes}."""
+    return {
+        name: int(number)
+        for name, number in re.findall(r"^(\w+) +: .*changed=(\d+)", result.output, re.MULTILINE)
+    }
 
 
 def provision(cluster, *arguments, **options):
-    """Run provision.yml, which is to succeed."""
+    """Run provision.yml, which must succeed."""
     result = cluster.play("provision.yml", *arguments, **options)
     assert result.code == 0, result.output
     return result
@@ -68,28 +87,49 @@ def test_cuda_and_its_patch_are_installed(cluster, name):
     assert "release 9.2, V9.2.148" in cluster.shell(name, "/usr/local/cuda/bin/nvcc --version")
     assert cluster.shell(name, "readlink -f /usr/local/cuda") == "/usr/local/cuda-9.2"
     known = cluster.shell(name, "ldconfig -p")
-    assert all(library in known for library in ("libcudart.so.9.2", "libcublas.so.9.2", "libcudnn.so.7", "libgomp.so.1")), known
+    assert all(
+        library in known
+        for library in ("libcudart.so.9.2", "libcublas.so.9.2", "libcudnn.so.7", "libgomp.so.1")
+    ), known
     assert "/usr/local/cuda/bin" in cluster.shell(name, "bash -lc 'echo $PATH'", "mxcluster")
 
 
 @pytest.mark.parametrize("name", GPUS)
 def test_cudnn_is_installed_with_its_links(cluster, name):
-    assert cluster.shell(name, "readlink /usr/local/cuda-9.2/lib64/libcudnn.so.7") == "libcudnn.so.7.6.5"
-    assert cluster.shell(name, "readlink /usr/local/cuda-9.2/lib64") == "targets/x86_64-linux/lib"  # NVIDIA's own link
-    assert "CUDNN_PATCHLEVEL 5" in cluster.shell(name, "cat /usr/local/cuda-9.2/include/cudnn.h", "mxcluster")
+    assert (
+        cluster.shell(name, "readlink /usr/local/cuda-9.2/lib64/libcudnn.so.7")
+        == "libcudnn.so.7.6.5"
+    )
+    assert (
+        cluster.shell(name, "readlink /usr/local/cuda-9.2/lib64") == "targets/x86_64-linux/lib"
+    )  # NVIDIA's own link
+    assert "CUDNN_PATCHLEVEL 5" in cluster.shell(
+        name, "cat /usr/local/cuda-9.2/include/cudnn.h", "mxcluster"
+    )
 
 
 def test_mxnet_is_the_gpu_build_where_a_gpu_is(cluster):
-    ask = ("cd /opt/mxcluster/env/bin; ./pip freeze 2>/dev/null | grep ^mxnet; "
-           "./python -c 'import mxnet; print(mxnet.__version__)'")
+    ask = (
+        "cd /opt/mxcluster/env/bin; ./pip freeze 2>/dev/null | grep ^mxnet; "
+        "./python -c 'import mxnet; print(mxnet.__version__)'"
+    )
     assert {name: cluster.shell(name, ask, "mxcluster").split() for name in cluster.names} == {
-        "head": ["mxnet==1.2.1.post1", "1.2.1"], "gpu1": ["mxnet-cu92==1.2.1.post1", "1.2.1"],
-        "gpu2": ["mxnet-cu92==1.2.1.post1", "1.2.1"]}
+        "head": ["mxnet==1.2.1.post1", "1.2.1"],
+        "gpu1": ["mxnet-cu92==1.2.1.post1", "1.2.1"],
+        "gpu2": ["mxnet-cu92==1.2.1.post1", "1.2.1"],
+    }
     library = "$(find /opt/mxcluster/env/ -name libmxnet.so)"
     for name in GPUS:
         assert "not found" not in cluster.shell(name, "ldd " + library)
-        assert cluster.shell(name, "/opt/mxcluster/env/bin/python -c 'import sys; print(sys.version_info[:2])'") == "(3, 6)"
-    assert not any("cuda" in package or "nvidia" in package for package in packages(cluster, "head"))
+        assert (
+            cluster.shell(
+                name, "/opt/mxcluster/env/bin/python -c 'import sys; print(sys.version_info[:2])'"
+            )
+            == "(3, 6)"
+        )
+    assert not any(
+        "cuda" in package or "nvidia" in package for package in packages(cluster, "head")
+    )
 
 
 def test_the_repositories_are_the_archives_and_signatures_are_asked_for(cluster, server):
@@ -97,103 +137,175 @@ def test_the_repositories_are_the_archives_and_signatures_are_asked_for(cluster,
         files = cluster.shell(name, "cat /etc/yum.repos.d/*.repo")
         assert not re.search(r"^(mirrorlist|metalink)=", files, re.MULTILINE), files
         assert "baseurl=http://172.29.40.1:8407/vault/updates/$basearch/" in files
-        assert "gpgcheck=0" not in files and not re.search(r"gpgcheck *= *(0|[Ff]alse|no)", files), files
+        assert "gpgcheck=0" not in files and not re.search(
+            r"gpgcheck *= *(0|[Ff]alse|no)", files
+        ), files
 
 
 def test_a_large_file_was_fetched_once_for_the_cluster(server):
-    for name in (INSTALLER, "cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64", "cudnn-9.2-linux-x64-v7.6.5.32.tgz"):
-        assert [(line["status"], line["from"]) for line in server.requests(name)] == [(200, "172.29.40.1")], name
+    for name in (
+        INSTALLER,
+        "cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64",
+        "cudnn-9.2-linux-x64-v7.6.5.32.tgz",
+    ):
+        assert [(line["status"], line["from"]) for line in server.requests(name)] == [
+            (200, "172.29.40.1")
+        ], name
 
 
 def test_a_driver_is_installed_and_started_with_the_machine(cluster):
-    """Not before: nouveau is loaded on gpu2. One after the other, and only because it was said."""
+    """The driver needs a reboot, since nouveau is loaded on gpu2.
+
+    The nodes reboot only with nvidia_driver_reboot, one after the other.
+    """
     asked = provision(cluster)
     assert set(changes(asked).values()) == {0}
-    assert "gpu2 has to be started anew: driver" in asked.output and "nouveau" in asked.output
+    assert "gpu2 needs a reboot: driver" in asked.output and "nouveau" in asked.output
     called = cluster.shell("gpu2", "cat /var/log/stand-in")
-    assert "dracut --force" in called and "grubby --update-kernel=ALL --args=rd.driver.blacklist=nouveau" in called, called
+    assert (
+        "dracut --force" in called
+        and "grubby --update-kernel=ALL --args=rd.driver.blacklist=nouveau" in called
+    ), called
     provision(cluster, nvidia_driver_reboot=True)
-    down = sorted(cluster.command("docker", "inspect", "--format", "{{.State.FinishedAt}} {{.State.StartedAt}}",
-                                  cluster.container(name)).output.split() for name in GPUS)
-    assert down[0][1] < down[1][0], down  # one was back before the other went
+    down = sorted(
+        cluster.command(
+            "docker",
+            "inspect",
+            "--format",
+            "{{.State.FinishedAt}} {{.State.StartedAt}}",
+            cluster.container(name),
+        ).output.split()
+        for name in GPUS
+    )
+    # the first node was up again before the second one rebooted
+    assert down[0][1] < down[1][0], down
     for name, count in (("gpu1", 2), ("gpu2", 1)):
-        listed = cluster.shell(name, "nvidia-smi --query-gpu=driver_version,name --format=csv,noheader").splitlines()
+        listed = cluster.shell(
+            name, "nvidia-smi --query-gpu=driver_version,name --format=csv,noheader"
+        ).splitlines()
         assert listed == ["470.256.02, Tesla V100-PCIE-16GB"] * count
         assert cluster.node(name).run("test -e /sys/module/nouveau").rc != 0
     again = provision(cluster, nvidia_driver_reboot=True)
-    assert set(changes(again).values()) == {0} and "to be started anew: driver" not in again.output
+    assert set(changes(again).values()) == {0} and "needs a reboot: driver" not in again.output
     assert "nvidia-driver-branch-470" not in packages(cluster, "head")
 
 
 def test_the_patch_comes_where_cuda_was_installed_without_it(cluster):
-    cluster.shell("gpu2", "rpm -e cuda-repo-rhel7-9-2-148-local-patch-1 && grep -rl patch-1 /etc/yum.repos.d | xargs -r rm && "
-                  "yum -y -q --disablerepo='*' --repofrompath=old,/var/cuda-repo-9-2-local --nogpgcheck downgrade "
-                  "cuda-cublas-9-2-9.2.148 cuda-cublas-dev-9-2-9.2.148")
+    cluster.shell(
+        "gpu2",
+        "rpm -e cuda-repo-rhel7-9-2-148-local-patch-1 && grep -rl patch-1 /etc/yum.repos.d | xargs "
+        "-r rm && "
+        "yum -y -q --disablerepo='*' --repofrompath=old,/var/cuda-repo-9-2-local --nogpgcheck "
+        "downgrade "
+        "cuda-cublas-9-2-9.2.148 cuda-cublas-dev-9-2-9.2.148",
+    )
     assert packages(cluster, "gpu2")["cuda-cublas-9-2"] == "9.2.148"
     before = packages(cluster, "gpu2")
     provision(cluster, "--limit", "gpu2")
     after = packages(cluster, "gpu2")
     assert after["cuda-cublas-9-2"] == "9.2.148.1"
     assert {name for name in after if after[name] != before.get(name)} <= {
-        "cuda-cublas-9-2", "cuda-cublas-dev-9-2", "cuda-repo-rhel7-9-2-148-local-patch-1"}
+        "cuda-cublas-9-2",
+        "cuda-cublas-dev-9-2",
+        "cuda-repo-rhel7-9-2-148-local-patch-1",
+    }
 
 
 DAMAGE = {
     "truncated": ({"truncate": 1500000}, {}, "signed"),
     "swapped": ({"swap": True}, {}, "signed"),
-    "signed by somebody else": ({"instead": "stranger/installer.rpm"}, {}, "signed"),
-    "another digest than the user's own": ({}, {"nvidia_sha256": {OTHER + ".rpm": "0" * 64}}, "sha256"),
+    "signed with another key": ({"instead": "stranger/installer.rpm"}, {}, "signed"),
+    "another digest than the user's own": (
+        {},
+        {"nvidia_sha256": {OTHER + ".rpm": "0" * 64}},
+        "sha256",
+    ),
     "not there": ({"status": 404}, {}, "could not be fetched"),
 }
 
 
-@pytest.mark.parametrize("damage", [
-    pytest.param(damage, marks=[pytest.mark.soak] * (damage not in ("swapped", "another digest than the user's own")))
-    for damage in DAMAGE])
-def test_what_is_damaged_is_refused_and_nothing_is_installed_from_it(cluster, server, tmp_path, damage):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(
+            damage,
+            marks=[pytest.mark.soak]
+            * (damage not in ("swapped", "another digest than the user's own")),
+        )
+        for damage in DAMAGE
+    ],
+)
+def test_what_is_damaged_is_refused_and_nothing_is_installed_from_it(
+    cluster, server, tmp_path, damage
+):
     how, options, said = DAMAGE[damage]
     if "instead" in how:
         how = {"instead": str(server.www.parent / how["instead"])}
     server.disturb({OTHER + "-rpm": how} if how else {})
     before = packages(cluster, "gpu2")
-    result = cluster.play("provision.yml", "--limit", "gpu2", cuda_version="9.0", cuda_store_dir=str(tmp_path), **options)
-    assert result.code != 0 and said in result.output and OTHER + ".rpm" in result.output, result.output
-    if damage == "not there":  # what to put where
+    result = cluster.play(
+        "provision.yml",
+        "--limit",
+        "gpu2",
+        cuda_version="9.0",
+        cuda_store_dir=str(tmp_path),
+        **options,
+    )
+    assert result.code != 0 and said in result.output and OTHER + ".rpm" in result.output, (
+        result.output
+    )
+    if damage == "not there":  # the message names the file and the folder for it
         assert str(tmp_path) in result.output
     assert packages(cluster, "gpu2") == before
     assert cluster.shell("gpu2", "readlink -f /usr/local/cuda; ls /usr/local").count("9.0") == 0
 
 
 @pytest.mark.soak
-def test_a_download_goes_on_where_it_was_cut_and_another_cuda_stands_beside_the_first(cluster, server):
-    """One file is cut off until the run gives up; another is not to be had, so the user puts it there himself. An upgrade leads
-    back to the newer CUDA."""
+def test_a_download_goes_on_where_it_was_cut_and_another_cuda_stands_beside_the_first(
+    cluster, server
+):
+    """A download resumes where it was cut, and a second CUDA version is installed beside the first.
+
+    The server cuts one file until the run gives up, and lacks another file, which the user
+    provides. An upgrade leads back to the newer CUDA.
+    """
     cut, lacking = 300000, "cuda-repo-rhel7-9-0-176-local-patch-4-1.0-1.x86_64"
     begun = len(server.requests(OTHER + "-rpm"))
     server.disturb({OTHER + "-rpm": {"cut": cut, "times": 4}, lacking + "-rpm": {"status": 404}})
     failed = cluster.play("provision.yml", "--limit", "gpu2", cuda_version="9.0")
     assert failed.code != 0 and OTHER in failed.output, failed.output
-    shutil.copy(str(next(server.www.rglob(lacking + "-rpm"))), str(cluster.shared / "archives" / (lacking + ".rpm")))
+    shutil.copy(
+        str(next(server.www.rglob(lacking + "-rpm"))),
+        str(cluster.shared / "archives" / (lacking + ".rpm")),
+    )
     provision(cluster, "--limit", "gpu2", cuda_version="9.0")
     ranges = [line["range"] for line in server.requests(OTHER + "-rpm")[begun:]]
     assert ranges == [None] + ["bytes=%d-" % (cut * number) for number in (1, 2, 3, 4)]
     found = packages(cluster, "gpu2")
     assert found["cuda-cublas-9-0"] == "9.0.176.4" and found["cuda-cublas-9-2"] == "9.2.148.1"
     assert cluster.shell("gpu2", "readlink -f /usr/local/cuda") == "/usr/local/cuda-9.0"
-    assert "mxnet-cu90==1.2.1.post1" in cluster.shell("gpu2", "/opt/mxcluster/env/bin/pip freeze 2>/dev/null")
+    assert "mxnet-cu90==1.2.1.post1" in cluster.shell(
+        "gpu2", "/opt/mxcluster/env/bin/pip freeze 2>/dev/null"
+    )
 
     provision(cluster, "--limit", "gpu2")
     assert cluster.shell("gpu2", "readlink -f /usr/local/cuda") == "/usr/local/cuda-9.2"
     for version in ("9.0", "9.2"):
-        assert "release %s" % version in cluster.shell("gpu2", "/usr/local/cuda-%s/bin/nvcc --version" % version)
+        assert "release %s" % version in cluster.shell(
+            "gpu2", "/usr/local/cuda-%s/bin/nvcc --version" % version
+        )
     known = cluster.shell("gpu2", "ldconfig -p")
     assert "libcudart.so.9.0" in known and "libcudart.so.9.2" in known
     assert set(changes(provision(cluster)).values()) == {0}
 
 
 def without_cuda(cluster, name):
-    """Take CUDA 9.2 off a node, however it came there."""
-    cluster.shell(name, "rpm -qa 'cuda-*9-2*' | xargs -r rpm -e; rm -rf /usr/local/cuda-9.2 /etc/yum.repos.d/*cuda-9-2*")
+    """Remove CUDA 9.2 from a node, for every kind of installation."""
+    cluster.shell(
+        name,
+        "rpm -qa 'cuda-*9-2*' | xargs -r rpm -e; rm -rf /usr/local/cuda-9.2 "
+        "/etc/yum.repos.d/*cuda-9-2*",
+    )
 
 
 @pytest.mark.soak
@@ -202,15 +314,22 @@ def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(cluster):
     cluster.shell("gpu2", "mount -t tmpfs -o size=1m,mode=755 tmpfs /opt/mxcluster/cache")
     failed = cluster.play("provision.yml", "--limit", "gpu2")
     assert failed.code != 0 and "No space left" in failed.output, failed.output
-    assert not any(name.startswith("cuda") and name.endswith("9-2") for name in packages(cluster, "gpu2"))
-    cluster.shell("gpu2", "find /opt/mxcluster/cache -type f | xargs -r false; umount /opt/mxcluster/cache")
+    assert not any(
+        name.startswith("cuda") and name.endswith("9-2") for name in packages(cluster, "gpu2")
+    )
+    cluster.shell(
+        "gpu2", "find /opt/mxcluster/cache -type f | xargs -r false; umount /opt/mxcluster/cache"
+    )
     provision(cluster, "--limit", "gpu2")
     assert packages(cluster, "gpu2")["cuda-cublas-9-2"] == "9.2.148.1"
 
 
 @pytest.mark.soak
 def test_other_ways_to_install_cuda(cluster):
-    """The network repository with the libraries alone; the installer for any Linux, with its patch; and back."""
+    """Install from the network repository without compiler, then with the runfile and patch.
+
+    The last step returns to the local repository.
+    """
     without_cuda(cluster, "gpu2")
     provision(cluster, "--limit", "gpu2", cuda_source="network_repo", cuda_install="libraries")
     found = packages(cluster, "gpu2")
@@ -221,7 +340,9 @@ def test_other_ways_to_install_cuda(cluster):
     without_cuda(cluster, "gpu2")
     provision(cluster, "--limit", "gpu2", cuda_source="runfile")
     assert cluster.shell("gpu2", "cat /usr/local/cuda-9.2/version.txt").splitlines() == [
-        "CUDA Version 9.2.148", "CUDA Patch Version 9.2.148.1"]
+        "CUDA Version 9.2.148",
+        "CUDA Patch Version 9.2.148.1",
+    ]
     assert "V9.2.148" in cluster.shell("gpu2", "/usr/local/cuda/bin/nvcc --version")
     again = provision(cluster, "--limit", "gpu2", cuda_source="runfile")
     assert changes(again)["gpu2"] == 0, again.output
@@ -248,18 +369,25 @@ def test_what_cannot_work_is_refused_with_what_can(cluster, what):
 
 
 def on_the_bus(cluster, name, *lines):
-    """Change what is on a node's PCI bus; what was there."""
+    """Change the devices on a node's PCI bus; return the earlier ones."""
     before = cluster.shell(name, "cat /etc/stand-in/pci").splitlines()
-    cluster.shell(name, "echo '%s' > /etc/stand-in/pci; systemctl restart stand-in-hardware" % "\n".join(lines))
+    cluster.shell(
+        name,
+        "echo '%s' > /etc/stand-in/pci; systemctl restart stand-in-hardware" % "\n".join(lines),
+    )
     return before
 
 
-@pytest.mark.parametrize("lines, said", [
-    ([], "GPU"), (["0000:01:00.0 0x10de 0x030200 0x20b0"], "8.0")], ids=["no GPU", "a GPU that CUDA 9.2 has no code for"])
+@pytest.mark.parametrize(
+    "lines, said",
+    [([], "GPU"), (["0000:01:00.0 0x10de 0x030200 0x20b0"], "8.0")],
+    ids=["no GPU", "a GPU that CUDA 9.2 has no code for"],
+)
 def test_a_node_without_the_right_gpu_is_refused_by_name(cluster, inventory, lines, said):
     def change(hosts):
         for name in GPUS:
             hosts["children"]["workers"]["hosts"][name]["gpu_required"] = True
+
     before = on_the_bus(cluster, "gpu2", *lines)
     try:
         result = cluster.play("provision.yml", inventory=inventory(change))
@@ -276,55 +404,98 @@ def test_a_driver_that_is_too_old_is_refused(cluster):
         result = cluster.play("provision.yml")
     finally:
         cluster.shell("gpu2", "cat /run/version > " + version)
-    assert result.code != 0 and "gpu2: " in result.output and "396.37" in result.output, result.output
+    assert result.code != 0 and "gpu2: " in result.output and "396.37" in result.output, (
+        result.output
+    )
 
 
 def gpus_of(job):
-    """{(role, index): GPUs} by the plan; and by what the workers saw: {host: repr of CUDA_VISIBLE_DEVICES}."""
+    """Return the GPUs of a job: {(role, index): GPUs} of the plan, and the workers' output.
+
+    The output is a sorted list of (host, CUDA_VISIBLE_DEVICES).
+    """
     plan = json.loads((job.folder / "plan.json").read_text())
-    planned = {(process["role"], process["index"]): process["gpus"] for process in plan["processes"]}
+    planned = {
+        (process["role"], process["index"]): process["gpus"] for process in plan["processes"]
+    }
     logs = "".join(path.read_text() for path in job.folder.glob("nodes/*/worker-*.log"))
     return planned, sorted(re.findall(r"GPUS (\w+) '([\d,]*)' 1\.2\.1", logs))
 
 
-@pytest.mark.parametrize("gpus, seen", [("auto", [("gpu1", "0,1"), ("gpu2", "0")]), ("", [("gpu1", ""), ("gpu2", "")]),
-                                        pytest.param("0", [("gpu1", "0"), ("gpu2", "0")], marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "gpus, seen",
+    [
+        ("auto", [("gpu1", "0,1"), ("gpu2", "0")]),
+        ("", [("gpu1", ""), ("gpu2", "")]),
+        pytest.param("0", [("gpu1", "0"), ("gpu2", "0")], marks=pytest.mark.soak),
+    ],
+)
 def test_every_worker_sees_its_gpus_and_nobody_else_any(cluster, gpus, seen):
     job = cluster.train(script=str(cluster.scenario / "environment.py"), kv="dist_sync", gpus=gpus)
     assert job.result.code == 0, job.result.output
     planned, saw = gpus_of(job)
     assert saw == seen
     assert {key: ",".join(map(str, numbers)) for key, numbers in planned.items()} == {
-        ("scheduler", 0): "", ("server", 0): "", ("worker", 0): seen[0][1], ("worker", 1): seen[1][1]}
+        ("scheduler", 0): "",
+        ("server", 0): "",
+        ("worker", 0): seen[0][1],
+        ("worker", 1): seen[1][1],
+    }
     for role in ("scheduler", "server"):
         environment = next(job.folder.glob("nodes/head/%s-0.env" % role)).read_text()
-        assert re.search(r"^export CUDA_VISIBLE_DEVICES=(''|\"\"|)$", environment, re.MULTILINE), environment
+        assert re.search(r"^export CUDA_VISIBLE_DEVICES=(''|\"\"|)$", environment, re.MULTILINE), (
+            environment
+        )
 
 
 def test_workers_of_a_node_share_its_gpus(cluster, inventory):
-    folder = inventory(lambda hosts: hosts["children"]["workers"]["hosts"]["gpu1"].update(workers_per_host=2))
-    job = cluster.train(script=str(cluster.scenario / "environment.py"), kv="dist_sync", inventory=folder)
+    folder = inventory(
+        lambda hosts: hosts["children"]["workers"]["hosts"]["gpu1"].update(workers_per_host=2)
+    )
+    job = cluster.train(
+        script=str(cluster.scenario / "environment.py"), kv="dist_sync", inventory=folder
+    )
     assert job.result.code == 0, job.result.output
     assert gpus_of(job)[1] == [("gpu1", "0"), ("gpu1", "1"), ("gpu2", "0")]
 
 
 def test_a_gpu_that_is_missing_or_busy_is_refused_by_name(cluster):
     missing = cluster.train(gpus="1")
-    assert missing.result.code != 0 and "gpu2: gpus=1, but the node has one GPU, number 0" in missing.result.output
-    cluster.shell("gpu1", "mkdir -p /run/stand-in; echo '4711, 0, python' > /run/stand-in/compute-apps")
-    busy = cluster.train(gpus="0")  # with gpus=auto the job would take the other
+    assert (
+        missing.result.code != 0
+        and "gpu2: gpus=1, but the node has one GPU, number 0" in missing.result.output
+    )
+    cluster.shell(
+        "gpu1", "mkdir -p /run/stand-in; echo '4711, 0, python' > /run/stand-in/compute-apps"
+    )
+    busy = cluster.train(gpus="0")  # with gpus=auto the job would take the other GPU
     cluster.shell("gpu1", "rm /run/stand-in/compute-apps")
     assert busy.result.code != 0 and not busy.folder.exists(), busy.result.output
-    assert re.search(r"gpu1: GPU 0 is held by python \(pid 4711\): leave gpus at auto", busy.result.output), busy.result.output
+    assert re.search(
+        r"gpu1: GPU 0 is held by python \(pid 4711\): leave gpus at auto", busy.result.output
+    ), busy.result.output
 
 
 def test_verify_judges_all_but_what_takes_a_gpu(cluster):
-    """What computes on a GPU fails here: the driver shows GPUs, and the stub of libcudart says that there is none."""
+    """The checks that compute on a GPU fail here.
+
+    The driver shows GPUs, but the stub of libcudart reports none.
+    """
     result = cluster.play("verify.yml")
-    for line in ("a driver that CUDA works with", "no nouveau", "CUDA's compiler", "the libraries that MXNet needs", "cuDNN"):
+    for line in (
+        "a driver that CUDA works with",
+        "no nouveau",
+        "CUDA's compiler",
+        "the libraries that MXNet needs",
+        "cuDNN",
+    ):
         assert re.search("^ok +" + line, result.output, re.MULTILINE), result.output
-    assert re.search("^not run +NVIDIA's deviceQuery: gpu1, gpu2", result.output, re.MULTILINE), result.output
-    assert re.search("^failed +MXNet computes on every GPU", result.output, re.MULTILINE), result.output
+    assert re.search("^not run +NVIDIA's deviceQuery: gpu1, gpu2", result.output, re.MULTILINE), (
+        result.output
+    )
+    assert re.search("^failed +MXNet computes on every GPU", result.output, re.MULTILINE), (
+        result.output
+    )
 
 
 def test_no_driver_has_come_with_cuda(cluster):

@@ -1,8 +1,9 @@
-"""Beside the module of the same name, on the controller: brings the files that it is to copy.
+"""Transfer the files that the module of the same name copies on the node.
 
-Unlike ansible.builtin.copy, a file is put in its place by the module, as the user whose folder that is. Root never opens a path
-that somebody else can lay a link into.
+Unlike ansible.builtin.copy, the module itself moves a file into place, as the user that owns the
+folder. Root never opens a path in which another user can place a link.
 """
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -15,11 +16,12 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Runs the module, with `src` where it has been brought to: Ansible's own temporary folder on the node."""
+    """Run the module with `src` replaced by the path in Ansible's temporary folder on the node."""
 
-    TRANSFERS_FILES = False  # most calls bring nothing, and need no folder for it
+    TRANSFERS_FILES = False  # most calls transfer nothing and need no temporary folder
 
     def run(self, tmp=None, task_vars=None):
+        """Run the task; Ansible calls this method."""
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
         source = arguments.get("src")
@@ -32,26 +34,34 @@ class ActionModule(ActionBase):
                 return dict(result, changed=True, path=arguments.get("path"))
             return dict(result, **self._ask(dict(arguments, src=self._bring(source)), task_vars))
         except (AnsibleError, OSError) as error:
-            return dict(result, failed=True, msg="%s cannot be brought: %s" % (source, error))
+            return dict(result, failed=True, msg="cannot copy %s to the node: %s" % (source, error))
 
     def _folder(self, arguments, task_vars):
-        """The result of bringing those files of a folder that the node lacks, one after the other."""
+        """Transfer the files of a folder that the node lacks, one by one; return the result."""
         source = arguments.pop("src")
         files = listing(source)
         asked = self._ask(dict(arguments, state="directory", files=files), task_vars)
-        # What a node lacks, it says itself. It could name any file of the controller.
+        # The node names the files that it lacks. Only names of the listing count; otherwise a node
+        # could request any file of the controller.
         told = asked.get("lacking")
-        wanted = {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
+        wanted = (
+            {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
+        )
         lacking = [name for name in files if name in wanted]
         for name in lacking if not self._task.check_mode else []:
             brought = self._bring(os.path.join(source, name))
-            answer = self._ask(dict(arguments, state="file", path=os.path.join(arguments["path"], name), src=brought), task_vars)
+            answer = self._ask(
+                dict(
+                    arguments, state="file", path=os.path.join(arguments["path"], name), src=brought
+                ),
+                task_vars,
+            )
             if answer.get("failed"):
                 return answer
         return dict(asked, changed=bool(asked.get("changed") or lacking))
 
     def _bring(self, source):
-        """Where the file is on the node, until the task has ended."""
+        """Transfer a file and return its path on the node, which is valid until the task ends."""
         if self._connection._shell.tmpdir is None:
             self._make_tmp_path()
         there = self._connection._shell.join_path(self._connection._shell.tmpdir, "source")
@@ -60,30 +70,38 @@ class ActionModule(ActionBase):
         return there
 
     def _ask(self, arguments, task_vars):
-        return self._execute_module(module_name="mxcluster_file", module_args=arguments, task_vars=task_vars)
+        return self._execute_module(
+            module_name="mxcluster_file", module_args=arguments, task_vars=task_vars
+        )
 
 
 def listing(folder):
-    """{name in the folder: {"bytes", "sha256"}} of all files in it, behind links too.
+    """Return {name in the folder: {"bytes", "sha256"}} of all files in it, behind links too.
 
-    AnsibleError names what is no file, and what leads in a circle.
+    Raises:
+        AnsibleError: An entry is not a regular file, or a link leads to a folder above itself.
     """
     found, above = {}, {}
     for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         above[here] = above.get(os.path.dirname(here), ()) + (os.path.realpath(here),)
         folders.sort()
         if above[here][-1] in above[here][:-1]:
-            raise AnsibleError("the link %s leads to a folder that it lies in: remove it" % here)
+            raise AnsibleError("the link %s points to a folder above itself: remove it" % here)
         for name in names:
             path = os.path.join(here, name)
             if not os.path.isfile(path):
-                raise AnsibleError("%s is no file, or a link to none: remove it" % path)
-            found[os.path.relpath(path, folder)] = {"bytes": os.path.getsize(path), "sha256": _sha256(path)}
+                raise AnsibleError(
+                    "%s is not a regular file, or is a broken link: remove it" % path
+                )
+            found[os.path.relpath(path, folder)] = {
+                "bytes": os.path.getsize(path),
+                "sha256": _sha256(path),
+            }
     return found
 
 
 def _sha256(path):
-    """The digest of a file, in hexadecimal."""
+    """Return the SHA-256 digest of a file in hexadecimal."""
     seen = hashlib.sha256()
     with open(path, "rb") as stream:
         for piece in iter(lambda: stream.read(1 << 20), b""):
@@ -92,5 +110,5 @@ def _sha256(path):
 
 
 def _raise(error):
-    """A folder that cannot be read is an error, no empty folder."""
+    """Raise the error: without it, os.walk shows an unreadable folder as an empty folder."""
     raise error

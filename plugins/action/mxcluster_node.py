@@ -1,8 +1,9 @@
-"""Beside the module of the same name, on the controller: what one node has come to is told to those who wait for others.
+"""Run a command of mxcluster.entry on a node, and end its part of a job if another node's failed.
 
-ps-lite's heartbeats tell the nodes themselves, but only once all processes have met: a script that fails on one node before
-it makes its kv-store would leave the others waiting for it.
+ps-lite's heartbeats show a lost node only after all processes have connected. A script that fails
+on one node before it creates its kv-store would leave the other nodes waiting.
 """
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -21,73 +22,104 @@ from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 
-from mxcluster import contact, node_task, processes, stalls, verdict
+from mxcluster.ansible import contact, node_task
+from mxcluster.ansible.node_task import NodeTask
 from mxcluster.entry import asking
-from mxcluster.node_task import NodeTask
-from mxcluster.plan.packed import completed
-from mxcluster.report import arrivals
+from mxcluster.job import stall_cause, verdict
+from mxcluster.job.plan.packed import completed
+from mxcluster.job.report import checkpoint_arrivals
+from mxcluster.node import processes
 
-PAUSES = (4.0, 6.0)  # seconds before a node that could not be asked is asked again, and before each later try
-LOOK = 0.2  # seconds between two looks at the board meanwhile: if another node's part has failed, no try holds that up
-LITTLE_PATIENCE = 5.0  # seconds that it gets when the job has failed elsewhere: it may be the cause, and gone for good
-# Seconds that a connection may take to be made: little while the others may be noticing that the node is gone, later as usual.
+PAUSES = (4.0, 6.0)  # seconds before the first retry of a lost node, and before each later retry
+# Seconds between two reads of the board during a pause: a retry must not delay the end of a job
+# that has failed on another node.
+LOOK = 0.2
+# Seconds of patience for a lost node once another node's part has failed: the lost node may be the
+# cause of that failure, and may never answer.
+LITTLE_PATIENCE = 5.0
+# Use a 3 s connect timeout during the first 15 s of an outage, while the other nodes may be
+# noticing the lost node, then 10 s.
 HURRIED = 3
 USUAL = 10
-HURRY = 15.0  # seconds that are little while
-SILENT = ".silent-"  # before the name of a host on the board that does not answer; the others are asked more often then
-PULSE = ".pulse-"  # before the name of a host on the board whose processes' pulses are in the file
-SETTLED = 5.0  # seconds that a pulse has to be as it is before anything is concluded
+HURRY = 15.0
+# Prefix of a host's file on the board while the host does not answer; the controller then polls the
+# other nodes more often.
+SILENT = ".silent-"
+PULSE = ".pulse-"  # prefix of a host's file on the board that holds the pulses of its processes
+SETTLED = 5.0  # seconds without a change before a pulse counts for a diagnosis
 CONNECT = "-o ConnectTimeout=%d "
-MOST_PATIENCE = 30.0  # seconds for which the results of a node are tried to be brought
-BRINGING = 0.2  # of the job's lease is what one poll may take for checkpoints; every piece renews it
+MOST_PATIENCE = 30.0  # seconds of retries to fetch the results of a node
+# Share of the job's lease that one poll may spend on checkpoints; every piece renews the lease.
+BRINGING = 0.2
 
 display = Display()
 
 
 def warn(text):
-    """Show a warning that may hold words of a node."""
+    """Show a warning that may contain text of a node."""
     display.warning(verdict.printable(text))
 
 
 class ActionModule(NodeTask):
-    """Asks the node. A `wait` is asked again while it cannot be answered, for as long as the job may go on without it; one
-    with a `board` ends its node's part when another node's has failed; one with `checkpoints` brings them; one with `into`
-    brings what the node's part has left, as soon as that has ended. A `start` tells who will renew the lease, for nodes that
-    can see that, and the token of the job. A `look` with `problems` fails when there are any.
+    """Run the command on the node.
+
+    - A `wait` retries a lost node for as long as the job may go on without the controller.
+    - A `wait` with a `board` ends the node's part when another node's part has failed.
+    - A `wait` with `checkpoints` fetches them.
+    - A `wait` with `into` fetches the files of the node's part as soon as the part has ended.
+    - A `start` sends the identity of the controller process, which renews the lease, and the token
+      of the job. The identity helps nodes that can see that process.
+    - A `look` with `problems` fails if the node or the controller knows a problem.
     """
 
     _arrivals = None
 
     def run(self, tmp=None, task_vars=None):
+        """Run the task; Ansible calls this method."""
         result = super(ActionModule, self).run(tmp, task_vars)
-        arguments = {name: value for name, value in self.validate_argument_spec(node_task.SPEC)[1].items() if value is not None}
+        arguments = {
+            name: value
+            for name, value in self.validate_argument_spec(node_task.SPEC)[1].items()
+            if value is not None
+        }
         arguments = completed(arguments, task_vars["inventory_hostname"])
         lacking = asking.missing(arguments)
         if lacking:
             return dict(result, failed=True, msg=lacking)
-        if arguments.get("command") == "look" and "problems" in arguments:  # verify.yml judges for itself
+        # verify.yml omits `problems` and judges the answer itself.
+        if arguments.get("command") == "look" and "problems" in arguments:
             return dict(result, **self._look(arguments, task_vars))
         if arguments.get("command") == "start" and arguments.get("plan"):
             arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
             arguments["token"] = token_of(os.path.basename(arguments["job_dir"]))
         if arguments.get("command") != "wait":
             return dict(result, **self.ask(arguments, task_vars))
-        # This is a fork of ansible-playbook. If a signal ends that process alone, its forks would
-        # go on polling, and so renew the lease of a job that no controller reports on.
+        # This process is a fork of ansible-playbook. If a signal ends ansible-playbook alone, the
+        # forks would go on polling, and so renew the lease of a job without a controller.
         processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
-        left = {name: arguments.pop(name) for name in ("output", "spool", "into") if name in arguments}
+        left = {
+            name: arguments.pop(name) for name in ("output", "spool", "into") if name in arguments
+        }
         wanted, together = arguments.pop("checkpoints", None), arguments.pop("together", [])
         if wanted and not self._task.check_mode:
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
             arguments["took"] = self._arrivals.taken()
-        if arguments.get("board"):  # of this run of ansible-playbook alone, and gone with it
+        if arguments.get("board"):  # ansible-playbook removes this folder when it ends
             arguments["board"] = os.path.join(C.DEFAULT_LOCAL_TMP, arguments["board"])
         result.update(self._wait(arguments, task_vars))
-        if arguments.get("board") and (result.get("lost") or result.get("failed")) and arguments.get("keeper", True):
+        if (
+            arguments.get("board")
+            and (result.get("lost") or result.get("failed"))
+            and arguments.get("keeper", True)
+        ):
             post(arguments["board"], task_vars["inventory_hostname"])
         elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
-            blamed = None if result["ended"] else uneven(board, host, result.get("pulses") or {}, together)
+            blamed = (
+                None
+                if result["ended"]
+                else uneven(board, host, result.get("pulses") or {}, together)
+            )
             if failed(result["status"]):
                 post(board, host)
             elif blamed:
@@ -100,29 +132,48 @@ class ActionModule(NodeTask):
         if self._arrivals and offered and not result.get("ended"):
             try:
                 self._arrivals.bring(offered, BRINGING * float(arguments.get("patience") or 10))
-            except (OSError, AnsibleError) as error:  # the job goes on, and what is missing comes later
+            except (OSError, AnsibleError) as error:
+                # The job goes on; a later poll fetches the rest.
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
                     raise
-                warn("%s: no checkpoint could be brought: %s" % (task_vars["inventory_hostname"], error))
-        if left.get("into") and result.get("ended") and result.get("status") and not self._task.check_mode:
-            result.update(self._bring_what_is_left(dict(arguments, command="collect", **left), result["status"], task_vars))
+                warn(
+                    "%s: cannot fetch the checkpoint, a later poll tries again: %s"
+                    % (task_vars["inventory_hostname"], error)
+                )
+        if (
+            left.get("into")
+            and result.get("ended")
+            and result.get("status")
+            and not self._task.check_mode
+        ):
+            result.update(
+                self._bring_what_is_left(
+                    dict(arguments, command="collect", **left), result["status"], task_vars
+                )
+            )
         return result
 
     def _look(self, arguments, task_vars):
-        """What the node can give; a failure that says what it cannot."""
+        """Return the answer to `look`, as a failure if the node or the controller has a problem."""
         host, known = task_vars["inventory_hostname"], arguments.pop("problems", [])
         found = self.ask(arguments, task_vars)
         if found.get("failed") or found.get("unreachable"):
             return found
-        if arguments.get("user") and found.get("ports_open"):  # or the plan has said so
+        # Without a user, the plan has shown the reason.
+        if arguments.get("user") and found.get("ports_open"):
             display.display("%s: %s" % (host, verdict.printable(found["ports_open"])))
         problems = list(found.get("problems") or []) + list(known)
-        return dict(found, failed=True, msg="\n".join(map(verdict.printable, problems))) if problems else found
+        return (
+            dict(found, failed=True, msg="\n".join(map(verdict.printable, problems)))
+            if problems
+            else found
+        )
 
     def _bring_what_is_left(self, arguments, status, task_vars):
-        """Bring to the controller what a node's part of a job has left: {"packed": the answer to `collect`}, or also why not.
+        """Fetch the files of a node's part of a job after its end.
 
-        A connection that is lost is tried again for O(patience): what the node has left stays there.
+        Returns {"packed": the answer to `collect`}, with a failure if the fetch failed. A lost
+        connection is retried for O(patience), since the files stay on the node.
         """
         into, began = arguments.pop("into"), time.monotonic()
         patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
@@ -134,29 +185,48 @@ class ActionModule(NodeTask):
             time.sleep(PAUSES[0])
 
     def _bring_once(self, arguments, into, task_vars):
-        """One try at it. What root has seen when it packed is told whatever becomes of the file."""
+        """Try once to fetch the files. The result has the answer of root even without the file."""
         packed = {}
         try:
             if self._connection.become:
                 arguments["reader"] = self._who_logs_in()
             packed = self.ask(arguments, task_vars)
             if packed.get("failed") or packed.get("unreachable"):
-                return dict({name: packed[name] for name in ("failed", "unreachable", "msg", "module_stdout", "module_stderr")
-                             if name in packed}, packed={})
+                return dict(
+                    {
+                        name: packed[name]
+                        for name in (
+                            "failed",
+                            "unreachable",
+                            "msg",
+                            "module_stdout",
+                            "module_stderr",
+                        )
+                        if name in packed
+                    },
+                    packed={},
+                )
             if not packed.get("problem"):
                 self._fetch(packed, into, task_vars)
         except AnsibleError as error:
-            return {"unreachable" if is_of_connection(error) else "failed": True, "msg": str(error), "packed": packed}
+            return {
+                "unreachable" if is_of_connection(error) else "failed": True,
+                "msg": str(error),
+                "packed": packed,
+            }
         except (IOError, OSError) as error:
-            return {"failed": True, "packed": packed,
-                    "msg": "what the job has left could not be brought to the controller: %s" % error}
+            return {
+                "failed": True,
+                "packed": packed,
+                "msg": "cannot write the job's files on the controller: %s" % error,
+            }
         return {"packed": packed}
 
     def _fetch(self, packed, into, task_vars):
-        """Bring the file that `collect` has packed, and remove it on the node if root has given it to the one who logs in.
+        """Fetch the tar file of `collect`; remove it on the node if root gave it to the login user.
 
-        The connection brings what that one can read. Ansible's own `fetch` would carry it through its memory, but also
-        brings what only another user can read.
+        The connection plugin fetches only files that the login user can read. Ansible's own
+        `fetch` holds the file in memory, but reads a file of another user, too.
         """
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
@@ -167,8 +237,10 @@ class ActionModule(NodeTask):
             else:
                 self._fetch_as_another(packed["output"], draft, task_vars)
             if os.path.getsize(draft) != packed["bytes"]:
-                raise AnsibleError("of %s, %d of %d bytes have arrived: is the disk of the controller full?"
-                                   % (packed["output"], os.path.getsize(draft), packed["bytes"]))
+                raise AnsibleError(
+                    "%s: received %d of %d bytes. Check free space on the controller's disk"
+                    % (packed["output"], os.path.getsize(draft), packed["bytes"])
+                )
             os.replace(draft, into)
         finally:
             if os.path.exists(draft):
@@ -176,41 +248,68 @@ class ActionModule(NodeTask):
         if packed.get("spooled"):
             removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed["output"]))
             if removed["rc"] != 0:
-                raise AnsibleError("%s could not be removed: %s" % (packed["output"], removed.get("stderr", "").strip()))
+                raise AnsibleError(
+                    "cannot remove %s on the node: %s"
+                    % (packed["output"], removed.get("stderr", "").strip())
+                )
 
     def _fetch_as_another(self, path, into, task_vars):
-        """Bring a file as the user whom Ansible becomes."""
+        """Fetch a file as the become user."""
         task = self._task.copy()
         task.args = {"src": path, "dest": into, "flat": True}
         fetched = self._shared_loader_obj.action_loader.get(
-            "ansible.builtin.fetch", task=task, connection=self._connection, play_context=self._play_context,
-            loader=self._loader, templar=self._templar, shared_loader_obj=self._shared_loader_obj).run(task_vars=task_vars)
+            "ansible.builtin.fetch",
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        ).run(task_vars=task_vars)
         if fetched.get("failed"):
             raise AnsibleError(str(fetched.get("msg")))
 
     def _arrivals_of(self, wanted, arguments, task_vars):
-        """Where this node's checkpoints go, and how it is asked for them: in pieces, each of which renews the lease."""
+        """Return the receiver of this node's checkpoints.
+
+        It fetches a checkpoint in pieces, and each piece renews the lease.
+        """
+
         def ask(name, offset, most):
-            answer = self.ask(dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars)
+            answer = self.ask(
+                dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars
+            )
             return None if answer.get("failed") else base64.b64decode(answer["data"])
-        return arrivals.Arrivals(wanted["folder"], task_vars["inventory_hostname"], int(wanted["keep"]), ask, wanted["plan"])
+
+        return checkpoint_arrivals.Arrivals(
+            wanted["folder"],
+            task_vars["inventory_hostname"],
+            int(wanted["keep"]),
+            ask,
+            wanted["plan"],
+        )
 
     def _who_logs_in(self):
-        """The uid of the one whom Ansible connects as, before it becomes somebody else; None if no shell tells."""
+        """Return the uid of the login user, before become; None if no shell answers."""
         answer = self._low_level_execute_command("id -u", sudoable=False)
         lines = answer.get("stdout", "").split()
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
     def _wait(self, arguments, task_vars):
-        """The answer to a `wait`. What has been asked in vain for longer than O(patience) has failed, or is unreachable."""
-        board, host, began, since = arguments.get("board"), task_vars["inventory_hostname"], time.monotonic(), time.time()
+        """Return the answer to a `wait`; after O(patience) without an answer, a failure."""
+        board, host, began, since = (
+            arguments.get("board"),
+            task_vars["inventory_hostname"],
+            time.monotonic(),
+            time.time(),
+        )
 
         def patience():
             wanted = float(arguments.get("patience") or 0)
             return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
 
         tries = 0
-        if board and any_is_silent(board):  # who misses it will tell so at once
+        if board and any_is_silent(board):  # a node that loses its peer then reports at once
             arguments = dict(arguments, seconds=0)
         while True:
             error, answer = None, {}
@@ -227,27 +326,38 @@ class ActionModule(NodeTask):
                 return answer
             if time.monotonic() - began < patience():
                 if not tries:
-                    warn("%s: the job there could not be asked for, trying again for %g s: %s"
-                         % (host, patience(), error or answer.get("msg")))
+                    warn(
+                        "%s: no answer from the agent, retrying for %g s: %s"
+                        % (host, patience(), error or answer.get("msg"))
+                    )
                     if board:
                         post(board, SILENT + host)
                 again = time.monotonic() + min(PAUSES[min(tries, 1)], patience() / 5)
                 tries += 1
                 while time.monotonic() < min(again, began + patience()):
                     time.sleep(LOOK)
-            if time.monotonic() - began >= patience():  # also if another node has failed meanwhile
+            if time.monotonic() - began >= patience():  # the failure of another node shortens it
                 return gone(host, since, error) if error else answer
 
     def _limit_connecting(self, seconds):
-        """Let ssh give up soon, and this loop alone try again: it knows for how long, and when it is no use."""
+        """Set ssh's connect timeout and disable its retries.
+
+        The loop of the caller retries: it knows for how long, and when a retry is useless.
+        """
         connection = getattr(self, "_connection", None)
         if getattr(connection, "transport", None) == "ssh":
             connection.set_option("reconnection_retries", 0)
-            options = re.sub(r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or "")
-            connection.set_option("ssh_args", CONNECT % seconds + options)  # of two such options the first counts
+            options = re.sub(
+                r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or ""
+            )
+            # ssh uses the first of two such options.
+            connection.set_option("ssh_args", CONNECT % seconds + options)
 
     def _stop(self, arguments, result, task_vars):
-        """End this node's part, and tell so in the result; one that cannot be told to end is asked again by the next `wait`."""
+        """End this node's part of the job and note that in the result.
+
+        If the connection is lost, the next `wait` tries again.
+        """
         try:
             stopped = self.ask(dict(arguments, command="stop", peer=True), task_vars)
         except AnsibleError as error:
@@ -259,9 +369,10 @@ class ActionModule(NodeTask):
 
 
 def token_of(job):
-    """What the processes of a job know each other by: made by the fork that comes first, the same for all nodes.
+    """Return the token by which the processes of a job recognize each other, the same on all nodes.
 
-    It lies among the files that this run of Ansible has for itself, and in no variable, so that no output can hold it.
+    The first fork creates the token in a private temporary file of this run of Ansible. No variable
+    holds it, so no output can contain it.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "token-" + job)
     with open(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as stream:
@@ -270,54 +381,73 @@ def token_of(job):
         if not token:
             token = secrets.token_hex(32)
             stream.write(token)
-            stream.flush()  # before the next fork gets the lock
+            stream.flush()  # before the lock is released
     return token
 
 
 def is_of_connection(error):
-    """Whether Ansible has lost the node. A connection that dies while sudo is waited for has an error of its own."""
-    return isinstance(error, AnsibleConnectionFailure) or "waiting for privilege escalation prompt" in str(error)
+    """Return True if Ansible has lost the connection.
+
+    A connection that dies during the wait for sudo raises another error class.
+    """
+    return isinstance(
+        error, AnsibleConnectionFailure
+    ) or "waiting for privilege escalation prompt" in str(error)
 
 
 def gone(host, since, error):
-    """The result for a node that has not answered since `since` (unix seconds): Ansible calls it unreachable."""
+    """Return the "unreachable" result of a node without an answer since `since` (unix seconds)."""
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
     said = contact.words_of_ssh(lines[-1])
-    why = said if said and "Broken pipe" not in said else "it has hung up"
+    why = said if said and "Broken pipe" not in said else "connection lost"
     clock = time.strftime("%H:%M:%S", time.localtime(since))
-    return {"unreachable": True, "changed": False, "ended": True, "lost": {"since": since, "why": why},
-            "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why)}
+    return {
+        "unreachable": True,
+        "changed": False,
+        "ended": True,
+        "lost": {"since": since, "why": why},
+        "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why),
+    }
 
 
 def failed(status):
-    """Whether a node's part of a job has ended otherwise than well."""
+    """Return True if a node's part of a job has ended without success."""
     return status["state"] == "ended" and status["reason"] != "done"
 
 
 def uneven(board, host, pulses, together):
-    """The name of a worker of the host's for whom others wait (`stalls.uneven`), by what all hosts have told; None if none is.
+    """Return the host's worker that other workers wait for (`stall_cause.uneven`), or None.
 
-    The board holds the pulses that each host has told last, and since when each is as it is (unix seconds of the controller's
-    clock): its worker has called its kv-store no more.
+    The board holds the latest pulses of each host, and the time of the last change of each pulse
+    (unix seconds of the controller's clock). A worker changes its pulse in each kv-store call.
     """
     if not together:
         return None
     path, now = os.path.join(board, PULSE + host), time.time()
     os.makedirs(board, exist_ok=True)
     with open(path + ".part", "w") as stream:
-        json.dump({name: {"pulse": found, "since": now - found["idle"]} for name, found in pulses.items()}, stream)
+        json.dump(
+            {
+                name: {"pulse": found, "since": now - found["idle"]}
+                for name, found in pulses.items()
+            },
+            stream,
+        )
     os.replace(path + ".part", path)
     settled = {}
     for name in os.listdir(board):
         if name.startswith(PULSE) and not name.endswith(".part"):
-            settled.update((name, found["pulse"]) for name, found in json.loads(read(os.path.join(board, name)) or "{}").items()
-                           if now - found["since"] >= SETTLED)
-    found = stalls.uneven(settled, together)
+            settled.update(
+                (name, found["pulse"])
+                for name, found in json.loads(read(os.path.join(board, name)) or "{}").items()
+                if now - found["since"] >= SETTLED
+            )
+    found = stall_cause.uneven(settled, together)
     return found if found in pulses else None
 
 
 def read(path):
-    """The text of a file, "" of one that is not there."""
+    """Return the text of a file, "" if the file is missing."""
     try:
         with open(path) as stream:
             return stream.read()
@@ -326,22 +456,25 @@ def read(path):
 
 
 def post(board, host):
-    """Puts the host's name on the board, a folder on the controller."""
+    """Put the host's name on the board, a folder on the controller."""
     if not os.path.isdir(board):
         try:
             os.makedirs(board)
         except OSError:
-            if not os.path.isdir(board):  # another fork may have made it
+            if not os.path.isdir(board):  # another fork may have created it
                 raise
     open(os.path.join(board, host), "w").close()
 
 
 def others(board, host):
-    """The hosts on the board whose part has failed but this one, sorted."""
-    return (sorted(name for name in os.listdir(board) if name != host and not name.startswith("."))
-            if os.path.isdir(board) else [])
+    """Return the other hosts on the board, whose part has failed, sorted."""
+    return (
+        sorted(name for name in os.listdir(board) if name != host and not name.startswith("."))
+        if os.path.isdir(board)
+        else []
+    )
 
 
 def any_is_silent(board):
-    """Whether some host is asked in vain."""
+    """Return True if a host on the board does not answer."""
     return os.path.isdir(board) and any(name.startswith(SILENT) for name in os.listdir(board))

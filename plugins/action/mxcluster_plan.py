@@ -1,4 +1,5 @@
-"""Doorway to mxcluster.planning on the controller."""
+"""Call mxcluster.job.plan.inputs on the controller."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -6,32 +7,45 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_plan
-short_description: Make the plan of a training job, or say what is wrong with its input
+short_description: Make the plan of a training job, or report errors of its input
 description:
-  - Decides which process runs on which node, with which address, port, GPUs, group, share of the data and environment.
-  - Reads the node records and the user's files on the controller; asks no node and writes nothing.
+  - Decides which process runs on which node, with which address, port, GPUs, group, share of the
+    data and environment.
+  - Reads the node records and the user's files on the controller; contacts no node and writes
+    nothing.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+    details: Nothing is written.
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
 author:
   - The mxcluster authors
 options:
   options:
-    description: The knobs of train.yml as they were given; strings are cast.
+    description: The knobs of train.yml as given; strings are cast to the type of the knob.
     type: dict
     required: true
   given:
-    description: The names of those that were given with C(-e). They count for a job that goes on, also at their default.
+    description: The names of the knobs given with C(-e). They override the knobs of a resumed job,
+      even with their default value.
     type: list
     elements: str
     default: []
   secrets:
-    description: The C(names) in the knob secret_env, and the C(problems) with it, as P(mxcluster_secret_env#filter) tells them.
+    description: The C(names) in the knob secret_env, and its C(problems), as
+      P(mxcluster_secret_env#filter) returns them.
     type: dict
     default: {}
   held:
-    description: What others have of each node, by host, as M(mxcluster_node) with V(command=look) tells it; all is free without.
+    description: The ports and GPUs in use on each node, by host, as M(mxcluster_node) with
+      V(command=look) returns them. By default all ports and GPUs are free.
     type: dict
     default: {}
   inventory:
-    description: What the filter P(mxcluster_inventory#filter) gives.
+    description: The result of the filter P(mxcluster_inventory#filter).
     type: dict
     required: true
   forks:
@@ -47,7 +61,7 @@ options:
     type: path
     required: true
   cwd:
-    description: The folder at which the user's relative paths begin.
+    description: The folder to which the user's relative paths refer.
     type: path
     required: true
 """
@@ -70,7 +84,7 @@ job:
   returned: success
   type: str
 options:
-  description: What the options come to.
+  description: The effective values of all options.
   returned: success
   type: dict
 nodes:
@@ -79,45 +93,56 @@ nodes:
   type: list
   elements: str
 trainers:
-  description: Those that run workers.
+  description: The hosts that run workers.
   returned: success
   type: list
   elements: str
 packed_plan:
-  description: The plan, and what each node must be able to give, as one text; the option O(mxcluster_node#module:packed_plan).
+  description: The plan, and the resources that each node must provide, as one text; the option
+    O(mxcluster_node#module:packed_plan).
   returned: success
   type: str
 table:
-  description: The plan as lines for people.
+  description: The plan as lines of text.
   returned: success
   type: list
   elements: str
 script:
-  description: The folder of the user's script as a zip file in base64, empty for none.
+  description: The folder of the user's script as a zip file in base64, empty without one.
   returned: success
   type: str
 model:
-  description: The saved model to start from, empty for none.
+  description: The saved model to start from, empty without one.
   returned: success
   type: str
 resume:
-  description: All files of the checkpoint to go on from, empty for none.
+  description: All files of the checkpoint to resume from, empty without one.
   returned: success
   type: list
   elements: str
 """
 
-from mxcluster import planning
-from mxcluster.controller_task import ControllerTask
-from mxcluster.plan import packed
+from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.job.plan import inputs, packed
 
 
 def carry_out(given, check):
-    """The plan of a job."""
-    planned = planning.plan_job(given["options"], dict(given["inventory"], forks=given["forks"]), given["records_dir"],
-                                given["runs_dir"], given["cwd"], given["secrets"], given["held"], given["given"])
-    return dict(packed.told(planned.pop("plan"), planned.pop("looks")), **dict(planned, table=planned["table"].splitlines()))
+    """Return the plan of a job."""
+    planned = inputs.plan_job(
+        given["options"],
+        dict(given["inventory"], forks=given["forks"]),
+        given["records_dir"],
+        given["runs_dir"],
+        given["cwd"],
+        given["secrets"],
+        given["held"],
+        given["given"],
+    )
+    return dict(
+        packed.told(planned.pop("plan"), planned.pop("looks")),
+        **dict(planned, table=planned["table"].splitlines()),
+    )
 
 
 class ActionModule(ControllerTask):
-    """What Ansible looks for."""
+    """The action plugin that Ansible loads."""

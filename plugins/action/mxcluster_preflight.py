@@ -1,13 +1,115 @@
-"""What must be so before any play starts: refuses, on the controller alone and before anything is touched, what cannot work.
+"""Check the controller, the inventory and the connection to each node; refuse what cannot work.
 
-Looks at the project's path, the controller's Python, the names given with -e (what nothing reads is refused), the inventory, and
-the values that it gives to the roles' variables; then lets ssh believe the host keys that the inventory gives.
+The checks of the controller cover the project's path, the controller's Python, the names given
+with -e (a name that no playbook reads is refused), the inventory, and the values of the roles'
+variables. Then the plugin writes the host keys of the inventory to a file that ssh reads.
 
-The result holds `notes`: variables of the inventory that have the short name of a knob. They are no knobs.
+The result holds `notes`: variables of the inventory that have the short name of a knob and are
+ignored.
 """
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_preflight
+short_description: Refuse what cannot work, before any node is touched
+description:
+  - With V(command=controller), checks the controller, the inventory and the extra variables; asks
+    no node. Then it writes the host keys of the inventory to O(known_hosts), in check mode too,
+    since without them no node can be asked.
+  - With V(command=connection), opens Ansible's connection to the node, and asks for the user there
+    and for a Python. What is wrong is told with what to do; an unknown or changed host key, a user
+    without access or rights, a machine that cannot be reached, a node without a Python or, with
+    O(modules), with a Python that is too old. Changes nothing.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: partial
+    details: O(known_hosts) is written in check mode too.
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
+author:
+  - The mxcluster authors
+options:
+  command:
+    description: What to check.
+    type: str
+    required: true
+    choices: [controller, connection]
+  groups:
+    description: For V(controller), the groups of the inventory that the playbooks need.
+    type: list
+    elements: str
+  paths:
+    description: For V(controller), paths that become interpreters, search paths and options.
+    type: list
+    elements: path
+  known_hosts:
+    description: For V(controller), the file that ssh reads beside the person's own.
+    type: path
+  name:
+    description: For V(controller), the name of this inventory's block in O(known_hosts).
+    type: str
+  users:
+    description: For V(connection), the users that one may be there, after becoming; any if empty.
+    type: list
+    elements: str
+    default: []
+  required:
+    description: For V(connection), whether a node that cannot be asked is a failure. If not, a line
+      names it, and RV(lost) holds the reason.
+    type: bool
+    default: true
+  modules:
+    description: For V(connection), whether modules of Ansible will run on the node. If so, a Python
+      there that is too old for this ansible-core is refused.
+    type: bool
+    default: false
+  trainer:
+    description: For V(connection), who is to train there; empty for whoever connects. Root is
+      refused, and so is root who connects over ssh.
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Check the connection to the node
+  mxcluster_preflight:
+    command: connection
+    users: [root]
+"""
+
+RETURN = r"""
+notes:
+  description: Variables of the inventory that have the short name of a knob. They are no knobs.
+  returned: command is controller
+  type: list
+  elements: str
+lost:
+  description: Of a node that could not be asked; C(since), the time of the attempt (unix seconds),
+    and C(why).
+  returned: O(required) is false and the node could not be asked
+  type: dict
+user:
+  description: The user on the node.
+  returned: command is connection
+  type: str
+uid:
+  description: The number of that user, as text.
+  returned: command is connection
+  type: str
+over_ssh:
+  description: Whether the node was reached over ssh.
+  returned: command is connection
+  type: bool
+python:
+  description: A Python that is there.
+  returned: command is connection
+  type: str
+"""
 
 import fcntl
 import importlib.util
@@ -15,148 +117,243 @@ import os
 import platform
 import re
 import sys
+import time
 
 from ansible import __version__ as CORE
+from ansible import constants as C
 from ansible import context
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 try:
-    from mxcluster import knobs, mesh, specs
-except ImportError:  # `refused_controller` says it
-    knobs = mesh = specs = None
+    from ansible.parsing.vault import EncryptedString as Vaulted  # ansible-core 2.19 and newer
+except ImportError:
+    from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode as Vaulted
+
+try:
+    from mxcluster.ansible import knobs, role_specs
+    from mxcluster.ansible.node_task import NodeTask
+    from mxcluster.cluster import ssh_mesh
+except ImportError:  # `refused_controller` reports the missing package, for all plugins
+    knobs = ssh_mesh = role_specs = None
+    NodeTask = ActionBase
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+OLDEST_CORE = (2, 16)
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
-PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as tools/venv.sh
-NOTE = ("{name} is a variable of the inventory or of a play, and no knob of {playbooks}: the knob is -e {name}=..., or "
-        "{full} in the inventory")
-ATTACH = "attach is a variable of the inventory or of a play: train.yml takes it with -e attach=<job> alone; rename it"
+PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
+NOTE = (
+    "{name} is a variable of the inventory or of a play, and no knob of {playbooks}: use "
+    "-e {name}=..., or {full} in the inventory"
+)
+ATTACH = (
+    "attach is a variable of the inventory or of a play, and train.yml accepts it only as "
+    "-e attach=<job>: rename the variable"
+)
 
 
-class ActionModule(ActionBase):
-    """Runs once, on the controller; no host is contacted.
-
-    Arguments: `groups`, those of the inventory that the playbooks need; `paths`, which become interpreters, search paths and
-    options; `known_hosts`, the file that ssh reads beside the person's own, and `name` of this inventory's block in it.
-    """
+class ActionModule(NodeTask):
+    """The checks before a play: of the controller, or of the connection to one node."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp=None, task_vars=None):
+        """Run the task; Ansible calls this method."""
         result = super(ActionModule, self).run(tmp, task_vars)
+        if self._task.args.get("command") == "connection":
+            return dict(result, **self._connect(task_vars))
+        return dict(result, **self._check_controller(task_vars))
+
+    def _connect(self, task_vars):
+        """Open Ansible's connection to the node; return the login user, or why it failed."""
+        asked = time.time()
+        modules = boolean(self._task.args.get("modules", False))
+        told, _ = self.hello(dict(self._task.args, modules=modules), task_vars)
+        if (
+            told.get("failed")
+            and not told.pop("refused", False)
+            and not boolean(self._task.args.get("required", True))
+        ):
+            self._display.display("not asked: %s" % told["msg"], color=C.COLOR_WARN)
+            told = {"lost": {"since": asked, "why": told["msg"]}}
+        return dict(told, changed=False)
+
+    def _check_controller(self, task_vars):
+        """Run once, on the controller; no host is contacted."""
         given = self._task.args
         needed, groups = given["groups"], task_vars["groups"]
         nodes = list(dict.fromkeys(host for group in needed for host in groups.get(group, ())))
-        judged = nodes + [task_vars["inventory_hostname"]]  # whose variables hold in the controller's plays
-        problem = (refused_paths([PROJECT, sys.executable] + given["paths"])
-                   or refused_controller(CORE, platform.python_version(), platform.system(), platform.machine(),
-                                         [name for name in PACKAGES if not importlib.util.find_spec(name)]))
+        judged = nodes + [
+            task_vars["inventory_hostname"]
+        ]  # its variables apply in the controller's plays
+        problem = refused_paths([PROJECT, sys.executable] + given["paths"]) or refused_controller(
+            CORE,
+            platform.python_version(),
+            platform.system(),
+            platform.machine(),
+            [
+                name
+                for name in PACKAGES
+                if not importlib.util.find_spec(name) or (name, knobs) == ("mxcluster", None)
+            ],
+        )
         if problem:
-            return dict(result, failed=True, msg=problem)
-        documented, hostvars = specs.documented(PROJECT), task_vars["hostvars"]
+            return {"failed": True, "msg": problem}
+        documented, hostvars = role_specs.documented(PROJECT), task_vars["hostvars"]
         problem, notes = self._names(task_vars, documented)
-        problem = (problem or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
-                   or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
-                   or refused_values(documented, {host: hostvars.raw_get(host) for host in judged}))
+        problem = (
+            problem
+            or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
+            or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
+            or refused_values(documented, {host: hostvars.raw_get(host) for host in judged})
+        )
         if problem:
-            return dict(result, failed=True, msg=problem)
-        # In check mode too: it only says whom to believe, and without it no node could be asked.
-        changed = believe(given["known_hosts"], given["name"], mesh.of_the_controller(mesh.of_ssh(hostvars, nodes)))
-        return dict(result, changed=changed, notes=notes)
+            return {"failed": True, "msg": problem}
+        # Check mode writes the keys, too: without them ssh refuses to connect to the nodes.
+        changed = believe(
+            given["known_hosts"],
+            given["name"],
+            ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes)),
+        )
+        return {"changed": changed, "notes": notes}
 
     def _names(self, task_vars, documented):
-        """(what is wrong with the names of the extra variables, or None; the notes)."""
+        """Return (the problems with the names of the extra variables, or None; the notes)."""
         playbooks = [ours(path) for path in context.CLIARGS.get("args") or ()]
-        if not all(playbooks):  # a playbook of the site's own: only its author knows what it reads
+        if not all(playbooks):  # a playbook of the site reads variables that only its author knows
             return None, []
         given = load_extra_vars(self._loader)
         names = [name for name in given if not name.startswith("ansible_")]
         read = {name for playbook in playbooks for name in knobs.PLAYBOOKS[playbook]}
-        bare = sorted(name for name in read - set(given) - set(knobs.OF_A_HOST) if name in task_vars)
+        bare = sorted(
+            name for name in read - set(given) - set(knobs.OF_A_HOST) if name in task_vars
+        )
         if "attach" in bare:
             return ATTACH, []
-        problems = knobs.unknown(names, playbooks, documented, known(given, task_vars["hostvars"])) if set(names) - read else []
+        problems = (
+            knobs.unknown(names, playbooks, documented, known(given, task_vars["hostvars"]))
+            if set(names) - read
+            else []
+        )
         if given.get("attach"):
             problems += knobs.beside_attach(names)
-        notes = [NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name)) for name in bare if full(name)]
-        for note in notes if "train.yml" not in playbooks else []:  # the plan shows them
+        notes = [
+            NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name))
+            for name in bare
+            if full(name)
+        ]
+        # train.yml shows the notes with the plan
+        for note in notes if "train.yml" not in playbooks else []:
             self._display.display("note: " + note)
         return "\n".join(problems) or None, notes
 
 
 def refused_paths(paths):
-    """What to say of paths that programs stop at; None if there is none."""
+    """Return the message about paths that break programs; None if all paths are safe."""
     awkward = ['"%s"' % path for path in dict.fromkeys(paths) if not PLAIN.fullmatch(path)]
-    return awkward and (
-        "The path %s holds a space or another sign that programs stop at. Move the project, or give the folder (the "
-        "inventory's, mxcluster_home) another name: letters, digits and / . _ - + @ , = alone." % ", ".join(awkward)) or None
+    return (
+        awkward
+        and (
+            "The path %s contains a space or another character that breaks programs. Move the "
+            "project, or rename the folder (of the inventory, or mxcluster_home): use only "
+            "letters, digits and / . _ - + @ , =." % ", ".join(awkward)
+        )
+        or None
+    )
 
 
 def refused_controller(core, python, system, machine, missing):
-    """What to say of a controller with these versions and without these packages; None if it will do."""
+    """Return the message about an unsuitable controller; None if its versions and packages fit."""
     cure = "Run `make venv`, then `source .venv/bin/activate`."
-    if core.split(".")[:2] != ["2", "16"]:
-        return ("This is ansible-core %s; mxcluster needs 2.16, the last that manages nodes with Python 2.7 and 3.6. %s"
-                % (core, cure))
-    if not (3, 10) <= tuple(int(part) for part in python.split(".")[:2]) < (3, 13) or (system, machine) != ("Linux", "x86_64"):
-        return ("The controller runs Python %s on %s %s; mxcluster needs Python 3.10, 3.11 or 3.12 on Linux x86_64. Run "
-                "`make venv PYTHON=/path/to/python3.11` on such a machine." % (python, system, machine))
+    if tuple(int(part) for part in core.split(".")[:2]) < OLDEST_CORE:
+        return "This is ansible-core %s; mxcluster needs 2.16 or newer. %s" % (core, cure)
+    if not (3, 10) <= tuple(int(part) for part in python.split(".")[:2]) < (3, 13) or (
+        system,
+        machine,
+    ) != ("Linux", "x86_64"):
+        return (
+            "The controller runs Python %s on %s %s; mxcluster needs Python 3.10, 3.11 or 3.12 on "
+            "Linux x86_64. Run `make venv PYTHON=/path/to/python3.11` on such a machine."
+            % (python, system, machine)
+        )
     if missing:
         return "%s cannot import %s. %s" % (sys.executable, ", ".join(missing), cure)
     return None
 
 
 def refused_groups(needed, groups, sources):
-    """What to say of a group of the inventory that is missing or empty; None if all are there."""
+    """Return the message about a missing or empty inventory group; None if all have hosts."""
     for group in needed:
         if not groups.get(group):
-            return ("The inventory group %s %s (%s). mxcluster needs %s, each with a host or more; one host may be in all of "
-                    "them. An inventory to copy: inventory/example."
-                    % (group, "has no hosts" if group in groups else "does not exist", ", ".join(sources), ", ".join(needed)))
+            return (
+                "The inventory group %s %s (%s). mxcluster needs the groups %s, each "
+                "with at least one host; one host may be in all groups. Copy inventory/example to "
+                "begin."
+                % (
+                    group,
+                    "has no hosts" if group in groups else "does not exist",
+                    ", ".join(sources),
+                    ", ".join(needed),
+                )
+            )
     return None
 
 
 def refused_forks(forks, nodes):
-    """What to say of too few forks for so many nodes; None if they will do."""
+    """Return the message about too few forks for the number of nodes; None if they suffice."""
     if forks >= nodes:
         return None
-    return ("forks is %d, and there are %d nodes: waiting for a job holds one fork for each node to the end. Set forks in "
-            "ansible.cfg, or run with --forks %d." % (forks, nodes, nodes))
+    return (
+        "forks is %d, and there are %d nodes: a job occupies one fork for each node until it "
+        "ends. Set forks in ansible.cfg, or run with --forks %d." % (forks, nodes, nodes)
+    )
 
 
 def refused_values(documented, variables):
-    """What to say of variables of roles that are of the wrong type, or none of the choices; None if all will do.
+    """Return the message about role variables with a wrong type or choice; None if all are valid.
 
-    The roles' own defaults are right. So only what the inventory, or -e, says is looked at: here, once for all roles and hosts.
-    What a template will give is not known yet, and what a vault holds stays closed.
+    The defaults of the roles are valid, so only values of the inventory and of -e are checked:
+    here, once for all roles and hosts. The value of a template is not known yet, and vaults stay
+    encrypted.
     """
     problems = {}
     for host, values in variables.items():
-        given = {name: values[name] for name in documented if name in values and is_plain(values[name])}
+        given = {
+            name: values[name] for name in documented if name in values and is_plain(values[name])
+        }
         found = ArgumentSpecValidator({name: documented[name] for name in given}).validate(given)
         for text in found.error_messages:
             problems.setdefault(text, []).append(host)
-    return "\n".join("%s (%s)" % (text, ", ".join(hosts)) for text, hosts in problems.items()) or None
+    return (
+        "\n".join("%s (%s)" % (text, ", ".join(hosts)) for text, hosts in problems.items()) or None
+    )
 
 
 def is_plain(value):
-    """Whether a value is what it will be: neither a template nor in a vault, in no part of it."""
+    """Return True if no part of a value is a template or in a vault."""
     if isinstance(value, (dict, list, tuple)):
-        return all(is_plain(part) for part in (value.values() if isinstance(value, dict) else value))
-    return not isinstance(value, AnsibleVaultEncryptedUnicode) and not (isinstance(value, str) and re.search(r"\{[{%]", value))
+        return all(
+            is_plain(part) for part in (value.values() if isinstance(value, dict) else value)
+        )
+    return not isinstance(value, Vaulted) and not (
+        isinstance(value, str) and re.search(r"\{[{%]", value)
+    )
 
 
 def believe(path, name, lines):
-    """Let ssh believe these lines of known_hosts, instead of what an earlier run has written for this inventory."""
+    """Write these lines of known_hosts for ssh, in place of the lines of an earlier run.
+
+    Lines of other inventories stay. Returns True if the file has changed.
+    """
     if not lines and not os.path.exists(path):
         return False
     os.makedirs(os.path.dirname(path), exist_ok=True)
     folder = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # two inventories at once have both their blocks
+        # two concurrent runs must keep the blocks of both inventories
+        fcntl.flock(folder, fcntl.LOCK_EX)
         before = ""
         if os.path.exists(path):
             with open(path) as stream:
@@ -164,7 +361,9 @@ def believe(path, name, lines):
         after = with_block(before, name, lines)
         if after == before:
             return False
-        with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+        with open(
+            os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
+        ) as stream:
             stream.write(after)
         os.replace(path + ".part", path)
     finally:
@@ -173,28 +372,38 @@ def believe(path, name, lines):
 
 
 def with_block(text, name, lines):
-    """The text with this inventory's block as its last part, or without one if there are no lines (pure)."""
+    """Return the text with this inventory's block at its end, or without it if `lines` is empty."""
     first, last = ("# %s of the inventory %s\n" % (mark, name) for mark in ("BEGIN", "END"))
     rest = re.sub("%s(.*\n)*?%s" % (re.escape(first), re.escape(last)), "", text)
     return rest + (first + lines + "\n" + last if lines else "")
 
 
 def ours(path):
-    """The name of a playbook of this project's, None for another."""
+    """Return the name of a playbook of this project, None for any other playbook."""
     folder, name = os.path.split(os.path.realpath(path))
-    return name if folder in (PROJECT, os.path.join(PROJECT, "playbooks")) and name in knobs.PLAYBOOKS else None
+    return (
+        name
+        if folder in (PROJECT, os.path.join(PROJECT, "playbooks")) and name in knobs.PLAYBOOKS
+        else None
+    )
 
 
 def full(name):
-    """The variable of a knob; None if it can be given with -e alone."""
-    return next(("%s_%s" % (role, name) for role in sorted(knobs.SHORT) if name in knobs.SHORT[role]), None)
+    """Return the variable of a knob; None for a knob that exists with -e only."""
+    return next(
+        ("%s_%s" % (role, name) for role in sorted(knobs.SHORT) if name in knobs.SHORT[role]), None
+    )
 
 
 def known(given, hostvars):
-    """The names that the inventory defines, and those that it, or another variable of `given`, uses in a template."""
+    """Return the names that the inventory defines or that templates use.
+
+    The templates are those of the inventory and of the variables in `given`.
+    """
     manager, inventory = hostvars._variable_manager, hostvars._inventory
     extra, found, texts = manager._extra_vars, set(), list(strings(given))
-    manager._extra_vars = {}  # or else all that was given would look like the inventory's
+    # otherwise every name given with -e counts as defined by the inventory
+    manager._extra_vars = {}
     try:
         for host in inventory.get_hosts(ignore_limits=True):
             of_host = manager.get_vars(host=host, include_hostvars=False)
@@ -209,7 +418,7 @@ def known(given, hostvars):
 
 
 def strings(value):
-    """All strings in a value of YAML; what a vault holds stays closed."""
+    """Yield all strings in a value of YAML; vaults stay encrypted."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list, tuple)):

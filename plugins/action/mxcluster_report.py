@@ -1,4 +1,5 @@
-"""Doorway to mxcluster.report on the controller; what it does is in node/mxcluster/report."""
+"""Call mxcluster.job.report on the controller."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -8,45 +9,58 @@ DOCUMENTATION = r"""
 module: mxcluster_report
 short_description: Judge a job that has ended and write its report
 description:
-  - Unpacks what the nodes have sent into the job's run folder, merges the events, computes the verdict, and writes
-    C(verdict.json), C(curves.png) and C(report.html).
-  - A job that failed does not make this module fail, since its report is wanted all the more; look at
-    RV(verdict) afterwards.
+  - Unpacks the nodes' archives into the job's run folder, merges the events, computes the verdict,
+    and writes C(verdict.json), C(curves.png) and C(report.html).
+  - A failed job does not make this module fail, since its report is needed most; check RV(verdict)
+    afterwards.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
 author:
   - The mxcluster authors (@mxcluster)
 options:
   run_dir:
-    description: The job's folder on the controller, made if it is not there. RV(text) names it as it is given here.
+    description: The job's folder on the controller, created if missing. RV(text) names it as given
+      here.
     type: path
     required: true
   waits:
-    description: The variable in which each node has the result of C(mxcluster_node) with C(command=wait), or these results
-      by host. They tell of a node that is gone, and of what is left of the job.
+    description: The results of C(mxcluster_node) with C(command=wait), by host. They show lost
+      nodes, and leftovers of the job.
     type: raw
     default: {}
   contacts:
-    description: The same for C(mxcluster_contact), which tells of a node that could not be asked at all.
+    description: The results of C(mxcluster_preflight), by host. They show silent nodes.
     type: raw
     default: {}
   packed_plan:
-    description: The plan of the job as C(mxcluster_plan) gives it, written to C(plan.json).
+    description: The plan of the job as C(mxcluster_plan) returns it, written to C(plan.json).
     type: str
     required: true
   restart:
-    description: Whether RV(restart) is wanted, which looks for checkpoints beside O(run_dir) too.
+    description:
+      - Whether to return RV(restart), which searches for checkpoints beside O(run_dir), too.
+      - An attempt that M(mxcluster_restart) has started ignores this option. The first command
+        decides.
     type: bool
     default: false
   collected:
     description:
-      - The folder that holds a folder for each job, with C(<host>.tar) for each node, as C(mxcluster_node) with
-        C(command=collect) packs it.
-      - A node whose file is not there or cannot be used counts as failed; the files of the others are used.
-      - That of this job is removed when the report is written, and so are old ones, of controllers that were killed while they
-        collected.
+      - The folder that holds a folder for each job, with C(<host>.tar) for each node, as
+        C(mxcluster_node) with C(command=collect) packs it.
+      - A node with a missing or damaged file counts as failed; the files of the other nodes are
+        used.
+      - The folder of this job is removed once the report is written. So are old folders of
+        controllers that were killed during the collection.
     type: path
     required: true
   cache_dir:
-    description: Where matplotlib may keep its list of fonts. Without it a temporary folder is used and removed.
+    description: The folder for matplotlib's font cache. By default a temporary folder is used and
+      removed.
     type: path
 notes:
   - In check mode nothing is read or written; RV(verdict) is then empty.
@@ -74,7 +88,8 @@ verdict:
   type: dict
   contains:
     ok:
-      description: Whether every process exited with 0 and every worker of a program told that it was done.
+      description: Whether every process exited with 0 and every worker of a program reported
+        success.
       type: bool
       returned: when not in check mode
     job:
@@ -86,11 +101,12 @@ verdict:
       type: str
       returned: when not in check mode
     accuracy:
-      description: Worker 0's accuracy on held-out samples at the end, null if it told none.
+      description: Worker 0's accuracy on held-out samples at the end, null if it reported none.
       type: float
       returned: when not in check mode
     samples_per_s:
-      description: Samples of all workers by the seconds of the one that took longest, null if they told none.
+      description: Samples of all workers divided by the seconds of the slowest worker, null if the
+        workers reported none.
       type: float
       returned: when not in check mode
     seconds:
@@ -98,46 +114,47 @@ verdict:
       type: float
       returned: when not in check mode
     exit_codes:
-      description: The exit code of every process by name, negative for a signal, null if not known.
+      description: The exit code of every process by name, negative for a signal, null if unknown.
       type: dict
       returned: when not in check mode
     first_failure:
-      description: The first cause, with its C(host), C(role), C(index), C(name), C(reason), C(exit_code), C(time) and
-        the last lines of its C(log); null if the job is ok.
+      description: The first cause, with its C(host), C(role), C(index), C(name), C(reason),
+        C(exit_code), C(time) and the last lines of its C(log); null if the job is ok.
       type: dict
       returned: when not in check mode
     left:
-      description: For each node on which somebody has looked, what was found to be left of the job, a text each.
+      description: For each checked node, the leftovers of the job, a text each.
       type: dict
       returned: when not in check mode
     warnings:
-      description: What the person has to know besides, a text each.
+      description: Warnings for the user, a text each.
       type: list
       elements: str
       returned: when not in check mode
     files:
-      description: How many files that a script wrote were brought.
+      description: The number of fetched files that a script wrote.
       type: int
       returned: when not in check mode
     nodes:
       description:
-        - How the job ended on every node; C(done), C(failed), C(peer) (since another node's part had failed), C(lease),
-          C(stopped), C(running) or C(missing).
+        - How the job ended on every node; C(done), C(failed), C(peer) (because another node's part
+          failed), C(lease), C(stopped), C(running) or C(missing).
       type: dict
       returned: when not in check mode
 text:
-  description: The verdict in lines for people.
+  description: The verdict as lines of text.
   returned: success
   type: list
   elements: str
 mxcluster_verdict_text:
-  description: The same lines, under the name by which the callback C(mxcluster) shows them at the very end.
+  description: The same lines; the callback C(mxcluster) shows them after the recap.
   returned: success
   type: list
   elements: str
 restart:
-  description: What the plan's knob C(max_restarts) comes to; C(text), C(delay) and C(extra), the knobs of the next attempt. The
-    callback C(mxcluster) starts it. Null if it was not asked for.
+  description: The next attempt that the knob C(max_restarts) allows; C(text), C(delay) and
+    C(extra), its knobs, for M(mxcluster_restart). Null for none; RV(mxcluster_verdict_text) then
+    has the reason.
   returned: when not in check mode
   type: dict
 report:
@@ -148,23 +165,30 @@ report:
 
 import os
 import shutil
+import sys
 import time
 
-from mxcluster import report, restarts, verdict
-from mxcluster.controller_task import ControllerTask
+from ansible import context
+
+from mxcluster.ansible import attempts
+from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
-from mxcluster.plan import packed
+from mxcluster.job import report, restarts, verdict
+from mxcluster.job.plan import packed
 
 REGISTERED = ("waits", "contacts")
-OLD = 3600.0  # seconds after which no controller still brings the archives of a job
+OLD = 3600.0  # seconds after which no controller is still fetching the archives of a job
 
 
 def forget(collected, job):
-    """Remove the archives of the job, and those that controllers have left that were killed while they collected."""
+    """Remove the archives of the job, and old archives of controllers that were killed."""
     for name in os.listdir(collected) if os.path.isdir(collected) else []:
         folder = os.path.join(collected, name)
         try:
-            newest = max(os.lstat(path).st_mtime for path in [folder] + [os.path.join(folder, one) for one in os.listdir(folder)])
+            newest = max(
+                os.lstat(path).st_mtime
+                for path in [folder] + [os.path.join(folder, one) for one in os.listdir(folder)]
+            )
         except OSError:  # another controller has removed it
             continue
         if name == job or time.time() - newest > OLD:
@@ -172,27 +196,52 @@ def forget(collected, job):
 
 
 def carry_out(given, check):
-    """The verdict, and where the report is."""
+    """Write the report; return the verdict and the path of the report."""
     run_dir = os.path.abspath(given["run_dir"])
     page = os.path.join(run_dir, "report.html")
     if check:
-        return {"changed": True, "verdict": {}, "text": [], "mxcluster_verdict_text": [], "report": page}
+        return {
+            "changed": True,
+            "verdict": {},
+            "text": [],
+            "mxcluster_verdict_text": [],
+            "report": page,
+        }
     plan, job = packed.unpack(given["packed_plan"])["plan"], os.path.basename(run_dir)
-    archives = {host: os.path.join(given["collected"], job, host + ".tar") for host in plan["nodes"]}
+    archives = {
+        host: os.path.join(given["collected"], job, host + ".tar") for host in plan["nodes"]
+    }
     results = [given[name] for name in ("waits", "contacts")]
-    answers = {host: report.heard(*(of_all.get(host) for of_all in results)) for host in plan["nodes"]}
+    answers = {
+        host: report.heard(*(of_all.get(host) for of_all in results)) for host in plan["nodes"]
+    }
     try:
         found = report.assemble(run_dir, archives, plan, given["cache_dir"], answers)
     except ImportError as error:
-        raise BadInput("the report needs jinja2 and matplotlib (%s). On the controller: make venv" % error)
+        raise BadInput(
+            "the report needs jinja2 and matplotlib (%s). Run `make venv` on the controller" % error
+        )
     except OSError as error:
-        raise BadInput("the report of %s could not be written: %s" % (run_dir, error))
+        raise BadInput("cannot write the report of %s: %s" % (run_dir, error))
     forget(given["collected"], job)
     lines = verdict.text(found, given["run_dir"])
-    restart = restarts.after(plan, found, run_dir) if given["restart"] else None
-    return {"changed": True, "verdict": found, "text": lines, "mxcluster_verdict_text": lines, "report": page,
-            "restart": restart}
+    wanted = given["restart"] and not attempts.is_child()
+    restart = restarts.after(plan, found, run_dir) if wanted else None
+    if restart and restart["extra"]:
+        problem = attempts.refusal(sys.argv[0], context.CLIARGS)
+        restart = restarts.refused(problem) if problem else restart
+    if restart and not restart["extra"]:
+        lines.append(restart["text"])
+        restart = None
+    return {
+        "changed": True,
+        "verdict": found,
+        "text": lines,
+        "mxcluster_verdict_text": lines,
+        "report": page,
+        "restart": restart,
+    }
 
 
 class ActionModule(ControllerTask):
-    """What Ansible looks for."""
+    """The action plugin that Ansible loads."""

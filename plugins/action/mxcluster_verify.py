@@ -1,4 +1,5 @@
-"""Doorway to mxcluster.verify on the controller."""
+"""Call mxcluster.cluster.verify on the controller."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -6,32 +7,43 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_verify
-short_description: Judge a cluster from what its nodes have answered
+short_description: Judge a cluster by the answers of its nodes
 description:
-  - Compares the answers of the nodes with each other and with the plan, and writes one verdict as JSON.
-  - A cluster that is not well does not make this module fail; look at RV(verdict).
+  - Compares the answers of the nodes with each other and with the plan, and writes one verdict as
+    JSON.
+  - A failed check does not make this module fail; check RV(verdict).
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: partial
+    details: O(path) is written in check mode too.
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
 author:
   - The mxcluster authors
 options:
   packed_plan:
-    description: The plan of the meeting as C(mxcluster_plan) gives it.
+    description: The plan of the rendezvous as C(mxcluster_plan) returns it.
     type: str
     required: true
   answers_dir:
-    description: The folder with C(<host>.json), what M(mxcluster_node) with V(command=check) has returned.
+    description: The folder with C(<host>.json), the results of M(mxcluster_node) with
+      V(command=check).
     type: path
     required: true
   archives_dir:
-    description: The folder with C(<host>.tar), each node's part of the meeting; one that is not there counts as none.
+    description: The folder with C(<host>.tar), each node's part of the rendezvous; a missing file
+      counts as no result.
     type: path
     required: true
   wanted:
-    description: What the cluster shall be like, see C(mxcluster.verify.judge); C(files) are the texts as planned. C(nodes) is
-      that of O(packed_plan).
+    description: The wanted cluster, see C(mxcluster.cluster.verify.judge). C(files) are the texts
+      as planned. C(nodes) comes from O(packed_plan).
     type: dict
     required: true
   path:
-    description: Where the verdict is written.
+    description: The file for the verdict.
     type: path
     required: true
 """
@@ -42,7 +54,13 @@ EXAMPLES = r"""
     packed_plan: "{{ planned.packed_plan }}"
     answers_dir: .state/local/verify
     archives_dir: .state/local/collected/meeting
-    wanted: {files: {}, ssh: true, max_clock_offset: 1, min_disk_mb: 1024, min_shm_mb: 32, min_open_files: 1024}
+    wanted:
+      files: {}
+      ssh: true
+      max_clock_offset: 1
+      min_disk_mb: 1024
+      min_shm_mb: 32
+      min_open_files: 1024
     path: .state/local/verify.json
 """
 
@@ -52,12 +70,13 @@ verdict:
   returned: success
   type: dict
 mxcluster_verdict_text:
-  description: The verdict in lines for people, which the callback C(mxcluster) shows at the very end.
+  description: The verdict as lines of text; the callback C(mxcluster) shows them after the recap.
   returned: success
   type: list
   elements: str
 mxcluster_exit_status:
-  description: 0 if all is well, 1 if a check failed, 2 if a node did not answer; the exit status of ansible-playbook.
+  description: 0 if all checks passed, 1 if a check failed, 2 if a node did not answer; the exit
+    status of ansible-playbook.
   returned: success
   type: int
 """
@@ -67,16 +86,18 @@ import json
 import os
 import tarfile
 
-from mxcluster import replies, shapes, verify
-from mxcluster.controller_task import ControllerTask
+from mxcluster import shapes
+from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.cluster import verify
 from mxcluster.errors import BadInput
-from mxcluster.plan import packed
+from mxcluster.job import replies
+from mxcluster.job.plan import packed
 
-MOST = 16 << 20  # bytes of an answer that are read
+MOST = 16 << 20  # bytes that are read of an answer
 
 
 def answer(folder, host):
-    """What a node has answered, None if it has not."""
+    """Return the answer of a node, None if there is none."""
     try:
         with open(os.path.join(folder, host + ".json")) as source:
             return json.load(source)
@@ -85,13 +106,19 @@ def answer(folder, host):
 
 
 def meeting(host, path):
-    """meeting.json of a node's archive; {"error": why} if its agent ended before or it makes no sense; None if there is nothing
-    at all."""
+    """Return meeting.json of a node's archive, the result of its rendezvous.
+
+    Returns {"error": reason} if the agent ended early or the content is invalid, None without an
+    archive.
+    """
     try:
         with tarfile.open(path, "r:") as archive:
             names = archive.getnames()
-            found = json.loads(archive.extractfile(
-                "meeting.json" if "meeting.json" in names else "status.json").read(MOST).decode("utf-8"))
+            found = json.loads(
+                archive.extractfile("meeting.json" if "meeting.json" in names else "status.json")
+                .read(MOST)
+                .decode("utf-8")
+            )
     except (OSError, KeyError, ValueError, AttributeError, RecursionError, tarfile.TarError):
         return None
     try:
@@ -105,21 +132,31 @@ def meeting(host, path):
 
 
 def carry_out(given, check):
-    """The verdict, which is written to O(path) too."""
+    """Return the verdict, and write it to O(path)."""
     nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
     wanted = dict(given["wanted"], nodes=nodes)
-    wanted["files"] = {name: hashlib.sha256(text.encode("utf-8")).hexdigest() for name, text in wanted["files"].items()}
+    wanted["files"] = {
+        name: hashlib.sha256(text.encode("utf-8")).hexdigest()
+        for name, text in wanted["files"].items()
+    }
     for name in ("max_clock_offset", "min_disk_mb", "min_shm_mb", "min_open_files"):
         wanted[name] = float(wanted[name])
-    verdict = verify.judge({host: answer(given["answers_dir"], host) for host in nodes},
-                           {host: meeting(host, os.path.join(given["archives_dir"], host + ".tar")) for host in nodes}, wanted)
+    verdict = verify.judge(
+        {host: answer(given["answers_dir"], host) for host in nodes},
+        {host: meeting(host, os.path.join(given["archives_dir"], host + ".tar")) for host in nodes},
+        wanted,
+    )
     path = os.path.abspath(given["path"])
     with open(path + ".part", "w") as target:
         json.dump(verdict, target, indent=1)
     os.rename(path + ".part", path)
-    return {"changed": True, "verdict": verdict, "mxcluster_verdict_text": verify.text(verdict, given["path"]),
-            "mxcluster_exit_status": verdict["status"]}
+    return {
+        "changed": True,
+        "verdict": verdict,
+        "mxcluster_verdict_text": verify.text(verdict, given["path"]),
+        "mxcluster_exit_status": verdict["status"],
+    }
 
 
 class ActionModule(ControllerTask):
-    """What Ansible looks for."""
+    """The action plugin that Ansible loads."""

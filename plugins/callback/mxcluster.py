@@ -1,4 +1,8 @@
-"""Ansible's default output, more compact, with one live line for a running job and its verdict at the very end."""
+"""Ansible's default output in compact form, with one live line for a running job.
+
+The verdict of the job comes last, after the recap.
+"""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -8,14 +12,16 @@ name: mxcluster
 type: stdout
 short_description: The default output, compact, with one live line for a training job
 description:
-  - While a task polls a job with C(mxcluster_node), its results become one line about the whole job; on a terminal the
-    line is rewritten in place, elsewhere it comes every five seconds.
-  - The lines that a result holds in C(mxcluster_verdict_text) are shown after the recap, as the last ones, and
+  - While a task polls a job with C(mxcluster_node), its results become one line about the whole
+    job. On a terminal the line is rewritten in place; elsewhere a new line comes every five
+    seconds.
+  - The lines of C(mxcluster_verdict_text) in a result are shown last, after the recap, and
     C(mxcluster_exit_status) beside them becomes the exit status of ansible-playbook.
-  - When M(mxcluster_report) says that the job is to be tried again, the process becomes the same ansible-playbook anew, so
-    that the terminal, Ctrl-C and the exit status are those of the last attempt.
-  - Hosts with the same outcome share a line, and a failure shows its message as it was written.
-  - A text of a node cannot command the terminal; escape sequences and control characters are dropped from every result.
+  - After M(mxcluster_restart) there is no recap, because the last attempt has shown its own. An
+    attempt that M(mxcluster_restart) has started leaves its verdict to the first command.
+  - Hosts with the same outcome share a line, and a failure shows its message with its line breaks.
+  - A text of a node cannot control the terminal; escape sequences and control characters are
+    dropped from every result.
   - With C(-v) the lines of hosts and tasks are those of the default callback.
 author:
   - The mxcluster authors (@mxcluster)
@@ -27,35 +33,37 @@ requirements:
   - the Python package mxcluster beside Ansible; without it jobs have no live line
 """
 
+import dataclasses
 import functools
-import json
 import os
 import shutil
 import sys
 import time
+import types
 
 from ansible import constants as C
-from ansible import context
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.display import get_text_width
 
 try:
-    from mxcluster import progress, verdict
-except ImportError:  # the playbooks say so themselves, in their own words, before a node is asked
-    progress = verdict = None
+    from mxcluster.ansible import attempts
+    from mxcluster.job import live_line, verdict
+except ImportError:  # the preflight checks report the missing package before they contact a node
+    attempts = live_line = verdict = None
 
-PERIOD = 5  # seconds between two lines about the job where none can be rewritten
-NAMED = 8  # hosts that a line names
-TAIL = 20  # lines of a failed command's output
+PERIOD = 5  # seconds between two lines about the job on an output that is not a terminal
+NAMED = 8  # maximum number of hosts in a line
+TAIL = 20  # maximum number of lines of a failed command's output
 
 
-JUDGES = ("mxcluster_report", "mxcluster_jobs", "mxcluster_verify")  # they run on the controller
+# these plugins run on the controller
+JUDGES = ("mxcluster_report", "mxcluster_restart", "mxcluster_jobs", "mxcluster_verify")
 
 
 class CallbackModule(Default):
-    """The methods are called one at a time, under a lock of Ansible's."""
+    """Show the results of tasks. Ansible calls the methods one at a time, under a lock."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -63,51 +71,62 @@ class CallbackModule(Default):
 
     def __init__(self):
         super(CallbackModule, self).__init__()
-        self._task = None  # the task that hosts work on
-        self._hosts = {}  # (outcome, colour) -> hosts, not shown yet
+        self._task = None  # the current task
+        self._hosts = {}  # (outcome, colour) -> hosts that are not shown yet
         self._answers = {}  # host -> its latest answer about the job
-        self._line = ""  # the latest line about the job, "" when it is shown for good
-        self._drawn = 0  # the columns that the line took on the terminal when it was last drawn
-        self._shown = ("", 0.0)  # the last line about the job that was printed, and when
+        self._line = ""  # the latest line about the job, "" once it is final
+        self._drawn = 0  # columns of the line at its last draw on the terminal
+        self._shown = ("", 0.0)  # the last printed line about the job, and the time
         self._verdict = []
-        self._restart = None  # what is to be tried again, and how
-        self._status = None  # the exit status that a verdict asks for
+        self._restarted = False  # whether another attempt at the job has run
+        self._status = None  # the exit status that a verdict requests
 
     def v2_playbook_on_start(self, playbook):
-        # Every task forks for every host. What is loaded before, the forks have; else each of them loads all filters anew, which
-        # was a quarter of the time that a job's ansible-playbook took.
+        """Load all filters and tests, then show the start of the playbook."""
+        # Ansible does not flush the output of a task, such as that of the next attempt at a job.
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(line_buffering=True)
+        # Load all filters and tests before the first fork. Otherwise each fork, one for each task
+        # and host, loads them anew, which took a quarter of the time of a job's ansible-playbook.
         for loader in (filter_loader, test_loader):
             list(loader.all())
         super(CallbackModule, self).v2_playbook_on_start(playbook)
 
-    # What hosts come to.
+    # Results of hosts.
 
     def v2_runner_on_start(self, host, task):
+        """Prepare the line about the job at the start of a task."""
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
     def v2_runner_retry(self, result):
+        """Show a retry, or update the line about the job."""
         if not self._about_job(result):
             self._settle()
             super(CallbackModule, self).v2_runner_retry(result)
 
     def v2_runner_on_ok(self, result):
+        """Show a success, update the line about the job, and keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
-        if result._task.action == "mxcluster_report":  # what a node answers is not to start anything here
-            self._restart = result._result.get("restart")
         if self._about_job(result):
             return
-        if (isinstance(result._task, TaskInclude) or self._run_is_verbose(result)
-                or not self.get_option("display_ok_hosts")):
+        if (
+            isinstance(result._task, TaskInclude)
+            or self._run_is_verbose(result)
+            or not self.get_option("display_ok_hosts")
+        ):
             self._settle()
             super(CallbackModule, self).v2_runner_on_ok(result)
         else:
             changed = result._result.get("changed", False)
-            self._gather(result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK)
+            self._gather(
+                result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK
+            )
 
     def v2_runner_on_skipped(self, result):
+        """Show a skipped host on the line that it shares with other hosts."""
         if self._display.verbosity or not self.get_option("display_skipped_hosts"):
             self._settle()
             super(CallbackModule, self).v2_runner_on_skipped(result)
@@ -115,14 +134,17 @@ class CallbackModule(Default):
             self._gather(result, "skipping", C.COLOR_SKIP)
 
     def v2_runner_item_on_skipped(self, result):
-        if self._display.verbosity:  # the host's own line tells it already
+        """Show a skipped item with -v only."""
+        if self._display.verbosity:  # the line of the host shows it already
             super(CallbackModule, self).v2_runner_item_on_skipped(result)
 
     def v2_playbook_on_include(self, included_file):
+        """Show an included file with -v only."""
         if self._display.verbosity:
             super(CallbackModule, self).v2_playbook_on_include(included_file)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
+        """Show a failure, and keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
         if result._task.loop and "results" in result._result:
             self._settle()
@@ -133,53 +155,49 @@ class CallbackModule(Default):
                 self._display.display("...ignoring", color=C.COLOR_SKIP)
 
     def v2_runner_item_on_failed(self, result):
+        """Show the failure of an item."""
         item = self._get_item_label(result._result)
-        self._fail(result, "failed: [%s] (item=%s)" % (self.host_label(result), item), C.COLOR_ERROR)
+        self._fail(
+            result, "failed: [%s] (item=%s)" % (self.host_label(result), item), C.COLOR_ERROR
+        )
 
     def v2_runner_on_unreachable(self, result):
-        self._fail(result, "fatal: [%s]: UNREACHABLE!" % self.host_label(result), C.COLOR_UNREACHABLE)
+        """Show an unreachable host."""
+        self._fail(
+            result, "fatal: [%s]: UNREACHABLE!" % self.host_label(result), C.COLOR_UNREACHABLE
+        )
         if result._task.ignore_unreachable:
             self._display.display("...ignoring", color=C.COLOR_SKIP)
 
     def v2_playbook_on_stats(self, stats):
+        """Show the recap and the verdict, and set the exit status."""
         self._settle()
-        super(CallbackModule, self).v2_playbook_on_stats(stats)
-        for line, color in self._verdict:
-            self._display.display(line, color=color)
-        if self._restart:
-            self._start_again(self._restart)
+        if not self._restarted:
+            super(CallbackModule, self).v2_playbook_on_stats(stats)
+        if not (attempts and attempts.is_child()):
+            for line, color in self._verdict:
+                self._display.display(line, color=color)
         if self._status is not None:
             sys.stdout.flush()
-            sys.exit(self._status)  # past Ansible's own codes, which know but one for all that can be wrong
-
-    def _start_again(self, restart):
-        """Become the next attempt at the job, after a while; return if that cannot be."""
-        text = restart["text"]
-        again = restart["extra"] is not None
-        problem = cannot_start_again(sys.argv, context.CLIARGS) if again else None
-        if problem:
-            text, again = "RESTART   no: %s" % problem, False
-        self._display.display(text, color=C.COLOR_CHANGED if again else None)
-        if again:
-            sys.stdout.flush()
-            time.sleep(restart["delay"])
-            sys.stdout.flush()
-            shutil.rmtree(C.DEFAULT_LOCAL_TMP, ignore_errors=True)  # nobody who leaves this way tidies up
-            os.execv(sys.executable, [sys.executable] + sys.argv + ["-e", json.dumps(restart["extra"], sort_keys=True)])
-
-    # How it is shown.
+            sys.exit(self._status)  # Ansible has only one exit status for all failed checks
 
     def _print_task_banner(self, task):
-        if self._display.verbosity or C.DISPLAY_ARGS_TO_STDOUT or self.get_option("check_mode_markers"):
+        if (
+            self._display.verbosity
+            or C.DISPLAY_ARGS_TO_STDOUT
+            or self.get_option("check_mode_markers")
+        ):
             super(CallbackModule, self)._print_task_banner(task)
         else:
             prefix = self._task_type_cache.get(task._uuid, "TASK")
-            self._display.display("%s [%s]" % (prefix, self._last_task_name or task.get_name().strip()))
+            self._display.display(
+                "%s [%s]" % (prefix, self._last_task_name or task.get_name().strip())
+            )
             self._last_task_banner = task._uuid
-        sys.stdout.flush()  # somebody may be watching a pipe
+        sys.stdout.flush()  # a reader may follow the output through a pipe
 
     def _gather(self, result, outcome, color):
-        """Keep a host's outcome for the line that it shares with others."""
+        """Keep a host's outcome for the line that it shares with other hosts."""
         self._handle_warnings(result._result)
         if self._last_task_banner != result._task._uuid:
             self._settle()
@@ -187,7 +205,7 @@ class CallbackModule(Default):
         self._hosts.setdefault((outcome, color), []).append(self.host_label(result))
 
     def _settle(self):
-        """Show for good what was kept back, before anything else is shown."""
+        """Show the outcomes and the line that are held back, before any other output."""
         for (outcome, color), hosts in self._hosts.items():
             named = ", ".join("[%s]" % host for host in hosts[:NAMED])
             more = " and %d more" % (len(hosts) - NAMED) if len(hosts) > NAMED else ""
@@ -203,7 +221,7 @@ class CallbackModule(Default):
             self._line = ""
 
     def _fail(self, result, headline, color):
-        """Show a failure: its headline, and its message in lines of its own."""
+        """Show a failure: its headline, then its message on separate lines."""
         self._settle()
         self._answers.pop(result._host.get_name(), None)
         self._clean_results(result._result, result._task.action)
@@ -218,25 +236,41 @@ class CallbackModule(Default):
         self._display.display("\n  ".join([one_line(headline)] + lines), color=color, stderr=stderr)
         sys.stdout.flush()
 
+    def _handle_exception(self, result, use_stderr=False):
+        """Display the error of a result; from ansible-core 2.19 on with -v only.
+
+        There every failure has an error, which repeats the message and names the place in the
+        playbook.
+        """
+        if getattr(self, "_current_task_result", None) is None or self._display.verbosity:
+            super(CallbackModule, self)._handle_exception(result, use_stderr=use_stderr)
+        else:
+            result.pop("exception", None)
+
     # The job.
 
     def _about_job(self, result):
-        """Take a result as an answer about the job; False if it is none."""
+        """Show a result as an answer about the job; return False for any other result."""
         answer = result._result
-        if progress is None or not all(isinstance(answer.get(key), dict) for key in ("status", "progress")):
+        if live_line is None or not all(
+            isinstance(answer.get(key), dict) for key in ("status", "progress")
+        ):
             return False
-        if self._hosts:  # those that had nothing to wait for
+        if self._hosts:  # results of hosts without a part of the job
             self._settle()
-        self._answers[result._host.get_name()] = {"status": answer["status"], "progress": answer["progress"]}
+        self._answers[result._host.get_name()] = {
+            "status": answer["status"],
+            "progress": answer["progress"],
+        }
         if self._last_task_banner != result._task._uuid:
             self._print_task_banner(result._task)
         if rewritable(sys.stdout):
             columns = shutil.get_terminal_size().columns
-            self._line = progress.line(self._answers, columns - 1)
+            self._line = live_line.line(self._answers, columns - 1)
             sys.stdout.write("%s%s\033[K" % (back(self._drawn, columns), self._line))
             self._drawn = get_text_width(self._line)
         else:
-            self._line = progress.line(self._answers)
+            self._line = live_line.line(self._answers)
             if time.time() - self._shown[1] >= PERIOD:
                 self._shown = (self._line, time.time())
                 self._display.display(self._line)
@@ -244,21 +278,22 @@ class CallbackModule(Default):
         return True
 
     def _remember_verdict(self, task, result):
-        """Keep the verdict of a result for the end. What a node answers is none."""
+        """Keep the verdict of a result for the end. Verdicts in answers of nodes do not count."""
         if task.action in JUDGES and result.get("mxcluster_verdict_text"):
             color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
             lines = [one_line(line) for line in result["mxcluster_verdict_text"]]
             self._verdict = [(lines[0], color)] + [(line, None) for line in lines[1:]]
             self._status = result.get("mxcluster_exit_status")
+            self._restarted = task.action == "mxcluster_restart"
 
 
 def one_line(text):
-    """Return a text of a node as one line that a terminal shows and never obeys."""
+    """Return a text of a node as one line without terminal control sequences."""
     return verdict.printable(text) if verdict else text
 
 
 def harmless(value):
-    """Return a result, or a part of one, with every text in it fit for a terminal; texts keep their lines."""
+    """Return a result, or a part of one, without terminal control sequences; line breaks stay."""
     if isinstance(value, str):
         return value if value.isprintable() else "\n".join(map(one_line, value.split("\n")))
     if isinstance(value, dict):
@@ -266,71 +301,105 @@ def harmless(value):
     return [harmless(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
+def harmless_record(record):
+    """Return a warning or an error of ansible-core 2.19 and newer with harmless texts.
+
+    Such a record is a dataclass that may contain other records. Lines after the first are indented,
+    so that no text of a node looks like a line of Ansible.
+    """
+    if isinstance(record, str):
+        return harmless(record).replace("\n", "\n  ")
+    if isinstance(record, tuple):
+        return tuple(map(harmless_record, record))
+    if not dataclasses.is_dataclass(record):
+        return record
+    parts = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return dataclasses.replace(
+        record, **{name: harmless_record(part) for name, part in parts.items()}
+    )
+
+
 def of_harmless(method):
-    """`method`, which shows a result, with the texts of the result made harmless first."""
+    """Return `method`, which shows a result, with a step before it that cleans the texts."""
+
     @functools.wraps(method)
     def shows(self, result, *args, **kwargs):
         shown = harmless(result._result)
-        result._result.clear()  # in place: from ansible-core 2.19 on it cannot be replaced
+        result._result.clear()  # in place: from ansible-core 2.19 on `_result` cannot be replaced
         result._result.update(shown)
+        # From 2.19 on, Ansible displays warnings and errors from this attribute, not from the
+        # result.
+        current = getattr(self, "_current_task_result", None)
+        if current is not None:
+            self._current_task_result = types.SimpleNamespace(
+                warnings=[harmless_record(warning) for warning in current.warnings],
+                deprecations=[harmless_record(warning) for warning in current.deprecations],
+                exception=harmless_record(current.exception),
+            )
         return method(self, result, *args, **kwargs)
+
     return shows
 
 
 def settled(name):
-    """The default's method `name`, after what was kept back is shown."""
+    """Return the default callback's method `name`, preceded by the output that is held back."""
     default = getattr(Default, name)
 
     def method(self, *args, **kwargs):
         self._settle()
         return default(self, *args, **kwargs)
+
     return method
 
 
-for _name in ("_task_start", "v2_playbook_on_play_start", "v2_playbook_on_no_hosts_matched", "v2_on_file_diff",
-              "v2_playbook_on_no_hosts_remaining", "v2_runner_item_on_ok", "v2_runner_on_async_poll",
-              "v2_runner_on_async_ok", "v2_runner_on_async_failed"):
+for _name in (
+    "_task_start",
+    "v2_playbook_on_play_start",
+    "v2_playbook_on_no_hosts_matched",
+    "v2_on_file_diff",
+    "v2_playbook_on_no_hosts_remaining",
+    "v2_runner_item_on_ok",
+    "v2_runner_on_async_poll",
+    "v2_runner_on_async_ok",
+    "v2_runner_on_async_failed",
+):
     setattr(CallbackModule, _name, settled(_name))
 
-# Every result comes in through one of these.
+# Every result passes through one of these methods.
 for _name in dir(CallbackModule):
-    if _name == "v2_on_file_diff" or _name.startswith("v2_runner_") and _name != "v2_runner_on_start":
+    if (
+        _name == "v2_on_file_diff"
+        or _name.startswith("v2_runner_")
+        and _name != "v2_runner_on_start"
+    ):
         setattr(CallbackModule, _name, of_harmless(getattr(CallbackModule, _name)))
 
 
 def back(drawn, columns):
-    """What brings the cursor to where a line of `drawn` columns began, on a terminal that may have become narrower.
+    """Return the control sequence that moves the cursor to the start of a line of `drawn` columns.
 
-    A terminal that is made narrower wraps the line. The rows that the line then takes are erased.
+    A terminal that becomes narrower wraps the line. The sequence erases the extra rows.
     """
     rows = (drawn - 1) // columns if drawn > columns > 0 else 0
     return "\r\033[%dA\033[J" % rows if rows else "\r"
 
 
-def cannot_start_again(argv, options):
-    """Why this command line cannot be given again by itself; None if it can."""
-    if os.path.basename(argv[0]) != "ansible-playbook" or not os.path.isfile(argv[0]):
-        return "it was not started as ansible-playbook"
-    asked = [name for name in ("ask_pass", "become_ask_pass", "ask_vault_pass") if options.get(name)]
-    if asked or any(str(vault).endswith("prompt") for vault in options.get("vault_ids") or []):
-        return "a password would have to be typed again; give it in a file, or as a key"
-    return None
-
-
 def rewritable(stream):
-    """Whether a line can be written over there."""
+    """Return True if the stream is a terminal that can rewrite a line."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def failure_lines(result):
-    """What a failed result tells, in lines; none if it has no message."""
+    """Return the texts of a failed result as lines; an empty list if it has no message."""
     lines = []
     message = result.get("censored") or result.get("msg") or result.get("reason")
     if message:
         lines += (message if isinstance(message, str) else repr(message)).rstrip().split("\n")
     if result.get("cmd"):
         command = result["cmd"]
-        lines += ("cmd: %s" % (command if isinstance(command, str) else " ".join(command))).split("\n")
+        lines += ("cmd: %s" % (command if isinstance(command, str) else " ".join(command))).split(
+            "\n"
+        )
     if result.get("rc") is not None and "msg" in result:
         lines.append("rc: %s" % result["rc"])
     for name in ("module_stdout", "module_stderr", "stdout", "stderr"):

@@ -1,4 +1,5 @@
-"""Doorway: the addresses of a node, as Ansible's facts tell them, in the shape of a node record."""
+"""Filter: convert Ansible's network facts of a node to the form of a node record."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -6,7 +7,7 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 name: mxcluster_interfaces
 short_description: The IPv4 addresses of a node from its facts
-description: Takes the network facts of a host and gives what a node record says of its interfaces and addresses.
+description: Converts the network facts of a host to the interfaces and addresses of a node record.
 options:
   _input:
     description: The variable C(ansible_facts), gathered with the subset V(network).
@@ -30,23 +31,31 @@ import ipaddress
 
 
 def mxcluster_interfaces(facts):
-    """{"interfaces": {name: ["address/prefix", ...]}, "address_of_default_route": address or None}."""
+    """Return {"interfaces": {name: ["address/prefix", ...]}, "address_of_default_route": ...}.
+
+    The address of the default route is None without such a route.
+    """
     interfaces = {}
     for name in facts.get("interfaces", []):
-        # Facts are called by names in which '_' stands for '-' and ':'.
+        # Names of facts have '_' in place of '-' and ':'.
         seen = facts.get(name.replace("-", "_").replace(":", "_")) or {}
         found = interfaces.setdefault(seen.get("device", name).split(":")[0], [])
         for own in [seen.get("ipv4") or {}] + list(seen.get("ipv4_secondaries") or []):
             if own.get("address"):
-                listed = str(ipaddress.IPv4Interface("%s/%s" % (own["address"], own.get("netmask") or 32)))
+                listed = str(
+                    ipaddress.IPv4Interface("%s/%s" % (own["address"], own.get("netmask") or 32))
+                )
                 if listed not in found:
                     found.append(listed)
-    return {"interfaces": interfaces, "address_of_default_route": (facts.get("default_ipv4") or {}).get("address")}
+    return {
+        "interfaces": interfaces,
+        "address_of_default_route": (facts.get("default_ipv4") or {}).get("address"),
+    }
 
 
 class FilterModule(object):
-    """What Ansible looks for."""
+    """The filter plugin that Ansible loads."""
 
     def filters(self):
-        """The filters of this file by name."""
+        """Return the filters of this file by name."""
         return {"mxcluster_interfaces": mxcluster_interfaces}

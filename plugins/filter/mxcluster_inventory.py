@@ -1,14 +1,16 @@
-"""Doorway: what mxcluster's plan reads of Ansible's inventory."""
+"""Filter: extract the part of Ansible's inventory that the plan needs."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
 DOCUMENTATION = r"""
 name: mxcluster_inventory
-short_description: What mxcluster reads of an inventory
+short_description: The part of an inventory that mxcluster reads
 description:
-  - Takes the groups V(scheduler), V(servers) and V(workers) and, of their hosts, only the variables that mxcluster
-    knows. Facts of hosts are not among them, so that C(--limit) changes nothing.
+  - Returns the groups V(scheduler), V(servers) and V(workers) and, for their hosts, only the
+    variables that mxcluster reads. It omits facts of hosts, so C(--limit) does not affect the
+    result.
 positional: _input, groups
 options:
   _input:
@@ -34,12 +36,21 @@ _value:
 """
 
 GROUPS = ("scheduler", "servers", "workers")
-VARIABLES = ("node_address", "cluster_network", "dmlc_interface", "worker_group", "worker_share", "workers_per_host",
-             "servers_per_host", "gpus", "mxcluster_user")
+VARIABLES = (
+    "node_address",
+    "cluster_network",
+    "dmlc_interface",
+    "worker_group",
+    "worker_share",
+    "workers_per_host",
+    "servers_per_host",
+    "gpus",
+    "mxcluster_user",
+)
 
 
 def mxcluster_inventory(hostvars, groups):
-    """{"groups": {group: [host]}, "hosts": {host: {variable: value}}} for `plan.make_plan`."""
+    """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for `make_plan`."""
     members = {group: list(groups.get(group, [])) for group in GROUPS}
     hosts = {}
     for host in set(sum(members.values(), [])):
@@ -49,8 +60,8 @@ def mxcluster_inventory(hostvars, groups):
 
 
 class FilterModule(object):
-    """What Ansible looks for."""
+    """The filter plugin that Ansible loads."""
 
     def filters(self):
-        """The filters of this file by name."""
+        """Return the filters of this file by name."""
         return {"mxcluster_inventory": mxcluster_inventory}

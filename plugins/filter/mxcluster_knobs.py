@@ -1,4 +1,5 @@
-"""Doorway: the knobs of a role, as `-e name=value` or the inventory give them."""
+"""Filter: collect the knobs of a role from `-e name=value` and the inventory."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -7,9 +8,10 @@ DOCUMENTATION = r"""
 name: mxcluster_knobs
 short_description: The values of a role's knobs
 description:
-  - A knob has a short name, such as V(kv), for C(-e kv=dist_gsync), and the name of its variable, such as V(train_job_kv). An
-    extra variable of the short name comes first.
-  - A variable of the inventory or of a play that merely has the short name, such as C(env), is no knob.
+  - A knob has a short name, such as V(kv), for C(-e kv=dist_gsync), and the name of its variable,
+    such as V(train_job_kv). An extra variable of the short name has priority.
+  - A variable of the inventory or of a play that only has the short name, such as C(env), is no
+    knob.
 positional: _input, names
 options:
   _input:
@@ -17,7 +19,8 @@ options:
     type: str
     required: true
   names:
-    description: The short names. By default the options of a plan for V(train_job), and all of another role's.
+    description: The short names. By default the options of a plan for V(train_job), and all knobs
+      of any other role.
     type: list
     elements: str
 """
@@ -34,25 +37,23 @@ _value:
   type: dict
 """
 
-from ansible.errors import AnsibleFilterError
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.vars import load_extra_vars
 from jinja2 import pass_context
 from jinja2.runtime import Undefined
 
-try:
-    from mxcluster.knobs import SHORT
-    from mxcluster.options import OPTIONS
-except ImportError as error:
-    raise AnsibleFilterError("the controller's Python cannot import mxcluster (%s): run `make venv`" % error)
+from mxcluster.ansible.knobs import SHORT
+from mxcluster.job.options import OPTIONS
 
 
 @pass_context
 def mxcluster_knobs(context, role, *names):
-    """{short name: value}."""
-    given = load_extra_vars(DataLoader())  # Ansible has read them when it started, and keeps them
+    """Return {short name: value}."""
+    given = load_extra_vars(DataLoader())  # Ansible has read and cached them at its start
     values = {}
-    for name in names or ([option.name for option in OPTIONS] if role == "train_job" else SHORT[role]):
+    for name in names or (
+        [option.name for option in OPTIONS] if role == "train_job" else SHORT[role]
+    ):
         value = context.resolve(name if name in given else "%s_%s" % (role, name))
         if not isinstance(value, Undefined):
             values[name] = value
@@ -60,14 +61,14 @@ def mxcluster_knobs(context, role, *names):
 
 
 def mxcluster_given(role):
-    """The short names of the role's knobs that were given with -e, also where the value is the default."""
+    """Return the short names of the role's knobs given with -e, even with the default value."""
     given = load_extra_vars(DataLoader())
     return sorted(name for name in SHORT[role] if name in given or "%s_%s" % (role, name) in given)
 
 
 class FilterModule(object):
-    """What Ansible looks for."""
+    """The filter plugin that Ansible loads."""
 
     def filters(self):
-        """The filters of this file by name."""
+        """Return the filters of this file by name."""
         return {"mxcluster_knobs": mxcluster_knobs, "mxcluster_given": mxcluster_given}

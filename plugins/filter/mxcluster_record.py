@@ -1,14 +1,15 @@
-"""Doorway to mxcluster.records on the controller."""
+"""Filter: make a node record with mxcluster.cluster.node_records on the controller."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
 DOCUMENTATION = r"""
 name: mxcluster_record
-short_description: The node record, from what a node has told
+short_description: Make the node record from the answer of a node
 description:
-  - Checks every field of a node's answer, and adds what the role knows itself, which counts.
-  - A field that cannot be is refused by its name.
+  - Checks every field of a node's answer, and adds the facts of the role, which have priority.
+  - Refuses an invalid field by its name.
 options:
   _input:
     description: RV(mxcluster_node#module:record) of M(mxcluster_node), an empty dict in check mode.
@@ -38,24 +39,21 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 
-try:
-    from mxcluster import records
-    from mxcluster.errors import MxclusterError
-except ImportError as error:
-    raise AnsibleFilterError("the controller's Python cannot import mxcluster (%s): run `make venv`" % error)
+from mxcluster.cluster import node_records
+from mxcluster.errors import MxclusterError
 
 
 def mxcluster_record(told, host, places):
-    """`records.make` for Ansible."""
+    """Call `node_records.make`; raise its errors as AnsibleFilterError."""
     try:
-        return records.make(host, told, places)
+        return node_records.make(host, told, places)
     except MxclusterError as error:
         raise AnsibleFilterError(str(error))
 
 
 class FilterModule(object):
-    """What Ansible looks for."""
+    """The filter plugin that Ansible loads."""
 
     def filters(self):
-        """The filters of this file by name."""
+        """Return the filters of this file by name."""
         return {"mxcluster_record": mxcluster_record}

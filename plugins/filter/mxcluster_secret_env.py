@@ -1,17 +1,18 @@
-"""Doorway to mxcluster.options.cast_secret_env."""
+"""Filter: check the knob secret_env with mxcluster.job.options.cast_secret_env."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
 DOCUMENTATION = r"""
 name: mxcluster_secret_env
-short_description: The knob secret_env, apart from what may be told of it
+short_description: Separate the values of the knob secret_env from its names and problems
 description:
-  - Checks the variables as those of the knob env are checked. It is a filter, since a module would have to be given the
-    values, and Ansible masks those wherever they occur in its result.
+  - Checks the variables like those of the knob env. This is a filter, because Ansible would mask
+    the values of a module's argument wherever they occur in the module's result.
 options:
   _input:
-    description: The dict, or one written as JSON; its values may be a vault's.
+    description: A dict, or a dict as JSON text; its values may come from a vault.
     type: raw
     required: true
 """
@@ -24,29 +25,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(env), the variables; C(names), their names; C(problems), what is wrong, without any value.
+  description: C(env), the variables; C(names), their names; C(problems), the messages about errors,
+    without any value.
   type: dict
 """
 
-from ansible.errors import AnsibleFilterError
-
-try:
-    from mxcluster.options import cast_secret_env
-except ImportError as error:
-    raise AnsibleFilterError("the controller's Python cannot import mxcluster (%s): run `make venv`" % error)
+from mxcluster.job.options import cast_secret_env
 
 
 def mxcluster_secret_env(given):
-    """What is given, cast and checked."""
-    if isinstance(given, dict):  # a value of a vault is no string until somebody asks for it
-        given = {name: str(value) if hasattr(value, "__ENCRYPTED__") else value for name, value in given.items()}
+    """Return the variables, cast and checked."""
+    if isinstance(given, dict):  # Ansible decrypts a vault's value only on its conversion to str
+        given = {
+            name: str(value) if hasattr(value, "__ENCRYPTED__") else value
+            for name, value in given.items()
+        }
     env, problems = cast_secret_env(given)
     return {"env": env, "names": sorted(env), "problems": problems}
 
 
 class FilterModule(object):
-    """What Ansible looks for."""
+    """The filter plugin that Ansible loads."""
 
     def filters(self):
-        """The filters of this file by name."""
+        """Return the filters of this file by name."""
         return {"mxcluster_secret_env": mxcluster_secret_env}

@@ -1,19 +1,15 @@
-"""What the inventory says of ssh (doorway to mxcluster.mesh)."""
+"""Filter: read the ssh settings of the inventory with mxcluster.cluster.ssh_mesh."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
-from ansible.errors import AnsibleFilterError
-
-try:
-    from mxcluster import mesh
-except ImportError as error:
-    raise AnsibleFilterError("the controller's Python cannot import mxcluster (%s): run `make venv`" % error)
+from mxcluster.cluster import ssh_mesh
 
 
 class FilterModule(object):
-    """What Ansible looks for."""
+    """The filter plugin that Ansible loads."""
 
     def filters(self):
-        """The filters of this file by name."""
-        return {"mxcluster_ssh": mesh.of_ssh}
+        """Return the filters of this file by name."""
+        return {"mxcluster_ssh": ssh_mesh.of_ssh}

@@ -1,21 +1,23 @@
-"""Doorway to mxcluster.versions: what goes on a node."""
+"""Filter: choose the versions for a node with mxcluster.cluster.versions."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
 DOCUMENTATION = r"""
 name: mxcluster_versions
-short_description: Decide which MXNet, CUDA, cuDNN and driver go on a node
-description: Fails with the reason, and the nearest that works, if what was chosen cannot work on the node.
+short_description: Choose the MXNet, CUDA, cuDNN and driver versions for a node
+description: Fails with the reason and the nearest working versions, if the choice cannot work on
+  the node.
 positional: choice
 options:
   _input:
-    description: What is known of the node, C(host), C(system), C(system_version), C(python), C(gpus), C(driver), C(own_system),
-      C(family), C(missing).
+    description: The facts of the node, C(host), C(system), C(system_version), C(python), C(gpus),
+      C(driver), C(own_system), C(family), C(missing).
     type: dict
     required: true
   choice:
-    description: What the person has chosen.
+    description: The versions that the user has chosen.
     type: dict
     required: true
 """
@@ -28,25 +30,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: See C(mxcluster.versions.decide).
+  description: See C(mxcluster.cluster.versions.decide).
   type: dict
 """
 
 from ansible.errors import AnsibleFilterError
 
-try:
-    from mxcluster import versions
-    from mxcluster.errors import MxclusterError
-except ImportError as error:
-    IMPORT_ERROR = error
-else:
-    IMPORT_ERROR = None
+from mxcluster.cluster import versions
+from mxcluster.errors import MxclusterError
 
 
 def mxcluster_versions(node, choice):
-    """versions.decide, with the node's name before what it refuses."""
-    if IMPORT_ERROR:
-        raise AnsibleFilterError("%s: run `make venv`, then `source .venv/bin/activate`" % IMPORT_ERROR)
+    """Call `versions.decide`, and put the node's name before a refusal."""
     try:
         return versions.decide(choice, node)
     except MxclusterError as refusal:
@@ -54,8 +49,8 @@ def mxcluster_versions(node, choice):
 
 
 class FilterModule(object):
-    """What Ansible looks for."""
+    """The filter plugin that Ansible loads."""
 
     def filters(self):
-        """The filters of this file by name."""
+        """Return the filters of this file by name."""
         return {"mxcluster_versions": mxcluster_versions}

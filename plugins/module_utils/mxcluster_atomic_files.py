@@ -1,5 +1,6 @@
 # -*- coding: utf-8 -*-
-"""Files that are written whole or not at all."""
+"""Write files atomically, and read and compare them."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -11,11 +12,14 @@ import shutil
 import stat
 import tempfile
 
-NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # the last one is a socket's
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # ENXIO is the error of a socket
 
 
 def open_file(path):
-    """The regular file at `path`, open for reading; None if there is none. A FIFO holds nobody up."""
+    """Open the regular file at `path` for reading; return None if there is none.
+
+    A FIFO does not block.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -29,7 +33,7 @@ def open_file(path):
 
 
 def read(path):
-    """(content, permissions) of the file, (None, None) if there is none."""
+    """Return (content, permissions) of the file, (None, None) if there is none."""
     source = open_file(path)
     if source is None:
         return None, None
@@ -38,7 +42,7 @@ def read(path):
 
 
 def digest(path):
-    """(bytes, SHA-256 in hexadecimal) of the file, (None, None) if there is none."""
+    """Return (bytes, SHA-256 in hexadecimal) of the file, (None, None) if there is none."""
     source, seen = open_file(path), hashlib.sha256()
     if source is None:
         return None, None
@@ -49,7 +53,7 @@ def digest(path):
 
 
 def make_folder(path):
-    """Make `path` and what is above it; no matter if somebody else makes it at the same time."""
+    """Create `path` and the folders above it; accept a folder that another process creates."""
     try:
         os.makedirs(path)
     except OSError as error:
@@ -58,14 +62,17 @@ def make_folder(path):
 
 
 def same(path, source, mode):
-    """Whether the file is there already, with the content of the open file `source`."""
+    """Return True if the file already has the content of the open file `source` and the mode."""
     there = open_file(path)
     if there is None:
         return False
     with there:
         try:
             found = os.fstat(there.fileno())
-            if (stat.S_IMODE(found.st_mode), found.st_size) != (mode, os.fstat(source.fileno()).st_size):
+            if (stat.S_IMODE(found.st_mode), found.st_size) != (
+                mode,
+                os.fstat(source.fileno()).st_size,
+            ):
                 return False
             while True:
                 piece = source.read(1 << 20)
@@ -78,7 +85,7 @@ def same(path, source, mode):
 
 
 def write(path, content, mode):
-    """Put `content`, bytes or an open file, at `path` in one step that either happens or does not."""
+    """Write `content`, bytes or an open file, to `path` atomically."""
     folder = os.path.dirname(path)
     make_folder(folder)
     handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=folder)
@@ -98,7 +105,7 @@ def write(path, content, mode):
 
 
 def shown(content):
-    """`content` as text for --diff."""
+    """Return `content` as text for --diff."""
     if content is None:
         return ""
     try:

@@ -1,5 +1,6 @@
 # -*- coding: utf-8 -*-
-"""Folders on a node: which ones only root can change, and what root may make for the training user."""
+"""Check that only root can change a folder on a node, and create folders for the training user."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -8,14 +9,16 @@ import errno
 import os
 import stat
 
-LINKS = 40  # as many links as Linux follows
+LINKS = 40  # the number of links that Linux follows
 
 
 def changed_by_others(path):
-    """The first folder or link on the way to `path` that another user than root can change; None if there is none.
+    """Return the first component of `path` that a user other than root can change, else None.
 
-    `path` itself counts too. What is missing, root would make in a folder that counts. The kernel
-    resolves a path in the same order, so with None the path leads where root wants it to.
+    Checks every folder and link in the order in which the kernel resolves them, `path` included.
+    For a missing component it checks the existing parent, because root would create the component
+    there. It also returns a component that `lstat` cannot read. None means: no other user can
+    redirect `path`.
     """
     done, rest, links, sticky = "/", ["."] + os.path.abspath(path).split("/"), 0, False
     rest.reverse()
@@ -38,7 +41,7 @@ def changed_by_others(path):
             done = "/" if target.startswith("/") else done
             rest.extend(reversed(target.split("/")))
             continue
-        # In a sticky folder such as /tmp others can make entries, and cannot replace root's.
+        # In a sticky folder such as /tmp other users can create entries, but cannot replace root's.
         sticky = bool(found.st_mode & stat.S_ISVTX)
         if found.st_mode & 0o022 and not (sticky and stat.S_ISDIR(found.st_mode)):
             return here
@@ -48,10 +51,10 @@ def changed_by_others(path):
 
 
 def make_for(entry, path):
-    """Make the folder `path` for the user with this passwd entry: whether there was anything to make.
+    """Make the folder `path` for the user with this passwd entry; return True if it was missing.
 
-    Root makes missing folders on the way as its own. Only `path` itself becomes the user's, which
-    nobody can replace where no other than root can change the folders above it.
+    Root makes missing folders on the way as its own. Only `path` itself becomes the user's. No
+    other user can replace it where only root can change the folders above it.
     """
     if os.path.lexists(path):
         return False
@@ -68,7 +71,20 @@ def make_for(entry, path):
 
 
 def refusal(path, who, error, unsafe):
-    """What to say when `who` cannot make the folder `path`, and root does not, since others can change `unsafe`."""
-    return ("%s cannot be made by %s: %s.%s Make it, give it to %s, and run this again; or choose another folder."
-            % (path, who, error.strerror or error,
-               " Root makes no folder there, since others than root can change %s." % unsafe if unsafe else "", who))
+    """Return the message that `who` cannot make the folder `path`.
+
+    Root does not make it either, since other users can change the folder `unsafe`.
+    """
+    return (
+        "%s cannot be created by %s: %s.%s Create it, give it to %s, and run this again; or "
+        "choose another folder."
+        % (
+            path,
+            who,
+            error.strerror or error,
+            " Root creates no folder there, since non-root users can change %s." % unsafe
+            if unsafe
+            else "",
+            who,
+        )
+    )

@@ -1,6 +1,10 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""How files and users of a node look; the action plugin of the same name compares it with what the controller remembers."""
+"""Ansible module: return the state of files and users of a node.
+
+The action plugin of the same name compares the state with the record on the controller.
+"""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -8,13 +12,20 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_drift
-short_description: See whether a node is still as it was provisioned
+short_description: Detect changes of a node since it was provisioned
 description:
-  - With V(command=look) the result says why there is something to do on the node. With V(command=remember) it is remembered how
-    the node is now. With V(command=common) the controller finds what both need and what is the same for all nodes; no node is
-    asked.
-  - What a file holds is not read; its owner, mode, size and times tell whether somebody has touched it.
-  - What lies in the training user's home, a child process without root's rights looks at.
+  - V(command=look) returns the reason to provision the node again. V(command=remember) records the
+    state of the node. V(command=common) computes the input of both that is the same for all nodes,
+    on the controller, without contact to a node.
+  - The content of a file is not read; its owner, mode, size and times show a change.
+  - A child process without root's rights examines the training user's home.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
 author:
   - The mxcluster authors
 options:
@@ -24,26 +35,29 @@ options:
     choices: [common, look, remember]
     default: look
   files:
-    description: Patterns of the files and folders on the node. C(/**) at the end of one is all that lies below.
+    description: Patterns of the files and folders on the node. C(/**) at the end of a pattern
+      matches everything below.
     type: list
     elements: str
     required: true
   roots:
-    description: Folders that only root may be able to change, on the whole way to them. Not looked at where Ansible is not root.
+    description: Folders that only root may be able to change, along their whole path. They are not
+      checked where Ansible is not root.
     type: list
     elements: path
     default: []
   user_files:
-    description: Paths that O(user) looks at, who can write there. C(~/) is the user's home.
+    description: Paths that O(user) can write; the module examines them as that user. C(~/) is the
+      user's home.
     type: list
     elements: str
     default: []
   wanted:
-    description: All that decides what goes on the node, besides the variables of roles; with V(command=common), on every node.
-      For the action plugin.
+    description: All input, besides variables of roles, that determines the state of the node; with
+      V(command=common), of every node. For the action plugin.
     type: dict
   path:
-    description: The file on the controller in which it is remembered. For the action plugin.
+    description: The file on the controller that records the state. For the action plugin.
     type: path
   records_dir:
     description: The folder of the node records on the controller. For the action plugin.
@@ -52,36 +66,40 @@ options:
     description: RV(common) of V(command=common). For the action plugin.
     type: dict
   nodes:
-    description: For V(common), all hosts whose records count, since their keys and addresses go on each. For the action plugin.
+    description: For V(common), all hosts whose records count, since each node gets their keys and
+      addresses. For the action plugin.
     type: list
     elements: str
   controller_files:
-    description: Files on the controller whose content goes on the node, or decides what does. For the action plugin.
+    description: Files on the controller whose content affects the state of the node. For the action
+      plugin.
     type: list
     elements: path
     default: []
   sources:
-    description: For V(common), the C(sources) of RV(common) with which the run began. For the action plugin.
+    description: For V(common), the C(sources) of RV(common) at the start of the run. For the action
+      plugin.
     type: str
   anyway:
-    description: Whether there is something to do in any case. For the action plugin.
+    description: Whether to provision the node in any case. For the action plugin.
     type: bool
     default: false
   python:
-    description: The interpreter of the environment, which tells the node record. For the action plugin.
+    description: The interpreter of the environment, which produces the node record. For the action
+      plugin.
     type: path
   user:
     description:
-      - The training user, who should be there as before, looks at O(user_files) and tells the record. If it is empty, whoever
-        Ansible connects as does.
+      - The training user. Changes of its passwd entry count. The module examines O(user_files) and
+        produces the record as that user; empty for the login user.
     type: str
     default: ''
 notes:
-  - In check mode V(look) works as always, and nothing is remembered.
+  - In check mode V(look) works as usual, and nothing is recorded.
 """
 
 EXAMPLES = r"""
-- name: Find what the state of every node depends on
+- name: Compute the input that all nodes share
   mxcluster_drift:
     command: common
     records_dir: .state/mine/nodes
@@ -90,29 +108,29 @@ EXAMPLES = r"""
   register: known
   run_once: true
 
-- name: Look whether the node is as it was provisioned
+- name: Compare the node with its recorded state
   mxcluster_drift:
     files: [/opt/mxcluster/env/mxcluster-env.json]
     path: .state/mine/drift/{{ inventory_hostname }}.json
     records_dir: .state/mine/nodes
     common: "{{ known.common }}"
-    wanted: {versions: "{{ __versions }}"}
+    wanted: {versions: "{{ versions_chosen }}"}
     python: /opt/mxcluster/env/bin/python
     user: mxcluster
 """
 
 RETURN = r"""
 seen:
-  description: How each file and user looks.
+  description: The state of each file and user.
   returned: success
   type: dict
 common:
-  description: What counts for all nodes; C(digest) of it, C(sources), a digest of the project, and C(variables), the names of
-    those that count.
+  description: The input that all nodes share; its C(digest), C(sources), a digest of the project,
+    and C(variables), the names of the variables that count.
   returned: command is common
   type: dict
 why:
-  description: Why there is something to do, null if there is not.
+  description: The reason to provision the node, null without one.
   returned: command is look
   type: str
 """
@@ -130,7 +148,7 @@ BELOW = "/**"
 
 
 def look_of(path):
-    """What tells whether a file has been touched; of a folder, whose it is and who may write into it."""
+    """Return values that show a change of a file; for a folder, its mode and owner."""
     found = os.lstat(path)
     owner = [oct(found.st_mode), found.st_uid, found.st_gid]
     if stat.S_ISLNK(found.st_mode):
@@ -141,26 +159,30 @@ def look_of(path):
 
 
 def paths_of(pattern):
-    """The paths that a pattern stands for. No link is followed."""
+    """Return the paths that match a pattern. No link is followed."""
     if not pattern.endswith(BELOW):
         return glob.glob(os.path.expanduser(pattern))
-    return [os.path.join(folder, name) for folder, folders, files in os.walk(pattern[:-len(BELOW)]) for name in folders + files]
+    return [
+        os.path.join(folder, name)
+        for folder, folders, files in os.walk(pattern[: -len(BELOW)])
+        for name in folders + files
+    ]
 
 
 def look_at(patterns):
-    """{path: how it looks} of all that is there."""
+    """Return {path: state} of all existing paths."""
     seen = {}
     for pattern in patterns:
         for path in paths_of(pattern):
             try:
                 seen[path] = look_of(path)
-            except OSError:  # gone meanwhile
+            except OSError:  # removed meanwhile
                 continue
     return seen
 
 
 def look_at_user(module, name, patterns):
-    """{"user name": how its entry looks} and what that user sees; {} if there is no such user."""
+    """Return {"user name": state of its entry} and the files as that user; {} without that user."""
     if not name:
         return look_at(patterns)
     try:
@@ -173,7 +195,7 @@ def look_at_user(module, name, patterns):
 
 
 def look_at_way(folders):
-    """{"way to folder": what others than root can change on it}; a way that only root can change does not appear."""
+    """Return {"way to folder": the part that a non-root user can change} of unsafe folders."""
     found = {folder: changed_by_others(folder) for folder in folders} if os.geteuid() == 0 else {}
     return {"way to " + folder: unsafe for folder, unsafe in found.items() if unsafe}
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: a Python environment with MXNet in it."""
+"""Ansible module: build a Python environment with MXNet."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -8,79 +9,94 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_env
-short_description: Build a Python environment from pinned wheels and prove that it imports MXNet
+short_description: Build a Python environment from pinned wheels and check that it imports MXNet
 description:
-  - Makes a virtual environment with the node's own Python, installs exactly the wheels of the build that fits that
-    Python, each checked against its sha256, and imports MXNet once. The wheels come in one tar file, so a node needs no
-    way to a package index, and pip comes with them, so it needs no ensurepip either.
-  - A marker with a digest of all that was asked for is written last. An environment without it, or with another, is
-    built anew, so that an installation that was interrupted is never trusted.
-  - Nodes that share O(path) build it once. The first one holds a lock, the others wait and find it done.
-  - Nothing is written but O(path) and its neighbours with C(.lock) and C(.build) behind the name, and what O(site_path) tells.
+  - Makes a virtual environment with the node's own Python, installs exactly the wheels of the build
+    for that Python version, each checked against its sha256, and imports MXNet once. The wheels
+    come in one tar file, so a node needs no access to a package index. The tar file includes pip,
+    so the node needs no ensurepip.
+  - The module writes a marker with a digest of all options last. It rebuilds an environment without
+    a marker or with another digest, so an interrupted installation is never used.
+  - Nodes that share O(path) build it once. The first node holds a lock; the other nodes wait and
+    find it done.
+  - The module writes only O(path), its neighbours with the suffixes C(.lock) and C(.build), and the
+    paths that O(site_path) describes.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: full
 author:
   - The mxcluster authors
 options:
   path:
-    description: The folder of the environment. Whatever is in it is removed before a build.
+    description: The folder of the environment. A build removes its content first.
     type: path
     required: true
   python:
-    description: The interpreter on the node that the environment is made with.
+    description: The interpreter on the node for the environment.
     type: path
     required: true
   builds:
-    description: Sets of wheels; the one that lists the version of O(python) is installed.
+    description: Sets of wheels; the set for the version of O(python) is installed.
     type: list
     elements: dict
     required: true
     suboptions:
       python:
-        description: The versions of Python that these wheels are for.
+        description: The Python versions of these wheels.
         type: list
         elements: str
         required: true
       wheels:
-        description: All packages of the environment as C(name==version), MXNet first. Nothing else is installed.
+        description: All packages of the environment as C(name==version), MXNet first. Nothing else
+          is installed.
         type: list
         elements: str
         required: true
       pip:
-        description: C(pip==version) that installs them and itself.
+        description: C(pip==version), the wheel that installs the others and itself.
         type: str
         required: true
   hashes:
-    description: For each wheel of O(builds) the sha256 of every file that may be installed for it.
+    description: The sha256 digests of all accepted files for each wheel of O(builds).
     type: dict
     required: true
   name:
-    description: What is being installed, for messages.
+    description: The name of the software, for messages.
     type: str
     default: MXNet
   note:
-    description: Why there is no build for other versions of Python, for the message that refuses them.
+    description: The reason that other Python versions have no build, for the message that refuses
+      them.
     type: str
     default: ''
   site_path:
     description:
-      - A zip file that the environment's Python is to import from as well. It is unpacked and compiled beside itself, into a
-        folder with the version of Python behind the name; out of a zip file Python would compile it whenever it starts.
-      - A folder that holds anything else than the zip file, and what was compiled of it, is replaced by a new one. It is missing
-        for an instant then; what a running program imports later, it finds in the new one.
-      - Environments may share the folder. Its neighbours with C(.lock), C(.draft) and C(.old) behind the name are written too;
-        only the first of them stays.
-      - Folders and zip files of other names are left alone, as jobs, also those of other nodes, may still import from them.
+      - A zip file with a package for the environment. It is unpacked and compiled beside itself,
+        into a folder with the Python version as suffix; from a zip file, Python would compile the
+        modules at every start.
+      - A folder with any other content than the zip file and its compiled modules is replaced by a
+        new folder. The folder is missing for an instant; a running program finds later imports in
+        the new folder.
+      - Environments may share the folder. Its neighbours with the suffixes C(.lock), C(.draft) and
+        C(.old) are written too; only C(.lock) stays.
+      - Folders and zip files of other names stay, since jobs, also of other nodes, may still import
+        from them.
     type: path
   archive:
-    description: The tar file with the wheels, if RV(needs) has any.
+    description: The tar file with the wheels that RV(needs) lists.
     type: path
   system:
     description:
-      - Install the wheels where O(python) itself keeps what an administrator installs (C(/usr/local) on CentOS and Debian),
-        for all who use it. The environment then only borrows them.
+      - Install the wheels into the administrator's folder of O(python) (C(/usr/local) on CentOS and
+        Debian), for all users of that interpreter. The environment then uses these packages.
     type: bool
     default: false
   ask:
-    description: Only say what is missing; change nothing.
+    description: Only return RV(needs); change nothing.
     type: bool
     default: false
 """
@@ -110,18 +126,18 @@ python:
   type: str
   sample: /opt/mxcluster/env/bin/python
 wheels:
-  description: What is in the environment.
+  description: The wheels of the environment.
   returned: success
   type: list
   elements: str
 done:
-  description: Whether the environment is as asked for now.
+  description: Whether the environment now matches the options.
   returned: success
   type: bool
 needs:
   description:
-    - What the node lacks, for M(mxcluster_wheels); C(python), the version, C(requirements), lines for pip, none if the
-      environment is built, and C(digest), the same for the same needs.
+    - The missing wheels, for M(mxcluster_downloads); C(python), the version, C(requirements), lines
+      for pip, empty if the environment is built, and C(digest), equal for equal needs.
   returned: success
   type: dict
 """
@@ -145,42 +161,64 @@ from ansible.module_utils.basic import AnsibleModule
 MARKER = "mxcluster-env.json"
 PTH = "mxcluster-package.pth"
 COMPILED = "mxcluster-compiled.json"
-LOOK = "import json, sys; print(json.dumps(['%d.%d' % sys.version_info[:2], getattr(sys, 'base_prefix', sys.prefix)]))"
-# Old MXNet asks for numpy.bool, which newer numpy has no more (mxcluster.compat does the same for training).
-PROVE = "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); import mxnet; print(mxnet.__version__)"
-# Settings of the person who runs Ansible that would bring in other packages or send them elsewhere.
-HARMFUL = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_CONSTRAINT",
-           "PIP_REQUIRE_VIRTUALENV", "PIP_NO_BINARY")
+LOOK = (
+    "import json, sys; "
+    "print(json.dumps(['%d.%d' % sys.version_info[:2], getattr(sys, 'base_prefix', sys.prefix)]))"
+)
+# Old MXNet uses numpy.bool, which newer numpy lacks (mxcluster.node.mxnet_compat adds it for
+# training).
+PROVE = (
+    "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); "
+    "import mxnet; print(mxnet.__version__)"
+)
+# User settings that would add other packages or change the destination.
+HARMFUL = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_USER",
+    "PIP_CONSTRAINT",
+    "PIP_REQUIRE_VIRTUALENV",
+    "PIP_NO_BINARY",
+)
 
 
 class Refused(Exception):
-    """Something that the person has to mend; the text says what and how."""
+    """A problem that the user has to correct; the text names the problem and the cure."""
 
 
 def choose_build(builds, version, name, note):
-    """The build for Python `version` ('3.11')."""
+    """Return the build for Python `version` ('3.11')."""
     for build in builds:
         if version in build["python"]:
             return build
-    known = sorted({known for build in builds for known in build["python"]}, key=lambda text: int(text.split(".")[1]))
-    raise Refused("%s is not to be had for Python %s, only for Python %s.%s Set mxnet_python to one of these on this "
-                  "node, or choose another mxnet_version." % (name, version, ", ".join(known), note and " " + note))
+    known = sorted(
+        {known for build in builds for known in build["python"]},
+        key=lambda text: int(text.split(".")[1]),
+    )
+    raise Refused(
+        "%s is not available for Python %s, only for Python %s.%s Set mxnet_python to one of these "
+        "on this node, or choose another mxnet_version."
+        % (name, version, ", ".join(known), note and " " + note)
+    )
 
 
 def requirement(wheel, hashes):
-    """The line of a requirements file that lets nothing but the known files of `wheel` in."""
+    """Return the line of a requirements file that accepts only the known files of `wheel`."""
     if not hashes.get(wheel):
         raise Refused("no sha256 is known for %s: add it to the table of the role mxnet" % wheel)
     return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
 
 
 def digest_of(*wishes):
-    """A digest that differs when anything that was asked for differs."""
+    """Return a digest of all arguments."""
     return hashlib.sha256(json.dumps(wishes, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 def marker_of(path):
-    """What the marker of the environment in `path` says, {} if there is no whole one."""
+    """Return the marker of the environment in `path`, {} without a valid marker."""
     try:
         with open(os.path.join(path, MARKER)) as source:
             return json.load(source)
@@ -189,21 +227,23 @@ def marker_of(path):
 
 
 def bare(version):
-    """A wheel's version as the package inside tells it: without what was added for PyPI ('1.2.1.post1' is 1.2.1)."""
+    """Return the version of the package in a wheel, without PyPI's suffix ('.post1')."""
     return re.sub(r"\.post\d+$", "", version)
 
 
 def cure_for(last_words):
-    """What to do about a library of the system that MXNet's wheel does not bring, '' if it is not that."""
+    """Return the cure for a missing system library that MXNet's wheel does not contain, or ''."""
     missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
     if not missing:
         return ""
-    return (" The node lacks the library %s: install it (CentOS: yum install %s; Debian, Ubuntu: the package whose name begins "
-            "with %s), then run this again." % ((missing.group(1),) * 3))
+    return (
+        " The node lacks the library %s: install it (CentOS: yum install %s; Debian, Ubuntu: the "
+        "package whose name begins with %s), then run this again." % ((missing.group(1),) * 3)
+    )
 
 
 def replace_file(path, text):
-    """Write `text` to `path` in one step."""
+    """Write `text` to `path` atomically."""
     handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=os.path.dirname(path))
     try:
         with os.fdopen(handle, "w") as target:
@@ -218,7 +258,7 @@ def replace_file(path, text):
 
 
 def make_folder(path):
-    """Make `path` and what is above it; no matter if somebody else makes it at the same time."""
+    """Create `path` and the folders above it; accept a folder that another process creates."""
     try:
         os.makedirs(path)
     except OSError as error:
@@ -227,9 +267,10 @@ def make_folder(path):
 
 
 def unpack(path, folder):
-    """Put the wheels of a tar file into a folder, as files of whoever runs this.
+    """Extract the wheels of a tar file into a folder, as files of the current user.
 
-    Root would give them to the owners that the tar file names, and then runs pip out of one of them.
+    extractall as root would give them to the owners in the tar file, and root runs pip from one of
+    these files.
     """
     with tarfile.open(path) as archive:
         for member in archive.getmembers():
@@ -239,7 +280,7 @@ def unpack(path, folder):
 
 
 def remove(path):
-    """Remove whatever is at `path`, a link itself and not what it leads to."""
+    """Remove the file or folder at `path`; a link is removed, its target stays."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
@@ -252,33 +293,39 @@ def sync(path):
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL or not os.path.isdir(path):  # some network file systems cannot do it with folders
+        # Some network file systems cannot sync folders.
+        if error.errno != errno.EINVAL or not os.path.isdir(path):
             raise
     finally:
         os.close(descriptor)
 
 
 def contents(folder):
-    """{relative path: [bytes, CRC-32]} of all files below `folder`, None for what is no file, such as a link."""
+    """Return {relative path: [bytes, CRC-32]} of all files below `folder`; None for a link."""
     found = {}
     for parent, folders, files in os.walk(folder):
-        for name in files + [name for name in folders if os.path.islink(os.path.join(parent, name))]:
+        for name in files + [
+            name for name in folders if os.path.islink(os.path.join(parent, name))
+        ]:
             path = os.path.join(parent, name)
             found[os.path.relpath(path, folder)] = None
             if stat.S_ISREG(os.lstat(path).st_mode):
                 with open(path, "rb") as source:
                     content = source.read()
-                found[os.path.relpath(path, folder)] = [len(content), zlib.crc32(content) & 0xffffffff]
+                found[os.path.relpath(path, folder)] = [
+                    len(content),
+                    zlib.crc32(content) & 0xFFFFFFFF,
+                ]
     return found
 
 
 def is_compiled(path):
-    """Whether Python 3 keeps there what it has compiled; without the source beside it, it does not look at that."""
+    """Return True for a bytecode file of Python 3, which Python ignores without the source."""
     return os.path.basename(os.path.dirname(path)) == "__pycache__" and path.endswith(".pyc")
 
 
 class Environment(object):
-    """The environment that was asked for, and how to get from what is there to it."""
+    """The requested environment, and the steps from the present state to it."""
 
     def __init__(self, module):
         self.module = module
@@ -287,27 +334,38 @@ class Environment(object):
         self.zip = module.params["site_path"]
         self.inherited = ()
         version, self.base = self.look(module.params["python"])
-        build = choose_build(module.params["builds"], version, module.params["name"], module.params["note"])
+        build = choose_build(
+            module.params["builds"], version, module.params["name"], module.params["note"]
+        )
         self.wheels = build["wheels"]
         hashes = module.params["hashes"]
         self.version = version
-        self.requirements = [requirement(wheel, hashes) for wheel in build["wheels"] + [build["pip"]]]
-        self.digest = digest_of(version, self.base, self.requirements, *["system"] * module.params["system"])
+        self.requirements = [
+            requirement(wheel, hashes) for wheel in build["wheels"] + [build["pip"]]
+        ]
+        self.digest = digest_of(
+            version, self.base, self.requirements, *["system"] * module.params["system"]
+        )
         self.pth = os.path.join(self.path, "lib", "python" + version, "site-packages", PTH)
         self.site_path = "%s-%s" % (os.path.splitext(self.zip)[0], version) if self.zip else ""
 
     def look(self, python):
-        """['3.11', folder of the installation]: a virtual environment counts as the Python that it was made with."""
+        """Return ['3.11', folder of the installation].
+
+        A virtual environment counts as the Python that created it.
+        """
         if not os.access(python, os.X_OK):
-            raise Refused("there is no Python at %s on this node: install one, or set mxnet_python" % python)
-        return json.loads(self.run("ask its version", [python, "-c", LOOK]))
+            raise Refused(
+                "there is no Python at %s on this node: install one, or set mxnet_python" % python
+            )
+        return json.loads(self.run("read its version", [python, "-c", LOOK]))
 
     def is_built(self):
-        """Whether the environment is there, as asked for."""
+        """Return True if the environment exists and matches the options."""
         return marker_of(self.path).get("digest") == self.digest and os.access(self.python, os.X_OK)
 
     def pth_line(self):
-        """What the .pth file holds; '' if there is none."""
+        """Return the content of the .pth file; '' if there is none."""
         try:
             with open(self.pth) as source:
                 return source.read()
@@ -315,43 +373,60 @@ class Environment(object):
             return ""
 
     def wanted_pth_line(self):
-        """What the .pth file is to hold: Python's site module puts it on sys.path."""
+        """Return the wanted content of the .pth file; the site module adds it to sys.path."""
         return self.site_path + "\n" if self.site_path else ""
 
     def is_done(self):
-        """Whether nothing has to be done."""
-        return (self.is_built() and self.pth_line() == self.wanted_pth_line()
-                and (not self.site_path or self.is_unpacked() and not any(map(os.path.lexists, self.leftovers()))))
+        """Return True if there is nothing to do."""
+        return (
+            self.is_built()
+            and self.pth_line() == self.wanted_pth_line()
+            and (
+                not self.site_path
+                or self.is_unpacked()
+                and not any(map(os.path.lexists, self.leftovers()))
+            )
+        )
 
     def leftovers(self):
-        """What is beside the folder of the package while it is made, or since that was interrupted: the new and the old one."""
+        """Return the new and the old package folder, leftovers of an interrupted change."""
         return [self.site_path + ".draft", self.site_path + ".old"]
 
     def is_unpacked(self):
-        """Whether the folder of the package holds what the zip file does, what was compiled of it, and nothing else to import."""
+        """Return True if the package folder holds only the zip file's files and bytecode."""
         try:
             with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
-                wanted = {member.filename: [member.file_size, member.CRC] for member in archive.infolist()
-                          if not member.filename.endswith("/")}
+                wanted = {
+                    member.filename: [member.file_size, member.CRC]
+                    for member in archive.infolist()
+                    if not member.filename.endswith("/")
+                }
             found = {} if os.path.islink(self.site_path) else contents(self.site_path)
             with open(os.path.join(self.site_path, COMPILED)) as source:
                 wanted.update(json.load(source))
         except (IOError, OSError, TypeError, ValueError, zipfile.BadZipfile):
             return False
         found.pop(COMPILED, None)
-        # Python may have put there what it compiles with other options.
-        return {path: found[path] for path in found if path in wanted or not is_compiled(path)} == wanted
+        # Python may have added bytecode of other optimization levels.
+        return {
+            path: found[path] for path in found if path in wanted or not is_compiled(path)
+        } == wanted
 
     def needs(self):
-        """What has to be brought to the node."""
-        return dict(python=self.version, requirements=[] if self.is_built() else self.requirements,
-                    digest=digest_of(self.version, self.requirements))
+        """Return the wheels that the node lacks."""
+        return dict(
+            python=self.version,
+            requirements=[] if self.is_built() else self.requirements,
+            digest=digest_of(self.version, self.requirements),
+        )
 
     def bring_about(self):
-        """Do what is missing. True if anything was."""
+        """Carry out the missing steps; return True if there were any."""
         if self.site_path and not os.path.exists(self.zip):
-            raise Refused("there is no %s on this node, from which mxcluster is unpacked: run provision.yml, which brings it"
-                          % self.zip)
+            raise Refused(
+                "%s with the package mxcluster is missing on this node: run provision.yml, "
+                "which copies it" % self.zip
+            )
         make_folder(os.path.dirname(self.path))
         with self.locked(self.path):
             if self.is_done():
@@ -368,13 +443,14 @@ class Environment(object):
     @contextlib.contextmanager
     def locked(self, path):
         """Hold the lock of `path`."""
-        # Nobody else can open the file, and so nobody else can hold the lock.
+        # No other user can open the file, and so no other user can hold the lock.
         with os.fdopen(os.open(path + ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
             if stat.S_IMODE(os.fstat(lock.fileno()).st_mode) != 0o600:
                 os.fchmod(lock.fileno(), 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
             before = self.inherited
-            # The programs that this module starts inherit the lock: should it be killed, they still hold it.
+            # The programs that this module starts inherit the lock. They still hold it if the
+            # module is killed.
             self.inherited += (lock.fileno(),)
             try:
                 yield
@@ -382,40 +458,70 @@ class Environment(object):
                 self.inherited = before
 
     def build(self):
-        """Build the environment from nothing."""
+        """Build the environment from the start."""
         temporary = self.path + ".build"
         for leftover in (self.path, temporary):
             if os.path.lexists(leftover):
                 shutil.rmtree(leftover)
-        os.mkdir(temporary, 0o700)  # what is run from there is for nobody else to touch
+        os.mkdir(temporary, 0o700)  # no other user may change programs that run from there
         try:
             unpack(self.module.params["archive"], temporary)
             pip = [name for name in os.listdir(temporary) if name.startswith("pip-")][0]
             listed = os.path.join(temporary, "requirements.txt")
             replace_file(listed, "\n".join(self.requirements) + "\n")
             system = self.module.params["system"]
-            self.run("make the environment", [self.module.params["python"], "-m", "venv", "--without-pip"]
-                     + ["--system-site-packages"] * system + [self.path], temporary)
-            # A wheel is a zip file, which Python can run: pip installs from inside its own.
-            self.run("install the wheels", [
-                self.module.params["python"] if system else self.python, os.path.join(temporary, pip, "pip"), "--isolated",
-                "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--no-index",
-                "--find-links", temporary, "--only-binary", ":all:", "--require-hashes", "-r", listed]
-                + self.in_the_system(pip) * system, temporary)
+            self.run(
+                "make the environment",
+                [self.module.params["python"], "-m", "venv", "--without-pip"]
+                + ["--system-site-packages"] * system
+                + [self.path],
+                temporary,
+            )
+            # A wheel is a zip file, which Python can run: pip runs from inside its own wheel.
+            self.run(
+                "install the wheels",
+                [
+                    self.module.params["python"] if system else self.python,
+                    os.path.join(temporary, pip, "pip"),
+                    "--isolated",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--no-cache-dir",
+                    "--no-deps",
+                    "--no-index",
+                    "--find-links",
+                    temporary,
+                    "--only-binary",
+                    ":all:",
+                    "--require-hashes",
+                    "-r",
+                    listed,
+                ]
+                + self.in_the_system(pip) * system,
+                temporary,
+            )
             self.prove(temporary)
-            replace_file(os.path.join(self.path, MARKER), json.dumps({"digest": self.digest, "wheels": self.wheels}))
+            replace_file(
+                os.path.join(self.path, MARKER),
+                json.dumps({"digest": self.digest, "wheels": self.wheels}),
+            )
         except BaseException as error:
-            # A disk that it has filled must have room again, for the next run to begin with.
+            # Free the disk: a build that has filled it would block the next run.
             shutil.rmtree(self.path, ignore_errors=True)
             if not isinstance(error, (tarfile.TarError, IndexError, ValueError)):
                 raise
-            raise Refused("%s is not a tar file of wheels (%s): run this again" % (self.module.params["archive"], error))
+            raise Refused(
+                "%s is not a tar file of wheels (%s): run this again"
+                % (self.module.params["archive"], error)
+            )
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def unpack_package(self):
-        """Put the package into its folder, if it is not there as it should be."""
-        with self.locked(self.site_path):  # other environments of this version of Python may have the same package
+        """Replace the package folder, unless it is complete."""
+        # Other environments of this Python version may share the package.
+        with self.locked(self.site_path):
             draft, old = self.leftovers()
             remove(draft)
             remove(old)
@@ -427,8 +533,11 @@ class Environment(object):
                 shutil.rmtree(draft, ignore_errors=True)
                 if not isinstance(error, (zipfile.BadZipfile, zlib.error, EOFError)):
                     raise
-                raise Refused("%s is not a zip file (%s): remove it, and run this again" % (self.zip, error))
-            # A program that has imported from the old folder finds by the same path what it imports later.
+                raise Refused(
+                    "%s is not a zip file (%s): remove it, and run this again" % (self.zip, error)
+                )
+            # A running program that has imported from the old folder finds later imports under the
+            # same path.
             if os.path.lexists(self.site_path):
                 os.rename(self.site_path, old)
             os.rename(draft, self.site_path)
@@ -440,41 +549,64 @@ class Environment(object):
         os.mkdir(draft, 0o700)
         with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
             archive.extractall(draft)
-        self.run("compile mxcluster", [self.python, "-m", "compileall", "-q", "-d", self.site_path, draft])
+        self.run(
+            "compile mxcluster",
+            [self.python, "-m", "compileall", "-q", "-d", self.site_path, draft],
+        )
         found = contents(draft)
         compiled = {path: found[path] for path in found if is_compiled(path)}
         replace_file(os.path.join(draft, COMPILED), json.dumps(compiled, sort_keys=True))
         os.chmod(draft, 0o755)
-        # Else a power cut could leave empty files behind the new name.
+        # Without the sync, a power cut could leave empty files behind the new name.
         for parent, _, files in os.walk(draft):
             for path in [parent] + [os.path.join(parent, name) for name in files]:
                 sync(path)
 
     @staticmethod
     def in_the_system(pip):
-        """What pip must be told there: packages that came as RPMs are not its to remove, and Debian wants to be asked."""
+        """Return pip's options: keep packages from RPMs, and permit Debian's system environment."""
         knows = int(pip.split("-")[1].split(".")[0]) >= 23
-        return ["--ignore-installed"] + ["--break-system-packages", "--root-user-action=ignore"] * knows
+        return ["--ignore-installed"] + [
+            "--break-system-packages",
+            "--root-user-action=ignore",
+        ] * knows
 
     def prove(self, temporary):
-        """Import MXNet: a library that it needs and the node has not got is found now, not in the first job."""
+        """Import MXNet, so that a missing system library shows now and not in the first job."""
         wanted = bare(self.wheels[0].split("==")[1])
         told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
         if told != wanted:
-            raise Refused("the wheel %s says that it is version %s" % (self.wheels[0], told))
+            raise Refused(
+                "the wheel %s contains MXNet %s: correct the table of the role mxnet"
+                % (self.wheels[0], told)
+            )
 
     def run(self, purpose, argv, temporary=None):
-        """What the program prints; its last words are in the error when it fails."""
-        # pip takes what was brought, and nothing from what a node or a person has set for it.
+        """Run a program and return its output; raise Refused with its last lines if it fails."""
+        # pip must ignore the settings of the node and of its users.
         settings = dict(PYTHONNOUSERSITE="1", PIP_CONFIG_FILE=os.devnull, OMP_NUM_THREADS="1")
         if temporary:
             settings["TMPDIR"] = temporary
-        code, out, err = self.module.run_command(argv, environ_update=settings, cwd=temporary or "/",
-                                                 pass_fds=self.inherited, expand_user_and_vars=False)
+        code, out, err = self.module.run_command(
+            argv,
+            environ_update=settings,
+            cwd=temporary or "/",
+            pass_fds=self.inherited,
+            expand_user_and_vars=False,
+        )
         if code != 0:
             last = "\n".join((err.strip() or out.strip()).splitlines()[-8:]) or "(nothing)"
-            raise Refused("%s: could not %s: `%s` ended with status %d.%s Its last words:\n%s"
-                          % (self.module.params["name"], purpose, " ".join(argv[:2]), code, cure_for(last), last))
+            raise Refused(
+                "%s: could not %s: `%s` ended with status %d.%s Its last lines:\n%s"
+                % (
+                    self.module.params["name"],
+                    purpose,
+                    " ".join(argv[:2]),
+                    code,
+                    cure_for(last),
+                    last,
+                )
+            )
         return out
 
 
@@ -484,11 +616,16 @@ def main():
         argument_spec=dict(
             path=dict(type="path", required=True),
             python=dict(type="path", required=True),
-            builds=dict(type="list", elements="dict", required=True, options=dict(
-                python=dict(type="list", elements="str", required=True),
-                wheels=dict(type="list", elements="str", required=True),
-                pip=dict(type="str", required=True),
-            )),
+            builds=dict(
+                type="list",
+                elements="dict",
+                required=True,
+                options=dict(
+                    python=dict(type="list", elements="str", required=True),
+                    wheels=dict(type="list", elements="str", required=True),
+                    pip=dict(type="str", required=True),
+                ),
+            ),
             hashes=dict(type="dict", required=True),
             name=dict(type="str", default="MXNet"),
             note=dict(type="str", default=""),
@@ -501,7 +638,7 @@ def main():
     )
     for name in HARMFUL:
         os.environ.pop(name, None)
-    os.umask(0o022)  # whoever trains must be able to read it
+    os.umask(0o022)  # the training user must be able to read the environment
     try:
         environment = Environment(module)
         before = marker_of(environment.path).get("wheels", [])
@@ -511,11 +648,21 @@ def main():
     except Refused as refusal:
         module.fail_json(msg=str(refusal))
     except (IOError, OSError) as error:
-        module.fail_json(msg="%s: %s. What was half made is made anew by the next run."
-                             % (error.filename or module.params["path"], error.strerror or error))
-    result = dict(changed=changed, python=environment.python, wheels=environment.wheels, needs=needs, done=environment.is_done())
+        module.fail_json(
+            msg="%s: %s. Correct the cause and run this again; unfinished steps are repeated."
+            % (error.filename or module.params["path"], error.strerror or error)
+        )
+    result = dict(
+        changed=changed,
+        python=environment.python,
+        wheels=environment.wheels,
+        needs=needs,
+        done=environment.is_done(),
+    )
     if before != environment.wheels:
-        result["diff"] = dict(before="\n".join(before + [""]), after="\n".join(environment.wheels + [""]))
+        result["diff"] = dict(
+            before="\n".join(before + [""]), after="\n".join(environment.wheels + [""])
+        )
     module.exit_json(**result)
 
 

@@ -1,6 +1,12 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: a file, a folder with files, or nothing any more, as a user would do it."""
+"""Ansible module: write or remove a file or a folder with the rights of a user.
+
+It stays an own module. ansible.builtin.copy writes as root where the training user can place links.
+Folders of root use it too, for the digits and the package: copy fails in check mode where the
+folder is missing, and takes two calls.
+"""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -10,13 +16,22 @@ DOCUMENTATION = r"""
 module: mxcluster_file
 short_description: Write a file or a folder of files as a user, or remove them as that user
 description:
-  - Writes what the controller gives to a file on the node, if the file has not got that content already.
-  - The file is written beside its place and then renamed, so that it is never seen half-written. Missing folders are
-    made.
-  - Unlike M(ansible.builtin.copy) it is one call for each node instead of two or more, makes the folders, works when
-    several nodes share a disk and write at the same time, and tells the truth in check mode when the folder is not
-    there yet.
-  - Root writes, changes and removes nothing where O(user) could lay a link. It all happens with the rights of O(user).
+  - Writes content from the controller to a file on the node, if the file has another content.
+  - The file is written under a temporary name and then renamed, so no program sees a partial file.
+    Missing folders are created.
+  - Unlike M(ansible.builtin.copy) it takes one call for each node instead of two or more, creates
+    the folders, works when several nodes share a disk and write at the same time, and returns the
+    correct result in check mode when the folder is missing.
+  - Root writes, changes and removes nothing where O(user) could place a link. All steps run with
+    the rights of O(user).
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: partial
+    details: The content of O(src) is not shown.
 author:
   - The mxcluster authors
 options:
@@ -26,40 +41,46 @@ options:
     required: true
   state:
     description:
-      - V(file) writes O(content) or the file O(src). V(absent) removes the file, or the folder and all that is in it.
-      - V(directory) makes the folder, and copies the files of the folder O(src) into it. A folder that O(user) cannot make
-        himself, root makes and gives to O(user), if nobody but root can change the folders above it.
+      - V(file) writes O(content) or the file O(src). V(absent) removes the file, or the folder with
+        its content.
+      - V(directory) makes the folder, and copies the files of the folder O(src) into it. If O(user)
+        lacks the rights to make the folder, root makes it for O(user), provided that only root can
+        change the folders above it.
     type: str
     choices: [file, directory, absent]
     default: file
   content:
-    description: What the file is to hold, in base64. For small files; for V(state=file) it or O(src) has to be given.
+    description: The content of the file, in base64. For small files; V(state=file) requires
+      O(content) or O(src).
     type: str
   src:
     description:
-      - A file or a folder on the controller that it is to be a copy of, however large. The action plugin of the same name
-        brings one file after the other to where only who Ansible is can write; from there O(user) copies it, and follows no
-        link into what is somebody else's. Files of a folder that are there with the same SHA-256 are not brought again.
+      - A file or a folder on the controller to copy, of any size. The action plugin of the same
+        name transfers the files one by one to a folder that only the become user can write. From
+        there the module copies the file with the rights of O(user), so a link cannot lead to files
+        of other users. Files with an equal SHA-256 are not transferred again.
     type: path
   files:
     description:
-      - For V(state=directory), the files that are to be there, C(bytes) and C(sha256) of each by its name in the folder. The
-        action plugin asks with it which of them RV(lacking) names.
+      - For V(state=directory), the wanted files, C(bytes) and C(sha256) of each by its name in the
+        folder. The action plugin gives them to get RV(lacking).
     type: dict
   mode:
     description:
-      - The permissions of a file, or of the folder for V(state=directory) without O(src), octal, in quotes; the default is
-        V(0644) or V(0755). Folders on the way to a file that only O(user) can read are for O(user) alone as well.
+      - The permissions of a file, or of the folder for V(state=directory) without O(src), octal, in
+        quotes; the default is V(0644) or V(0755). New folders on the way to a file with mode
+        V(0600) are accessible to O(user) only, too.
     type: str
   roots:
     description:
-      - Folders that are refused, before anything is written, if the module runs as root and another user than root can
-        change where they lead.
+      - Folders to check before anything is written, if the module runs as root. The module fails if
+        a non-root user can change a folder on their path.
     type: list
     elements: path
     default: []
   user:
-    description: Who does it, if the module runs as root; empty for whoever runs it.
+    description: The user whose rights the module uses, if it runs as root; empty for the current
+      user.
     type: str
     default: ""
 """
@@ -84,7 +105,7 @@ path:
   returned: success
   type: str
 lacking:
-  description: The names of those O(files) that are not there, or differ.
+  description: The names of those O(files) that are missing or differ.
   returned: O(files) are given
   type: list
   elements: str
@@ -97,23 +118,35 @@ import shutil
 import stat
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mxcluster_atomic_files import (
+    digest,
+    make_folder,
+    read,
+    same,
+    shown,
+    write,
+)
 from ansible.module_utils.mxcluster_folder import changed_by_others, make_for, refusal
 from ansible.module_utils.mxcluster_user import act_as, other
-from ansible.module_utils.mxcluster_whole import digest, make_folder, read, same, shown, write
 
 
 def open_source(module):
-    """The brought file, opened while the module is still who may read it; None if there is none to copy."""
+    """Open the transferred file before the change of user, since only this user may read it.
+
+    Returns None without `src`.
+    """
     if not module.params["src"]:
         return None
     try:
         return open(module.params["src"], "rb")
     except (IOError, OSError) as error:
-        module.fail_json(msg="%s cannot be read: %s" % (module.params["src"], error.strerror or error))
+        module.fail_json(
+            msg="%s cannot be read: %s" % (module.params["src"], error.strerror or error)
+        )
 
 
 def copied(module, path, mode, source):
-    """The result of copying the open file `source`."""
+    """Copy the open file `source` to `path`; return the result."""
     with source:
         changed = not same(path, source, mode)
         if changed and not module.check_mode:
@@ -122,7 +155,7 @@ def copied(module, path, mode, source):
 
 
 def written(module, path, mode):
-    """The result of writing what was given."""
+    """Write the option `content` to `path`; return the result."""
     try:
         content = base64.b64decode(module.params["content"])
     except (TypeError, ValueError) as error:
@@ -132,12 +165,14 @@ def written(module, path, mode):
     if result["changed"] and not module.check_mode:
         write(path, content, mode)
     if old != content:
-        result["diff"] = dict(before_header=path, after_header=path, before=shown(old), after=shown(content))
+        result["diff"] = dict(
+            before_header=path, after_header=path, before=shown(old), after=shown(content)
+        )
     return result
 
 
 def removed(module, path):
-    """The result of removing the file or folder."""
+    """Remove the file or folder; return the result."""
     result = dict(changed=os.path.lexists(path), path=path)
     if result["changed"] and not module.check_mode:
         if os.path.isdir(path) and not os.path.islink(path):
@@ -148,7 +183,7 @@ def removed(module, path):
 
 
 def foldered(module, path, mode, made, unsafe):
-    """The result of making the folder, if root has not `made` it already, and of a look at its files."""
+    """Make the folder, unless root has `made` it, and compare its files; return the result."""
     result, files = dict(changed=made or not os.path.isdir(path), path=path), module.params["files"]
     if not os.path.isdir(path) and not module.check_mode:
         try:
@@ -159,8 +194,10 @@ def foldered(module, path, mode, made, unsafe):
         owner = os.stat(path).st_uid if os.path.isdir(path) else os.geteuid()
         if owner != os.geteuid() and not module.check_mode:
             who = pwd.getpwuid(os.geteuid()).pw_name
-            module.fail_json(msg="%s is not of %s, but of uid %d: `chown %s %s`, or choose another folder"
-                                 % (path, who, owner, who, path))
+            module.fail_json(
+                msg="%s must belong to %s, but has uid %d: `chown %s %s`, or choose another folder"
+                % (path, who, owner, who, path)
+            )
         if os.path.isdir(path) and stat.S_IMODE(os.stat(path).st_mode) != mode:
             result["changed"] = True
             if not module.check_mode:
@@ -168,14 +205,17 @@ def foldered(module, path, mode, made, unsafe):
         return result
     if made:
         os.chmod(path, 0o755)
-    result["lacking"] = sorted(name for name, told in files.items()
-                               if digest(os.path.join(path, name)) != (told["bytes"], told["sha256"]))
+    result["lacking"] = sorted(
+        name
+        for name, told in files.items()
+        if digest(os.path.join(path, name)) != (told["bytes"], told["sha256"])
+    )
     return result
 
 
 def act(module, path, mode, source, made, unsafe):
-    """Do what the module is there for, as the user, and end it."""
-    os.umask(0o022 if mode & 0o044 else 0o077)  # folders that are made on the way
+    """Carry out the wanted state as the user, and end the module."""
+    os.umask(0o022 if mode & 0o044 else 0o077)  # mode of new folders on the way
     state = module.params["state"]
     try:
         if state == "absent":
@@ -186,20 +226,27 @@ def act(module, path, mode, source, made, unsafe):
             result = copied(module, path, mode, source) if source else written(module, path, mode)
     except (IOError, OSError) as error:
         if state == "absent":
-            module.fail_json(msg="%s cannot be removed: %s (%s). Mend that and run this again."
-                                 % (path, error.strerror or error, error.filename))
-        module.fail_json(msg="%s cannot be written: %s. Nothing of it was kept; mend that and run this again."
-                             % (path, error.strerror or error))
+            module.fail_json(
+                msg="%s cannot be removed: %s (%s). Correct the cause and run this again."
+                % (path, error.strerror or error, error.filename)
+            )
+        module.fail_json(
+            msg="%s cannot be written: %s. It is unchanged; correct the cause and run this again."
+            % (path, error.strerror or error)
+        )
     module.exit_json(**result)
 
 
 def refuse_roots(module):
-    """Refuse what is to be root's and is not."""
+    """Fail the module if a non-root user can change one of the folders `roots`."""
     for path in module.params["roots"] if os.geteuid() == 0 else []:
         found = changed_by_others(path)
         if found:
-            module.fail_json(msg="%s is to be root's alone, since root runs what lies there, and others than root can change "
-                                 "%s: `chown root %s; chmod go-w %s`, or choose another folder" % (path, found, found, found))
+            module.fail_json(
+                msg="%s must be writable by root only, since root runs programs from there, but "
+                "non-root users can change %s: `chown root %s; chmod go-w %s`, or choose another "
+                "folder" % (path, found, found, found)
+            )
 
 
 def main():
@@ -208,7 +255,7 @@ def main():
         argument_spec=dict(
             path=dict(type="path", required=True),
             state=dict(type="str", choices=["file", "directory", "absent"], default="file"),
-            # Not a secret, but nobody wants to read it in the output of -vvv.
+            # The content is no secret, but would flood the output of -vvv.
             content=dict(type="str", no_log=True),
             src=dict(type="path"),
             files=dict(type="dict"),
@@ -220,7 +267,11 @@ def main():
         mutually_exclusive=[("content", "src")],
         supports_check_mode=True,
     )
-    path, state, user = os.path.abspath(module.params["path"]), module.params["state"], module.params["user"]
+    path, state, user = (
+        os.path.abspath(module.params["path"]),
+        module.params["state"],
+        module.params["user"],
+    )
     mode = module.params["mode"] or ("0755" if state == "directory" else "0644")
     try:
         mode = int(mode, 8)

@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: what kind of machine a node is, as far as it decides what is installed there."""
+"""Ansible module: return the hardware and software of a node that determine its packages."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -8,30 +9,37 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_machine
-short_description: Look for GPUs, a driver, an interpreter and system libraries
+short_description: Detect GPUs, driver, interpreter and system libraries
 description:
-  - Looks, and changes nothing. GPUs are counted by their PCI class and vendor, whether there is a driver or not.
+  - Changes nothing. GPUs are counted by their PCI class and vendor, with or without a driver.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
 author:
   - The mxcluster authors
 options:
   python:
-    description: The interpreter that MXNet's environment is to be made with.
+    description: The interpreter for MXNet's environment.
     type: path
     default: /usr/bin/python3
   libraries:
-    description: Names of shared libraries that the system should have.
+    description: Names of required shared libraries.
     type: list
     elements: str
     default: []
   programs:
-    description: Names of programs that the system should have.
+    description: Names of required programs.
     type: list
     elements: str
     default: []
 """
 
 EXAMPLES = r"""
-- name: Look at the machine
+- name: Detect the hardware
   mxcluster_machine:
     libraries: [libgomp.so.1]
   register: machine
@@ -44,7 +52,7 @@ gpus:
   type: list
   elements: str
 driver:
-  description: The version of the driver that is loaded, null if none is.
+  description: The version of the loaded driver, null without one.
   returned: success
   type: str
 driver_installed:
@@ -52,7 +60,7 @@ driver_installed:
   returned: success
   type: str
 nouveau:
-  description: Whether the free driver, which NVIDIA's cannot stand beside, is loaded.
+  description: Whether the driver nouveau is loaded, which conflicts with NVIDIA's driver.
   returned: success
   type: bool
 kernel:
@@ -60,7 +68,7 @@ kernel:
   returned: success
   type: str
 machine_id:
-  description: What tells this machine from all others.
+  description: The unique id of this machine.
   returned: success
   type: str
 python:
@@ -68,12 +76,12 @@ python:
   returned: success
   type: str
 missing_libraries:
-  description: Those of O(libraries) that the dynamic linker does not know, and O(python) cannot load.
+  description: Those of O(libraries) that neither the dynamic linker nor O(python) finds.
   returned: success
   type: list
   elements: str
 missing_programs:
-  description: Those of O(programs) that are in no folder of programs.
+  description: Those of O(programs) that are not on the search path.
   returned: success
   type: list
   elements: str
@@ -86,11 +94,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 PCI = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
-DISPLAYS = ("0x0300", "0x0302")  # VGA and 3D controllers (PCI code and ID assignment specification, class 03h)
+DISPLAYS = (
+    "0x0300",
+    "0x0302",
+)  # VGA and 3D controllers (PCI Code and ID Assignment Specification, class 03h)
 
 
 def content(path):
-    """A small file's text, '' if it cannot be read."""
+    """Return a small file's text, '' if it is unreadable."""
     try:
         with open(path) as source:
             return source.read().strip()
@@ -99,23 +110,25 @@ def content(path):
 
 
 def gpus(bus=PCI):
-    """The device numbers ('1db4') of the NVIDIA GPUs, in the order of the bus."""
+    """Return the device numbers ('1db4') of the NVIDIA GPUs, in the order of the bus."""
     found = []
     for slot in sorted(os.listdir(bus)) if os.path.isdir(bus) else []:
         device = os.path.join(bus, slot)
-        if content(device + "/vendor") == NVIDIA and content(device + "/class").startswith(DISPLAYS):
-            found.append(content(device + "/device")[len("0x"):])
+        if content(device + "/vendor") == NVIDIA and content(device + "/class").startswith(
+            DISPLAYS
+        ):
+            found.append(content(device + "/device")[len("0x") :])
     return found
 
 
 def loaded_driver(path="/proc/driver/nvidia/version"):
-    """'470.256.02' of the line that NVIDIA's module shows under /proc, None if it is not loaded."""
+    """Return '470.256.02' from the line of NVIDIA's module in /proc, None if it is not loaded."""
     found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", content(path) + " ")
     return found.group(1) if found else None
 
 
 def said(module, argv):
-    """What a program prints, '' if it is not there or fails."""
+    """Return the output of a program, '' if the program is missing or fails."""
     if not os.path.isabs(argv[0]):
         argv = [module.get_bin_path(argv[0], opt_dirs=["/sbin", "/usr/sbin"]) or ""] + argv[1:]
     if not os.access(argv[0], os.X_OK):
@@ -125,26 +138,49 @@ def said(module, argv):
 
 
 def loads(module, python, library):
-    """Whether an interpreter finds a library, be it of its own, as conda's are."""
-    return said(module, [python, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('yes')", library]) == "yes"
+    """Return True if an interpreter can load a library, also one of its own as conda's are."""
+    return (
+        said(
+            module,
+            [python, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('yes')", library],
+        )
+        == "yes"
+    )
 
 
 def main():
     """Run the module."""
-    module = AnsibleModule(argument_spec=dict(python=dict(type="path", default="/usr/bin/python3"),
-                                              libraries=dict(type="list", elements="str", default=[]),
-                                              programs=dict(type="list", elements="str", default=[])),
-                           supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=dict(
+            python=dict(type="path", default="/usr/bin/python3"),
+            libraries=dict(type="list", elements="str", default=[]),
+            programs=dict(type="list", elements="str", default=[]),
+        ),
+        supports_check_mode=True,
+    )
     known = said(module, ["ldconfig", "-p"])
-    version = said(module, [module.params["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+    version = said(
+        module, [module.params["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    )
     module.exit_json(
-        changed=False, gpus=gpus(), driver=loaded_driver(),
+        changed=False,
+        gpus=gpus(),
+        driver=loaded_driver(),
         driver_installed=said(module, ["modinfo", "-F", "version", "nvidia"]) or None,
-        nouveau=os.path.isdir("/sys/module/nouveau"), kernel=os.uname()[2], machine_id=content("/etc/machine-id"),
+        nouveau=os.path.isdir("/sys/module/nouveau"),
+        kernel=os.uname()[2],
+        machine_id=content("/etc/machine-id"),
         python=version or None,
-        missing_libraries=[name for name in module.params["libraries"] if "\t%s " % name not in "\t%s" % known
-                           and not loads(module, module.params["python"], name)],
-        missing_programs=[name for name in module.params["programs"] if not module.get_bin_path(name)])
+        missing_libraries=[
+            name
+            for name in module.params["libraries"]
+            if "\t%s " % name not in "\t%s" % known
+            and not loads(module, module.params["python"], name)
+        ],
+        missing_programs=[
+            name for name in module.params["programs"] if not module.get_bin_path(name)
+        ],
+    )
 
 
 if __name__ == "__main__":

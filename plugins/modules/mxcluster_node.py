@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Documentation of the action plugin of the same name, which asks mxcluster.entry on the node."""
+"""Documentation of the action plugin of the same name, which runs mxcluster.entry on the node."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -8,11 +9,20 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_node
-short_description: Look at a node, and start, watch and end its part of a training job
+short_description: Examine a node, and start, watch and end its part of a training job
 description:
-  - Runs C(python -I -m mxcluster.entry) on the node and returns the JSON that it answers. No module travels to the node for that.
-  - A job's processes on a node are children of an agent, which ends them all when one fails and when the job's lease
-    runs out. The command V(wait) renews the lease, so a job goes on only as long as somebody asks for it.
+  - Runs C(python -I -m mxcluster.entry) on the node and returns its JSON answer. Ansible copies no
+    module to the node.
+  - A job's processes on a node are children of an agent. The agent ends all of them when one fails
+    or when the job's lease runs out. The command V(wait) renews the lease, so a job goes on only as
+    long as a controller polls it.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
 author:
   - The mxcluster authors
 options:
@@ -22,41 +32,46 @@ options:
     required: true
   command:
     description:
-      - V(look) says what of O(request) the node cannot give. V(record) tells its addresses, GPUs and versions. V(check)
-        tells all that verify.yml asks.
-      - V(start) starts the agent of O(job_dir), V(wait) waits until the job has ended, V(status) says how it stands,
-        V(stop) ends it, V(collect) packs what it has left into the tar file O(output), V(logs) tells the last O(lines) of all
-        logs, V(plan) the plan of the whole job. V(piece) gives O(most) bytes of the checkpoint's O(file), from O(offset) on, and
-        renews the lease.
-      - V(jobs) tells of the jobs in O(jobs_dir), and first removes what no job owns any more, as V(start) does too. Tokens,
-        leases and reserves are what a machine that was switched off leaves, archives and Ansible's temporary folders what a
-        controller leaves that was killed.
+      - V(look) returns the parts of O(request) that the node cannot provide. V(record) returns its
+        addresses, GPUs and versions. V(check) returns all facts for verify.yml.
+      - V(start) starts the agent of O(job_dir), V(wait) waits until the job has ended, V(status)
+        returns its state, V(stop) ends it, V(collect) packs its files into the tar file O(output),
+        V(logs) returns the last O(lines) of all logs, V(plan) the plan of the whole job. V(piece)
+        returns O(most) bytes of the checkpoint's O(file), from O(offset) on, and renews the lease.
+      - V(jobs) returns the jobs in O(jobs_dir), and first removes leftovers of ended jobs, as
+        V(start) does too. A machine that was switched off leaves tokens, leases and reserves; a
+        killed controller leaves archives and Ansible's temporary folders.
     type: str
     required: true
     choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs, piece]
   job_dir:
     description:
-      - The job's folder on the node, holding plan.json. Needed by all commands but V(look), V(record), V(check) and V(jobs).
+      - The job's folder on the node, with plan.json. Required by all commands but V(look),
+        V(record), V(check) and V(jobs).
     type: str
   jobs_dir:
     description: For V(jobs), the folder on the node that holds the folders of all jobs.
     type: str
   job:
-    description: For V(jobs), a job that is told of however old it is; the others are those that run and the last that have ended.
+    description: For V(jobs), a job to return at any age; the other jobs are the running ones and
+      the last ended ones.
     type: str
     default: ""
   lines:
-    description: For V(logs), how many lines of each log.
+    description: For V(logs), the number of lines of each log.
     type: int
     default: 20
   packed_plan:
     description:
-      - What C(mxcluster_plan) has returned as RV(ignore:packed_plan). The action plugin takes this node's part from it.
-      - For V(look) that is O(request), and with O(problems) the paths that O(python) and O(job_dir), then needed, should be; for
-        V(check) the C(cuda) of O(request); for V(start) O(plan); for V(wait) O(together), and the C(plan) of O(checkpoints).
+      - The RV(ignore:packed_plan) of C(mxcluster_plan). The action plugin extracts this node's
+        part.
+      - For V(look) that part is O(request), and with O(problems) the expected paths of O(python)
+        and O(job_dir), which are then required. For V(check) it is the C(cuda) of O(request), for
+        V(start) O(plan), for V(wait) O(together) and the C(plan) of O(checkpoints).
     type: str
   only_meet:
-    description: For V(start) with O(packed_plan), that the nodes meet and start no process.
+    description: For V(start) with O(packed_plan), whether the agents hold the rendezvous only and
+      start no process.
     type: bool
     default: false
   plan:
@@ -64,78 +79,90 @@ options:
     type: dict
   secret_env:
     description:
-      - For V(start), environment variables that the processes get besides those of O(plan), and that are in no plan, no log and
-        no result. They lie in O(job_dir) in a file of mode 0600 from the start until the agent has taken them.
+      - For V(start), secret environment variables of the processes besides those of O(plan). No
+        plan, log or result contains them. A file of mode 0600 in O(job_dir) holds them from the
+        start until the agent has read them.
       - Ansible masks these values wherever they occur in the result, also where they are no secret.
     type: dict
     default: {}
   token:
     description:
-      - For V(start), what the job's processes prove with that they are of this job; the same on all nodes. It lies in O(job_dir)
-        in a file of mode 0600 until the job has ended, and is in no plan, no log and no result. The action plugin makes it.
+      - For V(start), the secret by which the job's processes authenticate each other, the same on
+        all nodes. A file of mode 0600 in O(job_dir) holds it until the job has ended; no plan, log
+        or result contains it. The action plugin creates it.
     type: str
   script:
-    description: For V(start), the folder of the user's script as a zip file in base64. It is unpacked into O(job_dir).
+    description: For V(start), the folder of the user's script as a zip file in base64. It is
+      unpacked into O(job_dir).
     type: str
   request:
     description:
-      - For V(look), what a job wants of the node; any of C(address), C(interface), C(ports), C(gpus), C(jobs_dir),
-        C(files) and C(python).
-      - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach by ssh.
+      - For V(look), the resources that a job needs of the node; any of C(address), C(interface),
+        C(ports), C(gpus), C(jobs_dir), C(files) and C(python).
+      - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach
+        by ssh.
     type: dict
     default: {}
   hello:
-    description: For V(look), that the node is asked who one is there as M(mxcluster_contact) does it, in the same breath; its
-      options C(users) and C(trainer).
+    description: For V(look), the options C(users), C(trainer) and C(modules) of
+      M(mxcluster_preflight), to test the connection in the same call.
     type: dict
   problems:
-    description: For V(look), what is wrong with the node as far as the controller knows. If this is given, be it empty, the
-      action plugin fails for these, and for what the node tells.
+    description: For V(look), the problems of the node that the controller knows. With this option,
+      even an empty list, the action plugin fails for these problems and for those that the node
+      returns.
     type: list
     elements: str
   seconds:
-    description: How long V(wait) waits at most. It never waits longer than half the job's lease.
+    description: The maximum duration of V(wait) in seconds. It never waits longer than half the
+      job's lease.
     type: int
     default: 5
   board:
     description:
-      - For V(wait), the name of a folder where nodes whose part has failed are noted, among those that this run of Ansible has
-        for itself on the controller. A node that still runs when another is noted there is ended, as V(stop) does it. The
-        action plugin of the same name sees to it.
+      - For V(wait), the name of a folder for the names of nodes whose part has failed, in the
+        temporary folder of this run of Ansible on the controller. Once it contains a node, the
+        action plugin ends the running parts of the other nodes, as V(stop) does.
     type: str
   keeper:
     description:
-      - For V(wait) with a O(board), whether the job needs this run of Ansible. Then a node that cannot be reached any more is
-        noted, too; without, the job may well go on where only this controller cannot reach it.
+      - For V(wait) with a O(board), whether the job needs this run of Ansible. If so, the board
+        gets the names of lost nodes, too. If not, the job may go on without contact to this
+        controller.
     type: bool
     default: true
   together:
     description:
-      - For V(wait) with a O(board), lists of workers (by index) without whose push no other's is merged. If one of them is done,
-        and another of its list has pushed more often and goes no further, the node of the first is noted. The action plugin
-        sees to it.
+      - For V(wait) with a O(board), lists of workers (by index); the servers merge pushes only when
+        all workers of a list have pushed. If a worker is done, and another worker of its list has
+        pushed more often and is blocked, the action plugin puts the node of the first worker on the
+        board.
     type: list
     elements: list
     default: []
   patience:
     description:
-      - For V(wait), for how many seconds a node that cannot be asked, or cannot answer, is asked again before that is a failure.
-        The job's lease is a good choice; when it has run out, there is no job any more. The action plugin sees to it.
+      - For V(wait), for how many seconds the action plugin retries a lost node, or a node without
+        an answer, before it fails. The job's lease is a good choice; when the lease has run out,
+        the job has ended.
     type: float
     default: 0
   checkpoints:
     description:
-      - For V(wait), where on the controller the checkpoints of the running job are brought to, one after the other; C(folder),
-        C(keep), how many whole ones stay there, and C(plan), which is written to plan.json beside that folder when the first
-        comes. The action plugin sees to it, with V(piece).
+      - For V(wait), the destination of the running job's checkpoints on the controller; C(folder),
+        C(keep), the number of complete checkpoints to keep, and C(plan), the content of plan.json
+        beside that folder, which is written with the first checkpoint. The action plugin fetches
+        the checkpoints one by one with V(piece).
     type: dict
   took:
-    description: For V(wait), the name of a checkpoint all of which is on the controller. The action plugin gives it.
+    description: For V(wait), the name of a checkpoint that is complete on the controller. The
+      action plugin sets it.
     type: str
     default: ""
   peer:
     description:
-      - For V(stop), whether the reason is that another node's part of the job has failed. Else somebody has asked for the end.
+      - For V(stop), whether the reason is the failure of another node's part. Otherwise the reason
+        is a user's request.
     type: bool
     default: false
   file:
@@ -146,45 +173,47 @@ options:
     type: int
     default: 0
   most:
-    description: For V(piece), how many bytes at most.
+    description: For V(piece), the maximum number of bytes.
     type: int
     default: 1048576
   output:
     description: The tar file that V(collect) writes on the node, or V(wait) with O(into).
     type: str
   into:
-    description: For V(wait), a file on the controller. When the node's part has ended, what it has left is packed as V(collect)
-      does it, and brought there. The action plugin of the same name sees to it.
+    description: For V(wait), a file on the controller. When the node's part has ended, the action
+      plugin packs its files as V(collect) does, and fetches the tar file to this path.
     type: path
   spool:
     description:
-      - For V(collect), the folder where the tar file lies instead if root packs what is another's; made if it is not there. It is
-        root's alone, so that what is fetched from there is what was packed.
+      - For V(collect), the folder for the tar file if root packs files of another user; created if
+        missing. Only root can write it, so nobody can replace the tar file before it is fetched.
     type: str
   told:
     description:
-      - For V(collect), how the job has ended by the answer to V(wait); empty if that is not known. Where the job is a unit, root
-        compares.
+      - For V(collect), the reason of the job's end from the answer to V(wait); empty if unknown.
+        Where the job is a unit, root compares it with the unit's state.
     type: str
     default: ""
   reader:
     description:
-      - For V(collect) into O(spool), the uid of who logs in, who is given the tar file. The action plugin of the same name asks
-        for it where root is not who logs in.
+      - For V(collect) into O(spool), the uid of the login user, who becomes the owner of the tar
+        file. The action plugin of the same name sets it where the login user is not root.
     type: int
   user:
     description:
-      - Who does it all, if the module runs as root; empty for whoever runs it. Where the role C(agent_unit) has put its
-        unit, root starts a job as an instance of that, with the firewall open for as long as it runs.
+      - The user that runs the command, if the module runs as root; empty for the current user.
+        Where the role C(agent_unit) has installed its unit, root starts a job as an instance of the
+        unit and opens the firewall while the job runs.
     type: str
     default: ""
 notes:
-  - Paths on the node may begin with C(~/), the home of whom Ansible becomes there.
-  - In check mode V(start), V(wait), V(stop), V(collect) and V(piece) do nothing; the other commands only read.
+  - Paths on the node may begin with C(~/), the home of the become user.
+  - In check mode V(start), V(wait), V(stop), V(collect) and V(piece) do nothing; the other commands
+    only read.
 """
 
 EXAMPLES = r"""
-- name: Look whether the node can take its part of the job
+- name: Check whether the node can run its part of the job
   mxcluster_node:
     python: /opt/mxcluster/env/bin/python
     command: look
@@ -194,7 +223,7 @@ EXAMPLES = r"""
       ports: [9091, 9092]
       gpus: [0, 1]
       files: [/data/mnist]
-    problems: [] # so it fails if there are any
+    problems: [] # the task fails if the node reports any
 
 - name: Start the agent
   mxcluster_node:
@@ -217,47 +246,51 @@ EXAMPLES = r"""
 
 RETURN = r"""
 problems:
-  description: What the node cannot give, one text each with its cure; empty if all is well.
+  description: The resources that the node cannot provide, one text each with its cure; empty
+    without problems.
   returned: command is look
   type: list
   elements: str
-  sample: ["/data/mnist does not exist on this node: correct the path, or bring it there"]
+  sample: ["/data/mnist does not exist on this node: correct the path, or copy the data there"]
 facts:
-  description: What was seen of the node; C(interfaces), C(address_of_default_route), C(gpus), C(python_version).
+  description: The facts of the node; C(interfaces), C(address_of_default_route), C(gpus),
+    C(python_version).
   returned: command is look
   type: dict
 held:
-  description: Which ports and GPUs others have, and who; C(ports) and C(gpus).
+  description: The C(ports) and C(gpus) in use, with their owners.
   returned: command is look
   type: dict
 ports_open:
-  description: Why nothing keeps strangers from the ports of jobs on this node; empty if root and a firewall do. For V(check), it
-    is in RV(check).
+  description: The reason that the ports of jobs on this node are open to all hosts; empty if root
+    protects them with a firewall. For V(check), RV(check) contains it.
   returned: command is look
   type: str
 fits:
-  description: Whether that leaves the ports and GPUs of O(request).
+  description: Whether the ports and GPUs of O(request) are free.
   returned: command is look
   type: bool
 record:
-  description: The node record; addresses, GPUs, versions of Python, MXNet and numpy, names of the model zoo.
+  description: The node record; addresses, GPUs, versions of Python, MXNet and numpy, names of the
+    model zoo.
   returned: command is record
   type: dict
 check:
-  description: The facts by the name of their check.
+  description: The facts by the name of the check.
   returned: command is check
   type: dict
 status:
-  description: The content of the job's status.json; null if there is no job in O(job_dir) to stop or wait for.
+  description: The content of the job's status.json; null if O(job_dir) contains no job to stop or
+    wait for.
   returned: command is start, wait, status or stop
   type: dict
 progress:
-  description: For each process the last C(start), C(batch), C(epoch) and C(end) event that it wrote.
+  description: For each process its last C(start), C(batch), C(epoch) and C(end) event.
   returned: command is wait or status
   type: dict
 checkpoints:
-  description: What the node offers of the job's checkpoints; C(held), the name of the one that is kept for the controller, and
-    C(parts), the manifests that are there, with their texts.
+  description: The job's checkpoints on the node; C(held), the name of the checkpoint that is kept
+    for the controller, and C(parts), the texts of the existing manifests.
   returned: command is wait or status, and there are any
   type: dict
 data:
@@ -265,7 +298,7 @@ data:
   returned: command is piece
   type: str
 ended:
-  description: Whether the job has ended on this node, for whatever reason.
+  description: Whether the job has ended on this node, for any reason.
   returned: command is wait or status
   type: bool
 job:
@@ -277,11 +310,11 @@ pid:
   returned: command is start
   type: int
 ran:
-  description: Whether there was something to stop.
+  description: Whether the job was running.
   returned: command is stop
   type: bool
 files:
-  description: How many files were packed.
+  description: The number of packed files.
   returned: command is collect
   type: int
 bytes:
@@ -289,29 +322,29 @@ bytes:
   returned: command is collect
   type: int
 output:
-  description: Where the tar file is.
+  description: The path of the tar file.
   returned: command is collect
   type: str
 spooled:
-  description: Whether that is in O(spool), where whoever logs in can read it, and only root remove it.
+  description: Whether that path is in O(spool), where the login user can read the file.
   returned: command is collect
   type: bool
 jobs:
-  description: The node's part of each job, with its state, what it holds, and how far it is.
+  description: The node's part of each job, with its state, its ports and GPUs, and its progress.
   returned: command is jobs
   type: list
   elements: dict
 cleared:
-  description: The jobs that had left something that no job owns any more, and that was removed.
+  description: The jobs whose leftovers were removed.
   returned: command is jobs, and not in check mode
   type: list
   elements: str
 has:
-  description: Whether O(job) is one of them.
+  description: Whether RV(jobs) contains O(job).
   returned: command is jobs
   type: bool
 asked:
-  description: O(python) and O(jobs_dir), as they were given.
+  description: O(python) and O(jobs_dir) as given.
   returned: command is jobs
   type: dict
 logs:
@@ -319,46 +352,49 @@ logs:
   returned: command is logs
   type: dict
 plan:
-  description: The plan of the whole job. It comes from the training user, whom nobody has to believe.
+  description: The plan of the whole job. The training user can change it, so the controller must
+    not trust it.
   returned: command is plan
   type: dict
 left:
   description:
-    - What was found of a job that should have ended, a text each; living processes, listening ports, temporary folders of
-      modules that were killed, and where the job was a unit, loaded units and firewall rules. Empty if somebody has looked
-      and found nothing.
+    - The leftovers of an ended job, a text each; leftover processes, listening ports, temporary
+      folders of killed modules, and where the job was a unit, loaded units and firewall rules.
+      Empty if the check found none.
   returned: command is stop or collect
   type: list
   elements: str
   sample: ["port 9092 is still listened on by pid 123 (python)"]
 problem:
-  description: Why nothing could be packed, null if it could.
+  description: The reason that no file was packed, null on success.
   returned: command is collect
   type: str
 lost:
-  description: Of a node that could not be asked for O(patience); C(since) when (unix seconds), C(why), what ssh has said.
+  description: For a node without an answer for O(patience), C(since), the time (unix seconds), and
+    C(why), the message of ssh.
   returned: command is wait and the node is unreachable
   type: dict
 behind:
-  description: What of the files that scripts wrote stays on the node, a text for each worker.
+  description: The files of scripts that stay on the node, a text for each worker.
   returned: command is collect
   type: list
   elements: str
 packed:
-  description: What V(collect) returned.
+  description: The result of V(collect).
   returned: command is wait, the node's part has ended, and O(into) is given
   type: dict
 untrue:
-  description: Why the answer to V(wait) was not true, as root sees it; null if it may have been.
+  description: The contradiction between the answer to V(wait) and the facts that root knows; null
+    without one.
   returned: command is collect
   type: str
 units:
-  description: The jobs whose unit is there and has not ended, as root sees it; null where root does not look.
+  description: The jobs whose unit has not ended, according to root; null where root does not check.
   returned: command is jobs
   type: list
   elements: str
 left_out:
-  description: What lies in O(job_dir) and was not packed.
+  description: The files in O(job_dir) that were not packed.
   returned: command is collect
   type: list
   elements: str

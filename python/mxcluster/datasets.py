@@ -1,58 +1,76 @@
-"""Facts of the data sets that the training programs know; one place for the plan and the programs."""
+"""Data sets of the training programs. The plan and the programs read the same table."""
+
+import base64
+import hashlib
 import io
 import os
+import sys
 import tempfile
 import zipfile
 from collections import namedtuple
+from typing import Any
 
-from .errors import BadInput
+from mxcluster.errors import BadInput
 
-# train, validation: number of samples; shape: channels, rows, columns of one image;
-# from_data_dir: the user brings the files (mxcluster carries or makes the others itself).
+# train, validation: number of samples. shape: channels, rows, columns of one image. from_data_dir:
+# the user provides the files. mxcluster ships or generates the other data sets.
 DataSet = namedtuple("DataSet", "train validation shape classes from_data_dir")
 
 DATASETS = {
-    # scikit-learn's 1797 handwritten digits; a fifth of each digit is held out.
+    # The 1797 handwritten digits of scikit-learn. One fifth of each digit is held out.
     "digits": DataSet(1437, 360, (1, 8, 8), 10, False),
     "mnist": DataSet(60000, 10000, (1, 28, 28), 10, True),
     "cifar10": DataSet(50000, 10000, (3, 32, 32), 10, True),
     # ILSVRC 2012.
     "imagenet": DataSet(1281167, 50000, (3, 224, 224), 1000, True),
-    # Made up on the spot, so `train` is only what num_examples=0 stands for.
+    # Generated at run time. `train` is the size for num_examples=0 only.
     "synthetic": DataSet(4096, 512, (3, 32, 32), 10, False),
 }
 
 
 def training_samples(data: str, num_examples: int = 0) -> int:
-    """Number of training samples in one epoch of the whole job.
+    """Return the number of training samples in one epoch of the whole job.
 
-    `num_examples` 0 means all that there are. BadInput if the data set has fewer than asked for.
+    `num_examples` 0 means all samples. Raises BadInput if the data set has fewer samples than
+    `num_examples`; "synthetic" has no limit.
     """
     there = DATASETS[data].train
     if num_examples > there and data != "synthetic":
-        raise BadInput("num_examples=%d: %s has only %d training samples; use at most %d, or 0 for all of them"
-                       % (num_examples, data, there, there))
+        raise BadInput(
+            "num_examples=%d: %s has only %d training samples; use at most %d, or 0 for all of them"
+            % (num_examples, data, there, there)
+        )
     return num_examples or there
 
 
 def write_digits(path: str) -> bool:
-    """Write the digits to `path` (digits.npz) for the nodes, which have no scikit-learn; False if it was there already.
+    """Write the digits to `path` (digits.npz). Return False if the same file is there already.
 
-    train_x, val_x: uint8 (n, 8, 8), values 0 to 16; train_y, val_y: uint8 (n,). Each digit is split in the same
-    proportion, in an order that is always the same, and so are the bytes of the file. It appears whole or not at all.
+    The nodes have no scikit-learn, so the controller writes the file.
+
+    train_x, val_x: uint8 (n, 8, 8), values 0 to 16. train_y, val_y: uint8 (n,). Each digit is split
+    in the same proportion. Order and bytes of the file are the same on every run. The file is
+    replaced atomically.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
+
     digits = load_digits()
     train_x, val_x, train_y, val_y = train_test_split(
-        digits.images.astype("uint8"), digits.target.astype("uint8"), test_size=DATASETS["digits"].validation,
-        stratify=digits.target, random_state=0)
+        digits.images.astype("uint8"),
+        digits.target.astype("uint8"),
+        test_size=DATASETS["digits"].validation,
+        stratify=digits.target,
+        random_state=0,
+    )
     content = _npz(train_x=train_x, train_y=train_y, val_x=val_x, val_y=val_y)
     if os.path.isfile(path):
         with open(path, "rb") as stream:
             if stream.read() == content:
                 return False
-    descriptor, partial = tempfile.mkstemp(prefix=os.path.basename(path), dir=os.path.dirname(os.path.abspath(path)))
+    descriptor, partial = tempfile.mkstemp(
+        prefix=os.path.basename(path), dir=os.path.dirname(os.path.abspath(path))
+    )
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
@@ -64,14 +82,58 @@ def write_digits(path: str) -> bool:
     return True
 
 
-def _npz(**arrays) -> bytes:
-    """The arrays as a .npz file; unlike numpy.savez it promises equal bytes for equal arrays."""
+def _npz(**arrays: Any) -> bytes:
+    """Return the arrays as a .npz file with equal bytes for equal arrays, unlike numpy.savez."""
     import numpy
+
+    write_array: Any = numpy.lib.format.write_array  # it has no types
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as members:
         for name, array in sorted(arrays.items()):
             member = io.BytesIO()
-            numpy.lib.format.write_array(member, numpy.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
-            # Dated 1980 whatever the time is, and not compressed, which every zlib does in its own way.
+            write_array(member, numpy.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+            # Fixed date (1980). No compression: versions of zlib compress differently.
             members.writestr(zipfile.ZipInfo(name + ".npy"), member.getvalue())
     return archive.getvalue()
+
+
+def digits_cache() -> str:
+    """Return a file name for the digits that this module and this scikit-learn make.
+
+    The name spares the import of scikit-learn, which takes seconds.
+    """
+    from importlib.metadata import version
+
+    with open(__file__, "rb") as source:
+        makers = source.read() + version("scikit-learn").encode("ascii")
+    return "digits-%s.npz" % hashlib.sha256(makers).hexdigest()[:12]
+
+
+def main(folder: str, check: str = "") -> None:
+    """Print "made" or "kept", and on the next line digits.npz in base64.
+
+    Run on the controller as ``python -m mxcluster.datasets FOLDER [check]``. `folder` keeps the
+    file for the next run. With `check` nothing stays there.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            path = os.path.join(folder, digits_cache())
+            made = not os.path.exists(path)
+            if made:
+                path = os.path.join(temporary, "digits.npz") if check else path
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                write_digits(path)
+            with open(path, "rb") as source:
+                content = source.read()
+        except ImportError as error:
+            sys.exit(
+                "cannot write digits.npz: the controller's Python lacks a package (%s): run "
+                "`make venv`" % error
+            )
+        except OSError as error:
+            sys.exit("%s: %s" % (error.filename or folder, error.strerror or error))
+    print("made" if made else "kept", base64.b64encode(content).decode("ascii"), sep="\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,22 +1,23 @@
-"""What mxcluster refuses, and how it says so.
+"""Exceptions of mxcluster, and helpers for their messages.
 
-Every message names what is wrong (the value), where it is, and what to do.
+Every message names the wrong value, its place, and what to do.
 """
+
 import difflib
 from typing import Any, Callable, Iterable, List
 
-MOST_LINES, MOST_SIGNS = 100, 2000  # of a message
+MOST_LINES, MOST_SIGNS = 100, 2000  # lines of a message, characters of a line
 
 
 class MxclusterError(Exception):
-    """Anything that mxcluster itself finds wrong."""
+    """Base class of all errors that mxcluster reports."""
 
 
 class BadInput(MxclusterError):
-    """Something a person wrote cannot be used; one line per problem.
+    """User input cannot be used. The message has one line per problem.
 
-    A message repeats what the person wrote, so its lines are made fit for a terminal: control characters are escaped,
-    long lines are cut, and of very many lines the first are kept.
+    A message repeats the user's text, so it is made safe for a terminal: control characters are
+    escaped, lines are cut at MOST_SIGNS characters, and MOST_LINES lines are kept.
     """
 
     def __init__(self, message: Any) -> None:
@@ -26,23 +27,23 @@ class BadInput(MxclusterError):
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise one BadInput with all `problems`, a line each; do nothing if there are none."""
+    """Raise one BadInput with all `problems`, one per line. Do nothing if there are none."""
     lines = list(problems)
     if lines:
         raise BadInput("\n".join(lines))
 
 
 def _fit(line: str) -> str:
-    """A line of a message as a terminal can show it."""
+    """Return a line with control characters escaped, cut at MOST_SIGNS characters."""
     if not line.isprintable():
         line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in line)
     return line if len(line) <= MOST_SIGNS else line[:MOST_SIGNS] + "..."
 
 
 def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
-    """[function(item) for item in items], with the refusals of all items in one BadInput.
+    """Return [function(item) for item in items]. Raise one BadInput with the problems of all items.
 
-    A person with forty nodes wants to learn of all forty mistakes at once.
+    A user with forty nodes sees all forty mistakes at once.
     """
     results, problems = [], []
     for item in items:
@@ -56,7 +57,13 @@ def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """" (did you mean 'x'?)" for the names close to `word`, or an empty string."""
+    """Return " (did you mean 'x'?)" for the `names` close to `word`, or an empty string."""
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(str(word).lower(), list(known), n=3, cutoff=0.6)
     return " (did you mean %s?)" % " or ".join(repr(known[name]) for name in close) if close else ""
+
+
+def some(names: List[str], most: int = 6) -> str:
+    """Return the first `most` names, and the number of further names."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")

@@ -1,49 +1,58 @@
-"""Events: what the processes of a job tell, one JSON object a line.
+"""Events of a job's processes, one JSON object per line.
 
-All processes of a node append to the same file, `events.jsonl` in the job's folder. One `write(2)` on a descriptor
-opened with O_APPEND puts a line in whole, so that neither a lock nor a collecting process is needed.
+All processes of a node append to the same file, `events.jsonl` in the job folder. One `write(2)` to
+a descriptor opened with O_APPEND writes a whole line. No lock and no collecting process is needed.
 """
+
 import contextlib
+import functools
 import json
 import math
 import numbers
 import os
 import time
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 FILE = "events.jsonl"
 
 
 class EventLog:
-    """Appends events to a file; without a path it takes them and does nothing.
+    """Append events to a file. Without a path, `write` does nothing.
 
     >>> log = EventLog("/job/events.jsonl", role="worker", index=0, host="node1")
     >>> log.write("epoch", epoch=3, accuracy=0.91)
 
-    Threads and processes may share a file. Numbers of numpy are cast. JSON has no NaN and no infinity: such a number
-    is written as null, and the first one of every field is told in a `note` event.
+    Threads and processes can share a file. Numbers of numpy are cast. JSON has no NaN and no
+    infinity: such a number is written as null, and a `note` event reports the first one of every
+    field.
     """
 
-    def __init__(self, path: Optional[str], role: Optional[str] = None, index: Optional[int] = None,
-                 host: Optional[str] = None):
+    def __init__(
+        self,
+        path: Optional[str],
+        role: Optional[str] = None,
+        index: Optional[int] = None,
+        host: Optional[str] = None,
+    ):
         self._fd = None
         self._who = {"role": role, "index": index, "host": host}
-        self._noted = set()
+        self._noted: Set[Tuple[str, str]] = set()
         self._path = path
         if path is not None:
             self._fd = _open(path)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append the event `kind` with its fields; "time" is now in unix seconds. Raises OSError if that fails."""
+        """Append the event `kind` with `fields` and "time" (unix seconds). Raises OSError."""
         if self._fd is None:
             return
         event = {"event": kind, "time": round(time.time(), 3)}
         event.update(self._who)
-        not_finite = {}
+        not_finite: Dict[str, float] = {}
         for name, value in fields.items():
-            event[name] = plain(value, lambda number, name=name: not_finite.setdefault(name, number))
-        if not os.fstat(self._fd).st_nlink:  # the file was deleted: a new one takes the later events
-            with contextlib.suppress(OSError):  # the folder was deleted, too: its agent says so
+            event[name] = plain(value, functools.partial(not_finite.setdefault, name))
+        if not os.fstat(self._fd).st_nlink:  # the file was deleted: later events go to a new file
+            with contextlib.suppress(OSError):  # no folder: the agent reports its deletion
+                assert self._path is not None  # as there is a descriptor
                 new = _open(self._path)
                 os.dup2(new, self._fd, inheritable=False)
                 os.close(new)
@@ -51,15 +60,17 @@ class EventLog:
         for name, number in sorted(not_finite.items()):
             if (kind, name) not in self._noted:
                 self._noted.add((kind, name))
-                self.write("note", text="%s became %s (event %s%s)" % (name, number, kind, _where(fields)))
+                self.write(
+                    "note", text="%s became %s (event %s%s)" % (name, number, kind, _where(fields))
+                )
 
     def close(self) -> None:
-        """Close the file; later events are dropped. Harmless when done twice."""
+        """Close the file. Later events are dropped. A second call does nothing."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
-    __del__ = close  # a log from from_env() is often used for one event and dropped
+    __del__ = close  # a log of from_env() is often dropped after one event
 
 
 def _open(path: str) -> int:
@@ -67,20 +78,27 @@ def _open(path: str) -> int:
 
 
 def from_env() -> EventLog:
-    """The event log of this process, from MXCLUSTER_JOB_DIR, _ROLE, _INDEX and _HOST; outside a job it does nothing."""
+    """Return the event log of this process. Outside a job the log does nothing.
+
+    Reads MXCLUSTER_JOB_DIR, MXCLUSTER_ROLE, MXCLUSTER_INDEX and MXCLUSTER_HOST.
+    """
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if not folder:
         return EventLog(None)
     index = os.environ.get("MXCLUSTER_INDEX")
-    return EventLog(os.path.join(folder, FILE), role=os.environ.get("MXCLUSTER_ROLE"),
-                    index=int(index) if index else None, host=os.environ.get("MXCLUSTER_HOST"))
+    return EventLog(
+        os.path.join(folder, FILE),
+        role=os.environ.get("MXCLUSTER_ROLE"),
+        index=int(index) if index else None,
+        host=os.environ.get("MXCLUSTER_HOST"),
+    )
 
 
 def read(path: str) -> List[Dict[str, Any]]:
-    """The events of a file in the order written.
+    """Return the events of a file in the order written.
 
-    A line that is not a whole JSON object is left out: the process may have been killed, or the disk full, in the
-    middle of a write, and then one torn line must not cost the rest. Raises OSError when the file cannot be opened.
+    Lines without a whole JSON object are skipped: a killed process or a full disk can leave a torn
+    line. Raises OSError if the file cannot be opened.
     """
     events = []
     with open(path, encoding="utf-8", errors="replace") as stream:
@@ -89,26 +107,37 @@ def read(path: str) -> List[Dict[str, Any]]:
                 event = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(event, dict) and "event" in event and isinstance(event.get("time"), numbers.Real):
+            if (
+                isinstance(event, dict)
+                and "event" in event
+                and isinstance(event.get("time"), numbers.Real)
+            ):
                 events.append(event)
     return events
 
 
-def merge(paths: Iterable[str], belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None) -> List[Dict[str, Any]]:
-    """The events of several files by time; those of equal time stay in the order of the files.
+def merge(
+    paths: Iterable[str], belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None
+) -> List[Dict[str, Any]]:
+    """Return the events of several files by time. Events of equal time keep the order of `paths`.
 
-    `belongs` tells for each file which events may be in it; others are left out.
+    `belongs` has one function for each file: event -> bool. Events with False are dropped.
     """
     paths = list(paths)
-    tests = list(belongs) if belongs is not None else [lambda event: True] * len(paths)
-    return sorted((event for path, test in zip(paths, tests) for event in read(path) if test(event)),
-                  key=lambda event: event["time"])
+    tests: List[Callable[[Dict[str, Any]], bool]] = (
+        list(belongs) if belongs is not None else [lambda event: True] * len(paths)
+    )
+    return sorted(
+        (event for path, test in zip(paths, tests) for event in read(path) if test(event)),
+        key=lambda event: event["time"],
+    )
 
 
-def plain(value: Any, not_finite=None) -> Any:
-    """`value` in JSON's own types: scalars and arrays of numpy become numbers and lists, NaN and infinities None.
+def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> Any:
+    """Return `value` in JSON's own types.
 
-    `not_finite(number)` is called for every NaN and infinity. Raises TypeError for what JSON cannot hold.
+    Scalars and arrays of numpy become numbers and lists. NaN and infinities become None, and
+    `not_finite(number)` is called for each of them. Raises TypeError for any other type.
     """
     if value is None or isinstance(value, (str, bool)):
         return value
@@ -125,12 +154,16 @@ def plain(value: Any, not_finite=None) -> Any:
         return {str(key): plain(item, not_finite) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item, not_finite) for item in value]
-    if hasattr(value, "tolist"):  # scalars that numpy does not register as numbers (bool_), and arrays
+    if hasattr(
+        value, "tolist"
+    ):  # arrays, and scalars that numpy does not register as numbers (bool_)
         return plain(value.tolist(), not_finite)
-    raise TypeError("an event cannot hold %r (%s): give a number, a text, a list or a dict"
-                    % (value, type(value).__name__))
+    raise TypeError(
+        "an event cannot hold %r (%s): give a number, a text, a list or a dict"
+        % (value, type(value).__name__)
+    )
 
 
 def _where(fields: Dict[str, Any]) -> str:
-    """Where in the run an event happened, as far as it says so."""
+    """Return the epoch and step of an event, as far as its fields have them."""
     return "".join(", %s %s" % (name, fields[name]) for name in ("epoch", "step") if name in fields)

@@ -1,27 +1,36 @@
-"""This package as one zip file, which is how it gets to the nodes; the module mxcluster_env unpacks it beside the zip.  So does
-a user's script with the files beside it, to be unpacked there.
+"""Pack this package, or a user's script with the files beside it, into one zip file.
 
-The same source gives the same bytes, and the name of the zip and of the folder holds their digest: a node that has a file of that
-name has this package, and a new package never takes the place of one that a running job still imports from.
+The zip file is how the code gets to the nodes. The module mxcluster_env unpacks the package beside
+the zip file on the node, and the agent unpacks the script.
+
+The same source gives the same bytes, and the names of the zip file and its folder hold the digest.
+A node that has a file of that name has this package. A new package never replaces a package that a
+running job imports from.
 """
+
+import base64
 import hashlib
 import io
 import os
 import zipfile
 from typing import List, Optional, Tuple
 
-# The earliest time that a zip file can hold; that of the files differs from clone to clone.
+# The earliest time that a zip file can hold. File times differ from clone to clone.
 TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 READABLE, EXECUTABLE, FOLDER = 0o100644 << 16, 0o100755 << 16, 0o40755 << 16 | 0x10
-# Of a job folder: the script's folder as it was sent, that folder unpacked for servers, and a copy for each worker.
+# Names in a job folder: the script's folder as a zip file, that folder unpacked for servers, and
+# the folder with a copy for each worker.
 SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
 
 
-def archive(folder: Optional[str] = None, inside: bool = False, paths: Optional[List[str]] = None) -> Tuple[str, bytes]:
-    """(file name, content) of the zip with `folder`, by default this package; with its `paths`, by default all `sources`.
+def archive(
+    folder: Optional[str] = None, inside: bool = False, paths: Optional[List[str]] = None
+) -> Tuple[str, bytes]:
+    """Return (file name, content) of a zip file with `folder`, by default this package.
 
-    A path that ends with / is a folder. The names in the zip begin with that of the folder, unless only what is `inside` is
-    wanted. Of permissions, the zip tells which of the `paths` can be executed.
+    `paths`: members relative to `folder`, by default all `sources`; a path that ends with / is a
+    folder. Names in the zip file begin with the name of `folder`, unless `inside` is true. If
+    `paths` are given, the zip file stores which of them are executable.
     """
     folder = os.path.abspath(folder or os.path.dirname(__file__))
     prefix = "" if inside else os.path.basename(folder) + "/"
@@ -42,19 +51,35 @@ def archive(folder: Optional[str] = None, inside: bool = False, paths: Optional[
 
 
 def sources(folder: str) -> List[str]:
-    """The files under `folder` that belong to the package, relative to it, sorted; nothing hidden, nothing compiled."""
+    """Return the files of the package under `folder`, relative and sorted (see `is_source`)."""
     found = []
     for parent, folders, files in os.walk(folder):
         folders[:] = filter(is_source, folders)
-        found += [os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/") for name in filter(is_source, files)]
+        found += [
+            os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
+            for name in filter(is_source, files)
+        ]
     return sorted(found)
 
 
 def is_source(name: str) -> bool:
-    """Whether a file or folder of that name is sent: nothing hidden, nothing compiled."""
+    """Return True if a file or folder of that name is sent: not hidden and not compiled."""
     return not name.startswith(".") and not is_compiled(name)
 
 
 def is_compiled(name: str) -> bool:
-    """Whether a file or folder is Python's own, made of a source."""
+    """Return True if Python made the file or folder from a source."""
     return name == "__pycache__" or name.endswith((".pyc", ".pyo"))
+
+
+def main() -> None:
+    """Print the name of this package's zip file, and on the next line the file in base64.
+
+    Run on the controller as ``python -m mxcluster.package``; it writes nothing.
+    """
+    name, content = archive()
+    print(name, base64.b64encode(content).decode("ascii"), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

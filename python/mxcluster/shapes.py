@@ -1,22 +1,25 @@
-"""The shape that data from elsewhere must have. Pure.
+"""Check the shape of data from other machines. Pure.
 
-A shape is a function: it gives the value to go on with, or raises Wrong. What is shown to people is
-freed of control characters; what decides something must match as it is.
+A shape is a function: it returns the value to use, or raises Wrong. Texts for people lose their
+control characters. Values that control the program must match exactly.
 """
+
 import ipaddress
 import math
 import re
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, cast
 
 Shape = Callable[[Any], Any]
 
 LONGEST = 2000  # characters of a text for people
-SHOWN = 80  # characters of a value that is refused
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+SHOWN = 80  # characters of a refused value in a message
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
 
 
 class Wrong(ValueError):
-    """A value without the shape: "host_keys[0]='x' is not a public ssh key"."""
+    """A value does not have the shape: "host_keys[0]='x' is not a public ssh key"."""
 
     def __init__(self, what: str, value: Any, where: str = ""):
         text = _CONTROL.sub("?", repr(value))
@@ -25,41 +28,44 @@ class Wrong(ValueError):
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "it", self.shown, what))
 
     def inside(self, place: str) -> "Wrong":
-        """The same, seen from what the value is a part of."""
+        """Return this error with `place`, the position in the containing value, put first."""
         self.where = place + self.where
         self.args = ("%s=%s is not %s" % (self.where.lstrip("."), self.shown, self.what),)
         return self
 
 
 def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
-    """A text, all of which matches."""
+    """Return a shape: a text of at most `most` characters that `pattern` matches as a whole."""
     whole = re.compile(pattern)
 
     def shape(value: Any) -> str:
         if not isinstance(value, str) or len(value) > most or not whole.fullmatch(value):
             raise Wrong(what, value)
         return value
+
     return shape
 
 
 def words(value: Any) -> str:
-    """A text for people, in one line and not too long."""
+    """Return a text for people in one line: no control characters, at most LONGEST characters."""
     if not isinstance(value, str):
         raise Wrong("a text", value)
     return _CONTROL.sub("", value.replace("\t", "    "))[:LONGEST]
 
 
-def whole(low: int = 0, high: int = 2 ** 63) -> Shape:
-    """A whole number between the two, which are allowed."""
+def whole(low: int = 0, high: int = 2**63) -> Shape:
+    """Return a shape: a whole number from `low` to `high`, both included."""
+
     def shape(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise Wrong("a whole number from %d to %d" % (low, high), value)
         return value
+
     return shape
 
 
 def number(value: Any) -> float:
-    """A finite number."""
+    """Return a finite number. Raises Wrong for any other value."""
     try:
         if not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value):
             return value
@@ -69,47 +75,65 @@ def number(value: Any) -> float:
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
+    """Return True or False. Raises Wrong for any other value."""
     if not isinstance(value, bool):
         raise Wrong("true or false", value)
     return value
 
 
 def one_of(*values: str) -> Shape:
-    """One of these texts."""
+    """Return a shape: one of the texts `values`."""
+
     def shape(value: Any) -> Any:
         if not isinstance(value, str) or value not in values:
             raise Wrong("one of %s" % ", ".join(map(str, values)), value)
         return value
+
     return shape
 
 
 def either(empty: Any, shape: Shape) -> Shape:
-    """The value `empty`, or what has the shape."""
-    return lambda value: empty if isinstance(value, type(empty)) and value == empty else shape(value)
+    """Return a shape: the value `empty`, or a value with the shape `shape`."""
+    return lambda value: (
+        empty if isinstance(value, type(empty)) and value == empty else shape(value)
+    )
 
 
 def list_of(shape: Shape, most: int = 1000) -> Shape:
-    """A list of these."""
+    """Return a shape: a list of at most `most` items of `shape`."""
+
     def checked(value: Any) -> List[Any]:
         if not isinstance(value, list) or len(value) > most:
             raise Wrong("a list of at most %d" % most, value)
         return [_part(shape, item, "[%d]" % index) for index, item in enumerate(value)]
+
     return checked
 
 
 def dict_of(key: Shape, shape: Shape, most: int = 1000) -> Shape:
-    """A dict of these."""
+    """Return a shape: a dict of at most `most` items, with keys of `key` and values of `shape`."""
+
     def checked(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict) or len(value) > most:
             raise Wrong("an object of at most %d" % most, value)
-        return {_part(key, name, ".key"): _part(shape, item, "." + words(str(name))[:SHOWN])
-                for name, item in value.items()}
+        return {
+            _part(key, name, ".key"): _part(shape, item, "." + words(str(name))[:SHOWN])
+            for name, item in value.items()
+        }
+
     return checked
 
 
-def fields(needed: Dict[str, Shape], possible: Optional[Dict[str, Shape]] = None, rest: Optional[Shape] = None) -> Shape:
-    """A dict with all fields that are `needed`, and some that are `possible`; others have the shape `rest`, or are dropped."""
+def fields(
+    needed: Dict[str, Shape],
+    possible: Optional[Dict[str, Shape]] = None,
+    rest: Optional[Shape] = None,
+) -> Shape:
+    """Return a shape: a dict with all fields of `needed`, and any fields of `possible`.
+
+    Other fields must have the shape `rest`. Without `rest` they are dropped.
+    """
+
     def checked(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict):
             raise Wrong("an object", value)
@@ -117,13 +141,18 @@ def fields(needed: Dict[str, Shape], possible: Optional[Dict[str, Shape]] = None
         if missing:
             raise Wrong("an object with %s" % ", ".join(missing), sorted(map(str, value)))
         known = dict(possible or {}, **needed)
-        return {name: _part(known.get(name, rest), item, "." + words(name)[:SHOWN]) for name, item in value.items()
-                if isinstance(name, str) and (rest or name in known)}  # type: ignore
+        return {
+            name: _part(cast(Shape, known.get(name, rest)), item, "." + words(name)[:SHOWN])
+            for name, item in value.items()
+            if isinstance(name, str) and (rest or name in known)
+        }
+
     return checked
 
 
 def json_of(depth: int = 4, most: int = 1000) -> Shape:
-    """Any JSON that is not deeper or larger; its texts are for people."""
+    """Return a shape: JSON of at most `depth` levels and `most` items each. Texts are `words`."""
+
     def shape(value: Any) -> Any:
         if value is None or isinstance(value, bool):
             return value
@@ -137,22 +166,28 @@ def json_of(depth: int = 4, most: int = 1000) -> Shape:
             if isinstance(value, dict):
                 return dict_of(words, json_of(depth - 1, most), most)(value)
         raise Wrong("JSON of a few levels", value)
+
     return shape
 
 
 def ipv4(value: Any) -> str:
-    """The address of one machine, as four numbers."""
+    """Return the IPv4 address of one machine in dotted form. Raises Wrong for any other value."""
     try:
         address = ipaddress.IPv4Address(value if isinstance(value, str) else None)
     except ValueError:
         address = None
-    if address is None or address.is_multicast or address.is_unspecified or str(address) == "255.255.255.255":
+    if (
+        address is None
+        or address.is_multicast
+        or address.is_unspecified
+        or str(address) == "255.255.255.255"
+    ):
         raise Wrong("the IPv4 address of a machine", value)
     return str(address)
 
 
 def ipv4_interface(value: Any) -> str:
-    """Such an address with the length of its network: 10.0.0.5/24."""
+    """Return an IPv4 address with its prefix length, such as 10.0.0.5/24."""
     address, _, length = value.partition("/") if isinstance(value, str) else ("", "", "")
     if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", length):
         raise Wrong("an IPv4 address with the length of its network", value)

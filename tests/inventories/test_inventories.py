@@ -1,9 +1,13 @@
-"""Good inventories give the plan they should; broken ones, one per rule, are refused with the value and the cure."""
+"""Valid inventories give the expected plan; invalid ones are refused with the value and the cure.
+
+There is one invalid inventory for each rule.
+"""
+
 import json
 
 import pytest
 
-from mxcluster.clusterfiles import parse_data_sharding, parse_groups, parse_hosts
+from mxcluster.cluster.files import parse_data_sharding, parse_groups, parse_hosts
 from mxcluster.errors import BadInput
 from tests.inventories.cases import FOLDER, changed, load, plan_of
 
@@ -13,7 +17,11 @@ BROKEN = load("broken")
 
 def good(name):
     case = load(name)
-    return changed(good(case["base"]), dict(case["change"], expect=case["expect"])) if "base" in case else case
+    return (
+        changed(good(case["base"]), dict(case["change"], expect=case["expect"]))
+        if "base" in case
+        else case
+    )
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -21,10 +29,14 @@ def test_good_inventory(name):
     case = good("good/" + name)
     plan = plan_of(case)
     found = {key: plan[key] for key in ("root", "groups", "group_labels", "shares")}
-    found["where"] = " ".join("%s@%s:%s" % (process["name"], process["address"], process["port"])
-                              for process in plan["processes"])
-    found["gpus"] = [process["gpus"] for process in plan["processes"] if process["role"] == "worker"]
-    # `changed` takes null out, so a root of null is a missing one.
+    found["where"] = " ".join(
+        "%s@%s:%s" % (process["name"], process["address"], process["port"])
+        for process in plan["processes"]
+    )
+    found["gpus"] = [
+        process["gpus"] for process in plan["processes"] if process["role"] == "worker"
+    ]
+    # `changed` removes keys with null, so a root of null is a missing root.
     assert found == dict({"root": None}, **case["expect"])
 
 
@@ -33,9 +45,13 @@ def test_plan_is_json_and_its_files_are_read_back(name):
     plan = plan_of(good("good/" + name))
     assert json.loads(json.dumps(plan)) == plan
     hosts = parse_hosts(plan["files"]["hosts"])
-    assert hosts == [process["address"] for process in plan["processes"] if process["role"] == "worker"]
+    assert hosts == [
+        process["address"] for process in plan["processes"] if process["role"] == "worker"
+    ]
     assert parse_groups(plan["files"]["groups"], hosts) == plan["groups"]
-    assert [list(share) for share in parse_data_sharding(plan["files"]["data_sharding"], len(hosts))] == plan["shares"]
+    assert [
+        list(share) for share in parse_data_sharding(plan["files"]["data_sharding"], len(hosts))
+    ] == plan["shares"]
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=[case["name"] for case in BROKEN])

@@ -1,12 +1,15 @@
-"""Asks the tests for deliberate faults of the product (mutants.yml): which tests run the line, and do they fail when it is wrong?
+"""Inject deliberate faults into the project (mutants.yml), and check that the tests detect them.
 
     git clone . CLONE && make -C CLONE venv-dev
-    python -m tests.mutants probe CLONE PROBES      its lines in question write down, in the folder PROBES, when they are run
-    make -C CLONE test PYTEST_ADDOPTS='-p tests.mutants.plugin' PROBES=PROBES; git -C CLONE checkout .
-    python -m tests.mutants ask CLONE PROBES [NAME] for each fault: the tests that have run its line, until one fails
+    python -m tests.mutants probe CLONE PROBES
+        Insert probes: a line with a fault records each execution in the folder PROBES.
+    make -C CLONE test PYTEST_ADDOPTS='-p tests.mutants.plugin' PROBES=PROBES
+    git -C CLONE checkout .
+    python -m tests.mutants ask CLONE PROBES [NAME]
+        For each fault, run the tests that executed its line, until one fails.
 
-A probe is coverage that also sees Ansible's modules, the processes on nodes and old Pythons, none of which has a tracer. Lines in
-YAML have no probe; the tests that run them stand with the fault, as `tests`.
+A probe also covers Ansible's modules, the processes on nodes and old Python versions, where no
+tracer runs. Lines in YAML have no probe; their fault lists the tests in `tests`.
 """
 
 import ast
@@ -22,19 +25,35 @@ import yaml
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 MUTANTS = yaml.safe_load(pathlib.Path(__file__).with_name("mutants.yml").read_text())
-PROBE = ("{indent}try:\n{indent}    open('{folder}/{number}', 'a').write(repr(__import__('time').time()) + '\\n')\n"
-         "{indent}except (IOError, OSError):\n{indent}    pass\n")
-LIMIT = 900  # seconds for the tests of one fault
+PROBE = (
+    "{indent}try:\n{indent}    open('{folder}/{number}', "
+    "'a').write(repr(__import__('time').time()) + '\\n')\n"
+    "{indent}except (IOError, OSError):\n{indent}    pass\n"
+)
+LIMIT = 900  # timeout of the tests of one fault in seconds
 
 
 def with_probes(text, faults, folder):
-    """The source with a probe before each statement that has a fault; `faults` is [(number, fault)] of this file."""
+    """Return the source with a probe before each statement that has a fault.
+
+    `faults` is [(number, fault)] of this file.
+    """
     lines = text.splitlines(keepends=True)
     places = {}
     for number, fault in faults:
-        line = text[:text.index(fault["old"]) + len(fault["old"]) - len(fault["old"].lstrip())].count("\n") + 1
-        inner = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)
-                 and node.lineno <= line <= node.end_lineno and not isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+        line = (
+            text[: text.index(fault["old"]) + len(fault["old"]) - len(fault["old"].lstrip())].count(
+                "\n"
+            )
+            + 1
+        )
+        inner = [
+            node
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.stmt)
+            and node.lineno <= line <= node.end_lineno
+            and not isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        ]
         if inner:
             statement = max(inner, key=lambda node: node.lineno)
             places.setdefault(statement.lineno, []).append((number, statement.col_offset))
@@ -45,9 +64,9 @@ def with_probes(text, faults, folder):
 
 
 def probe(clone, folder):
-    """Put the probes in."""
+    """Insert the probes."""
     folder.mkdir(exist_ok=True)
-    for number in range(len(MUTANTS)):  # users of all kinds run these lines
+    for number in range(len(MUTANTS)):  # processes of several users write these files
         (folder / str(number)).touch()
         (folder / str(number)).chmod(0o666)
     for name in sorted({fault["file"] for fault in MUTANTS if fault["file"].endswith(".py")}):
@@ -58,7 +77,10 @@ def probe(clone, folder):
 
 
 def tests_of(number, folder):
-    """The tests that ran while the probe was run: those that are named like its file first, and of those the quickest."""
+    """Return the tests that ran when the probe was executed.
+
+    Tests whose file has the name of the source come first, then the fastest ones.
+    """
     path = folder / str(number)
     times = sorted(float(line) for line in path.read_text().split()) if path.exists() else []
     found = {}
@@ -69,11 +91,14 @@ def tests_of(number, folder):
                 found[span["test"]] = span["end"] - span["start"]
     source = pathlib.Path(MUTANTS[number]["file"])
     name = source.stem if source.stem != "__init__" else source.parent.name
-    return sorted(found, key=lambda test: (name.replace("mxcluster_", "") not in test.split("::")[0], found[test]))
+    return sorted(
+        found,
+        key=lambda test: (name.replace("mxcluster_", "") not in test.split("::")[0], found[test]),
+    )
 
 
 def ask(clone, folder, names):
-    """Print for each fault the test that sees it."""
+    """Print for each fault the test that detects it."""
     missed, asked = [], 0
     for number, fault in enumerate(MUTANTS):
         if names and not any(name in fault["name"] for name in names):
@@ -83,20 +108,28 @@ def ask(clone, folder, names):
         told = seen_by(clone, fault, tests) if tests else "MISSED: no test runs it"
         if not told.startswith("seen"):
             missed.append(fault["name"])
-        print("%2d %-110s %4.0f s  %s" % (number, fault["name"], time.monotonic() - began, told), flush=True)
+        print(
+            "%2d %-110s %4.0f s  %s" % (number, fault["name"], time.monotonic() - began, told),
+            flush=True,
+        )
     print("%d of %d missed%s" % (len(missed), asked, "".join("\n    " + name for name in missed)))
 
 
 def seen_by(clone, fault, tests):
-    """What the tests say of the project with a fault."""
+    """Run the tests on the project with a fault; return the outcome as text."""
     path = clone / fault["file"]
     text = path.read_text()
     assert text.count(fault["old"]) == 1, fault["name"]
     path.write_text(text.replace(fault["old"], fault["new"]))
     try:
-        done = subprocess.run([".venv/bin/pytest", "-x", "-q", "-p", "no:cacheprovider", *tests], cwd=clone, timeout=LIMIT,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              env=dict(os.environ, PATH="%s/.venv/bin:%s" % (clone, os.environ["PATH"])))
+        done = subprocess.run(
+            [".venv/bin/pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
+            cwd=clone,
+            timeout=LIMIT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(os.environ, PATH="%s/.venv/bin:%s" % (clone, os.environ["PATH"])),
+        )
     except subprocess.TimeoutExpired:
         return "MISSED within %d s" % LIMIT
     finally:
@@ -105,7 +138,9 @@ def seen_by(clone, fault, tests):
     failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if done.returncode == 1 and failed:
         return "seen by " + failed[0].split(" - ")[0].split(" ", 1)[1]
-    return "MISSED by %d tests" % len(tests) if done.returncode == 0 else "BROKEN\n" + output[-2000:]
+    return (
+        "MISSED by %d tests" % len(tests) if done.returncode == 0 else "BROKEN\n" + output[-2000:]
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""For pytest: writes down when each test ran, into the folder that the environment names as PROBES."""
+"""Pytest plugin: record the time span of each test in the folder of the variable PROBES."""
 
 import json
 import os
@@ -12,6 +12,10 @@ def pytest_runtest_logstart(nodeid, location):
 
 
 def pytest_runtest_logfinish(nodeid, location):
-    path = os.path.join(os.environ["PROBES"], "spans-%s" % os.environ.get("PYTEST_XDIST_WORKER", "main"))
+    path = os.path.join(
+        os.environ["PROBES"], "spans-%s" % os.environ.get("PYTEST_XDIST_WORKER", "main")
+    )
     with open(path, "a") as stream:
-        stream.write(json.dumps({"test": nodeid, "start": _began[nodeid], "end": time.time()}) + "\n")
+        stream.write(
+            json.dumps({"test": nodeid, "start": _began[nodeid], "end": time.time()}) + "\n"
+        )

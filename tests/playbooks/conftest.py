@@ -1,4 +1,4 @@
-"""A copy of the project, in which the playbooks are run as a user runs them."""
+"""A copy of the project, in which tests run the playbooks as a user does."""
 
 import collections
 import json
@@ -17,35 +17,55 @@ import yaml
 from tests.ansible_modules import let_everybody_through
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-HOSTS = {"all": {"children": {"scheduler": {"hosts": {"one": {}}}, "servers": {"hosts": {"one": {}}},
-                              "workers": {"hosts": {"one": {}, "two": {}}}},
-                 "vars": {"ansible_connection": "local",
-                          "ansible_python_interpreter": sys.executable}}}
-# Two that run at once have their nodes at addresses of their own, or they would take each other's ports.
+HOSTS = {
+    "all": {
+        "children": {
+            "scheduler": {"hosts": {"one": {}}},
+            "servers": {"hosts": {"one": {}}},
+            "workers": {"hosts": {"one": {}, "two": {}}},
+        },
+        "vars": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
+    }
+}
+# Concurrent test processes use separate addresses; otherwise their nodes would compete for ports.
 NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
 Result = collections.namedtuple("Result", "code output seconds")
 
 
 def hear_signals():
-    """As programs do that a terminal starts; what runs in the background may have inherited that some mean nothing to it."""
+    """Restore the default signal actions, as in a program started from a terminal.
+
+    A background process may have inherited ignored signals.
+    """
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(signum, signal.SIG_DFL)
 
 
 def refuse_warnings(output):
-    """Fails if a playbook run warns: each warning has a cause in the project, which can be mended there."""
-    found = [line for line in output.splitlines() if "[WARNING]" in line or "[DEPRECATION WARNING]" in line]
+    """Fail on a warning of a playbook: each warning has a cause in the project."""
+    found = [
+        line
+        for line in output.splitlines()
+        if "[WARNING]" in line or "[DEPRECATION WARNING]" in line
+    ]
     assert not found, output
 
 
 class Project:
-    """The copy: its folder, an empty home and an empty folder for temporary files."""
+    """The copy, with an empty home and an empty folder for temporary files.
 
-    def __init__(self, folder):
+
+    `programs` is the folder of ansible-playbook; the default is that of the tests' own Python.
+    """
+
+    def __init__(self, folder, programs=pathlib.Path(sys.executable).parent):
+        self.programs = programs
         self.path, self.home, self.tmp = folder / "mxcluster", folder / "home", folder / "tmp"
         for made in (self.path, self.home, self.tmp):
             made.mkdir()
-        listed = subprocess.check_output(["git", "ls-files", "-coz", "--exclude-standard"], cwd=str(SOURCE)).decode()
+        listed = subprocess.check_output(
+            ["git", "ls-files", "-coz", "--exclude-standard"], cwd=str(SOURCE)
+        ).decode()
         for name in filter(None, listed.split("\0")):
             if (SOURCE / name).is_symlink() or (SOURCE / name).exists():
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -54,19 +74,32 @@ class Project:
         hosts.write_text(hosts.read_text().replace("127.0.0", NET))
 
     def start(self, *arguments):
-        """Starts ansible-playbook in a process group of its own."""
-        programs = str(pathlib.Path(sys.executable).parent)
-        # Not the whole PATH: pip asks any rustc that it finds for its version, and rustup's answers by writing to the home.
-        environment = {"PATH": programs + ":/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "TMPDIR": str(self.tmp),
-                       "LC_ALL": "C.UTF-8"}
-        # Where pip finds packages on this machine is no business of the project's.
-        environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_")})
-        return subprocess.Popen(["ansible-playbook", *map(str, arguments)], cwd=str(self.path), env=environment,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                start_new_session=True, preexec_fn=hear_signals)
+        """Start ansible-playbook in its own process group."""
+        # PATH is restricted: pip asks any rustc that it finds for its version, and rustup writes to
+        # the home.
+        environment = {
+            "PATH": "%s:/usr/local/bin:/usr/bin:/bin" % self.programs,
+            "HOME": str(self.home),
+            "TMPDIR": str(self.tmp),
+            "LC_ALL": "C.UTF-8",
+        }
+        # pip's package index is a setting of this machine.
+        environment.update(
+            {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        )
+        return subprocess.Popen(
+            ["ansible-playbook", *map(str, arguments)],
+            cwd=str(self.path),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=hear_signals,
+        )
 
     def run(self, *arguments, timeout=300):
-        """Runs ansible-playbook to its end: exit status, output, seconds."""
+        """Run ansible-playbook to its end; return exit status, output and seconds."""
         began, before = time.time(), self.temporary()
         process = self.start(*arguments)
         try:
@@ -79,49 +112,62 @@ class Project:
         return Result(process.returncode, output.decode(errors="replace"), time.time() - began)
 
     def refuse_leftovers(self, before, output):
-        """Fails if there are more temporary files than before. Those of a playbook that still runs are gone soon."""
+        """Fail if there are more temporary files than before, after a grace period.
+
+        Another playbook that is still running removes its files soon.
+        """
         left, deadline = self.temporary() - before, time.time() + 5
         while left and time.time() < deadline:
             time.sleep(0.1)
             left &= self.temporary()
-        assert not left, "temporary files are left: %s\n%s" % (sorted(left), output)
+        assert not left, "leftover temporary files: %s\n%s" % (sorted(left), output)
 
     def temporary(self):
-        """What lies in the folder for temporary files. Modules and Ansible's wrapper around them have theirs there."""
+        """Return the temporary files, including those of modules and of Ansible's wrapper."""
         return set(map(str, self.tmp.iterdir()))
 
     def train(self, *arguments, **options):
-        """Runs train.yml with the options as extra variables, and gives (Result, folder of the run)."""
+        """Run train.yml with the options as extra variables; return (Result, run folder)."""
         options.setdefault("job_id", "job-%d" % (len(self.jobs()) + 1))
         result = self.run("train.yml", "-e", json.dumps(options), *arguments)
         return result, self.path / "runs" / options["job_id"]
 
     def jobs(self):
-        """The runs there are."""
+        """Return the names of the run folders."""
         return sorted(path.name for path in (self.path / "runs").glob("*"))
 
     def processes(self, asked=False):
-        """Return {pid: command line} of this copy's jobs. `asked`: of the programs that answer a controller instead."""
+        """Return {pid: command line} of this copy's jobs.
+
+        With `asked`, return the programs that answer a controller instead.
+        """
         found = {}
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command = (
+                    (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
                 if str(self.path) in command and any(
-                        "mxcluster." + part in command for part in (("entry",) if asked else ("run", "agent", "meeting"))):
+                    "mxcluster." + part in command
+                    for part in (("entry",) if asked else ("run", "agent", "meeting"))
+                ):
                     found[int(process.name)] = command
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has ended
                 continue
         return found
 
     def wait_for_nothing_left(self, seconds):
-        """Waits until no process of a job runs; fails with what does after `seconds`."""
+        """Wait until no process of a job runs; fail after `seconds`."""
         deadline = time.time() + seconds
         while self.processes():
-            assert time.time() < deadline, "still there after %d s: %s" % (seconds, self.processes())
+            assert time.time() < deadline, "leftover processes after %d s: %s" % (
+                seconds,
+                self.processes(),
+            )
             time.sleep(0.1)
 
     def inventory(self, name, **replacements):
-        """A variant of inventory/local with texts replaced, that has its records."""
+        """Write a variant of inventory/local with replaced texts and the same records."""
         folder = self.path / "inventory" / name
         shutil.copytree(str(self.path / "inventory" / "local"), str(folder))
         with open(str(folder / "group_vars" / "all.yml"), "a") as stream:
@@ -134,18 +180,24 @@ class Project:
         return folder
 
     def small_inventory(self):
-        """Write inventory/small: the first two nodes of inventory/local, with a state of its own. Each node takes seconds."""
+        """Write inventory/small: the first two nodes of inventory/local, with a new state folder.
+
+        Each node takes seconds.
+        """
         folder = self.path / "inventory" / "small"
         shutil.copytree(str(self.path / "inventory" / "local"), str(folder))
         text = (folder / "hosts.yml").read_text()
-        text = text[:text.index("        node3:")]
+        text = text[: text.index("        node3:")]
         (folder / "hosts.yml").write_text(text)
         return folder
 
     def files(self):
         """Return the paths in the copy, without the state folder and bytecode."""
-        return {str(path.relative_to(self.path)) for path in self.path.rglob("*")
-                if ".state" not in path.parts and "__pycache__" not in path.parts}
+        return {
+            str(path.relative_to(self.path))
+            for path in self.path.rglob("*")
+            if ".state" not in path.parts and "__pycache__" not in path.parts
+        }
 
     def elsewhere(self):
         """Return the paths in the home and in the folder for temporary files."""
@@ -154,7 +206,10 @@ class Project:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
-    """A provisioned copy. `first` is the result of its provision.yml; `written` are the files that this left outside .state."""
+    """Return a provisioned copy.
+
+    `first` is the result of its provision.yml; `written` are the new files outside .state.
+    """
     made = Project(tmp_path_factory.mktemp("project"))
     before = made.files()
     made.first = made.run("provision.yml")
@@ -165,7 +220,7 @@ def project(tmp_path_factory):
 
 @pytest.fixture
 def play(tmp_path):
-    """Runs tasks on the host one: {name of the task: its result}, and the error's text as "refused"."""
+    """Run tasks on the host one; return {task name: result}, and the error message as "refused"."""
     (tmp_path / "playbooks").mkdir()
     (tmp_path / ".state").mkdir()
     (tmp_path / "tmp").mkdir()
@@ -176,17 +231,37 @@ def play(tmp_path):
         book = tmp_path / "playbooks" / "play.yml"
         book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
         done = subprocess.run(
-            [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", str(tmp_path / "hosts.yml"),
-             "-e", json.dumps(variables), str(book), *arguments], cwd=str(SOURCE), stdout=subprocess.PIPE, timeout=60,
-            env=dict(os.environ, LC_ALL="C.UTF-8", TMPDIR=str(tmp_path / "tmp"),
-                     ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json"))
-        assert os.listdir(str(tmp_path / "tmp")) == [], "temporary files are left"
-        told = json.loads(done.stdout.decode()[done.stdout.decode().index("{"):])
-        results = {task["task"]["name"]: task["hosts"]["one"] for ran in told["plays"] for task in ran["tasks"]
-                   if "one" in task["hosts"]}
+            [
+                os.path.join(os.path.dirname(sys.executable), "ansible-playbook"),
+                "-i",
+                str(tmp_path / "hosts.yml"),
+                "-e",
+                json.dumps(variables),
+                str(book),
+                *arguments,
+            ],
+            cwd=str(SOURCE),
+            stdout=subprocess.PIPE,
+            timeout=60,
+            env=dict(
+                os.environ,
+                LC_ALL="C.UTF-8",
+                TMPDIR=str(tmp_path / "tmp"),
+                ANSIBLE_STDOUT_CALLBACK="ansible.builtin.json",
+            ),
+        )
+        assert os.listdir(str(tmp_path / "tmp")) == [], "leftover temporary files"
+        told = json.loads(done.stdout.decode()[done.stdout.decode().index("{") :])
+        results = {
+            task["task"]["name"]: task["hosts"]["one"]
+            for ran in told["plays"]
+            for task in ran["tasks"]
+            if "one" in task["hosts"]
+        }
         refused = [result for result in results.values() if result.get("failed")]
         assert (done.returncode != 0) == bool(refused), done.stdout
         return dict(results, refused=refused[0]["msg"] if refused else "")
+
     return run
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a job: how it is brought about, and what mxcluster must say of it. One table for all suites."""
+"""Faults of a job: how tests inject them, and the expected report, in one table for all suites."""
 
 import collections
 import contextlib
@@ -12,22 +12,28 @@ import subprocess
 import threading
 import time
 
-from mxcluster import checkpoints, network
+from mxcluster.job import checkpoints
+from mxcluster.node import addresses
 from tests.playbooks.conftest import NET
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync")
-QUICK = 15.0  # seconds until nothing runs any more after a death; timeouts come on top
-CUT = 10.0  # seconds until a server that answers nothing is noticed: twice the heartbeat_timeout
+QUICK = 15.0  # seconds until no process runs after a process ends; timeouts are added
+CUT = 10.0  # seconds until a server without answers is detected: twice heartbeat_timeout
 PORTS = (NET + ".11", NET + ".12", NET + ".13")
 
 
 class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs")):
     """One kind of fault.
 
-    strike: called with the Struck job once it trains, or None if its own script does it. cause: (host, role) that must be named,
-    with the index of the first process that this role has on this host. words: what the reason or the log must say.
-    options: of train.yml. seconds: until nothing runs any more.
+    Attributes:
+        strike: the function that injects the fault into the Struck job once it trains; None if the
+            job's script does.
+        cause: (host, role) that the report must name, with the index of the first process of this
+            role on this host.
+        words: the texts that the reason or the log must contain.
+        options: the options of train.yml.
+        seconds: the maximum time until no process runs.
     """
 
     def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, **options):
@@ -35,103 +41,220 @@ class Fault(collections.namedtuple("Fault", "strike cause words options seconds 
 
 
 def signalled(host, role, signum):
-    """Sends a signal to the first process of a role on a host, or to its agent."""
+    """Return a strike that signals the first process of a role on a host, or the host's agent."""
+
     def strike(job):
-        os.kill(job.agent(host) if role == "agent" else job.pid(job.first(host, role)["name"]), signum)
+        os.kill(
+            job.agent(host) if role == "agent" else job.pid(job.first(host, role)["name"]), signum
+        )
+
     return strike
 
 
 def killed_in_an_update(job):
-    """Kills the server whose optimizer does not come back: it holds a lock of the memory that the groups share."""
+    """Kill the server whose optimizer blocks and holds a lock of the groups' shared memory."""
+
     def updating():
-        return [path.stem for path in job.folders.glob("*/%s/server-*.log" % job.job) if "fault at" in path.read_text()]
+        return [
+            path.stem
+            for path in job.folders.glob("*/%s/server-*.log" % job.job)
+            if "fault at" in path.read_text()
+        ]
+
     job.until(updating, 30)
     os.kill(job.pid(updating()[0]), signal.SIGKILL)
 
 
 def fill_the_disk(job):
-    """Leaves no room on the file system of node2's jobs."""
-    with contextlib.suppress(OSError), open(str(job.folders / "node2" / "everything"), "wb", buffering=0) as stream:
+    """Fill the file system of node2's jobs."""
+    with contextlib.suppress(OSError), open(
+        str(job.folders / "node2" / "everything"), "wb", buffering=0
+    ) as stream:
         while stream.write(bytes(1 << 16)):
             pass
 
 
 FAULTS = {
-    "worker exits": Fault(None, ("node2", "worker"), ["exited with status 1", "out of luck"], fault="exits"),
-    "worker killed": Fault(signalled("node2", "worker", signal.SIGKILL), ("node2", "worker"), ["SIGKILL"]),
-    "worker held": Fault(signalled("node2", "worker", signal.SIGSTOP), ("node2", "worker"), ["SIGSTOP"]),
-    "server killed": Fault(signalled("node2", "server", signal.SIGKILL), ("node2", "server"), ["SIGKILL"]),
-    "server killed in an update": Fault(killed_in_an_update, (None, "server"), ["SIGKILL"], kvs=("dist_gsync",),
-                                        fault="updater hangs", server_classes=["faulty_optimizers:Hanging"]),
-    "server held": Fault(signalled("node2", "server", signal.SIGSTOP), ("node2", "server"), ["SIGSTOP"]),
-    "scheduler killed": Fault(signalled("node1", "scheduler", signal.SIGKILL), ("node1", "scheduler"), ["SIGKILL"]),
-    "scheduler held": Fault(signalled("node1", "scheduler", signal.SIGSTOP), ("node1", "scheduler"), ["SIGSTOP"]),
-    "agent killed": Fault(signalled("node2", "agent", signal.SIGKILL), ("node2", "agent"), ["agent", "killed"]),
-    "updater raises": Fault(None, (None, "server"), ["updater", "had enough"], fault="updater raises",
-                            server_classes=["faulty_optimizers:Raising"]),
-    "updater hangs": Fault(None, (None, "server"), ["has not come back"], seconds=8 + QUICK, fault="updater hangs",
-                           server_classes=["faulty_optimizers:Hanging"], stall_timeout=8),
-    "worker never starts": Fault(None, ("node2", "worker"), ["start_timeout"], seconds=8 + QUICK, fault="never starts",
-                                 start_timeout=8),
-    "worker hangs": Fault(None, ("node2", "worker"), ["no progress"], seconds=8 + QUICK, fault="hangs", stall_timeout=8),
-    # With dist_ssync and dist_async nobody waits for one that is done.
-    "unequal batches": Fault(None, ("node2", "worker"), ["unequal"], kvs=("dist_sync", "dist_gsync"),
-                             fault="has fewer batches"),
-    "key left out": Fault(None, ("node2", "worker"), ["has pushed the key 4 31 times", "worker-0 has pushed that key 32 times"],
-                          kvs=("dist_sync", "dist_gsync"), fault="leaves out a key"),
-    "loss becomes NaN": Fault(None, (None, "worker"), ["not a number", "on_nan=continue"], lr=1e30, program=True),
+    "worker exits": Fault(
+        None, ("node2", "worker"), ["exited with status 1", "out of luck"], fault="exits"
+    ),
+    "worker killed": Fault(
+        signalled("node2", "worker", signal.SIGKILL), ("node2", "worker"), ["SIGKILL"]
+    ),
+    "worker held": Fault(
+        signalled("node2", "worker", signal.SIGSTOP), ("node2", "worker"), ["SIGSTOP"]
+    ),
+    "server killed": Fault(
+        signalled("node2", "server", signal.SIGKILL), ("node2", "server"), ["SIGKILL"]
+    ),
+    "server killed in an update": Fault(
+        killed_in_an_update,
+        (None, "server"),
+        ["SIGKILL"],
+        kvs=("dist_gsync",),
+        fault="updater hangs",
+        server_classes=["faulty_optimizers:Hanging"],
+    ),
+    "server held": Fault(
+        signalled("node2", "server", signal.SIGSTOP), ("node2", "server"), ["SIGSTOP"]
+    ),
+    "scheduler killed": Fault(
+        signalled("node1", "scheduler", signal.SIGKILL), ("node1", "scheduler"), ["SIGKILL"]
+    ),
+    "scheduler held": Fault(
+        signalled("node1", "scheduler", signal.SIGSTOP), ("node1", "scheduler"), ["SIGSTOP"]
+    ),
+    "agent killed": Fault(
+        signalled("node2", "agent", signal.SIGKILL), ("node2", "agent"), ["agent", "killed"]
+    ),
+    "updater raises": Fault(
+        None,
+        (None, "server"),
+        ["updater", "had enough"],
+        fault="updater raises",
+        server_classes=["faulty_optimizers:Raising"],
+    ),
+    "updater hangs": Fault(
+        None,
+        (None, "server"),
+        ["has not returned"],
+        seconds=8 + QUICK,
+        fault="updater hangs",
+        server_classes=["faulty_optimizers:Hanging"],
+        stall_timeout=8,
+    ),
+    "worker never starts": Fault(
+        None,
+        ("node2", "worker"),
+        ["start_timeout"],
+        seconds=8 + QUICK,
+        fault="never starts",
+        start_timeout=8,
+    ),
+    "worker hangs": Fault(
+        None,
+        ("node2", "worker"),
+        ["no progress"],
+        seconds=8 + QUICK,
+        fault="hangs",
+        stall_timeout=8,
+    ),
+    # With dist_ssync and dist_async no worker waits for a finished worker.
+    "unequal batches": Fault(
+        None,
+        ("node2", "worker"),
+        ["unequal"],
+        kvs=("dist_sync", "dist_gsync"),
+        fault="has fewer batches",
+    ),
+    "key left out": Fault(
+        None,
+        ("node2", "worker"),
+        ["has pushed the key 4 31 times", "worker-0 has pushed that key 32 times"],
+        kvs=("dist_sync", "dist_gsync"),
+        fault="leaves out a key",
+    ),
+    "loss becomes NaN": Fault(
+        None, (None, "worker"), ["became NaN", "on_nan=continue"], lr=1e30, program=True
+    ),
     "disk full": Fault(fill_the_disk, ("node2", None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None), ["bind failed"]),
 }
 
 
 def cut(source, target, name=None):
-    """Drops what one node sends to another node's process; without a name, to all of them."""
+    """Return a strike that drops packets from one node to a process of another node.
+
+    Without a name it drops packets to all processes of that node.
+    """
+
     def strike(job):
         parts = [part for part in job.plan(target)["processes"] if name in (None, part["name"])]
         job.wires.cut(source, target, "{ %s }" % ", ".join(str(part["port"]) for part in parts))
+
     return strike
 
 
-# On two nodes with a network between them, as root. Nothing is wrong with ssh.
+# These faults need root and two nodes with a network between them. They do not affect ssh.
 NETWORK = {
-    "network cut": Fault(cut("node2", "node1"), ("node2", "agent"),
-                         ["no process failed first", "node2 gets no answer from node1 (scheduler-0 at 10.203.0.1:9191, "]),
+    "network cut": Fault(
+        cut("node2", "node1"),
+        ("node2", "agent"),
+        [
+            "the network between the nodes failed before any process",
+            "node2 gets no answer from node1 (scheduler-0 at 10.203.0.1:9191, ",
+        ],
+    ),
     "network cut from worker to server": Fault(
-        cut("node2", "node1", "server-0"), ("node2", "agent"), ["node2 gets no answer from node1 (server-0 at"],
-        seconds=CUT + QUICK),
+        cut("node2", "node1", "server-0"),
+        ("node2", "agent"),
+        ["node2 gets no answer from node1 (server-0 at"],
+        seconds=CUT + QUICK,
+    ),
     "network cut from server to worker": Fault(
-        cut("node2", "node1", "worker-0"), ("node2", "agent"), ["node2 gets no answer from node1 (worker-0 at"],
-        seconds=CUT + QUICK),
+        cut("node2", "node1", "worker-0"),
+        ("node2", "agent"),
+        ["node2 gets no answer from node1 (worker-0 at"],
+        seconds=CUT + QUICK,
+    ),
     "network cut from worker to scheduler": Fault(
-        cut("node2", "node1", "scheduler-0"), ("node2", "agent"), ["node2 gets no answer from node1 (scheduler-0 at"]),
+        cut("node2", "node1", "scheduler-0"),
+        ("node2", "agent"),
+        ["node2 gets no answer from node1 (scheduler-0 at"],
+    ),
     "network cut from scheduler to worker": Fault(
-        cut("node1", "node2", "worker-1"), ("node1", "agent"), ["node1 gets no answer from node2 (worker-1 at"]),
+        cut("node1", "node2", "worker-1"),
+        ("node1", "agent"),
+        ["node1 gets no answer from node2 (worker-1 at"],
+    ),
     "network cut from scheduler to server": Fault(
-        cut("node1", "node2", "server-1"), ("node1", "agent"), ["node1 gets no answer from node2 (server-1 at"]),
+        cut("node1", "node2", "server-1"),
+        ("node1", "agent"),
+        ["node1 gets no answer from node2 (server-1 at"],
+    ),
 }
-# What happens to mxcluster's own program, which saves its checkpoints, once it has saved one.
-TO_SAVING = {name: fault._replace(options=dict(fault.options, program=True, savemodel=True))
-             for name, fault in FAULTS.items() if callable(fault.strike) and "fault" not in fault.options}
+# The same faults for mxcluster's own training program, after its first checkpoint.
+TO_SAVING = {
+    name: fault._replace(options=dict(fault.options, program=True, savemodel=True))
+    for name, fault in FAULTS.items()
+    if callable(fault.strike) and "fault" not in fault.options
+}
 
 
 class Struck:
-    """A job on the local inventory, to which a fault of that name in `faults` happens."""
+    """A job on the local inventory with the fault `name` of the table `faults`."""
 
     def __init__(self, project, name, kv, job, faults=FAULTS, wires=None):
-        self.project, self.name, self.fault, self.kv, self.job = project, name, faults[name], kv, job
+        self.project, self.name, self.fault, self.kv, self.job = (
+            project,
+            name,
+            faults[name],
+            kv,
+            job,
+        )
         self.folders = project.path / ".state" / "local" / "jobs"
-        # Under dist_gsync a group of two and another one; the wires join two nodes alone.
+        # dist_gsync gets groups of two workers and of one; the wires join two nodes only.
         self.workers = 3 if kv == "dist_gsync" and not wires else 2
-        options = dict(self.fault.options, kv=kv, job_id=job, num_workers=self.workers, num_servers=2, root_port=9191)
+        options = dict(
+            self.fault.options,
+            kv=kv,
+            job_id=job,
+            num_workers=self.workers,
+            num_servers=2,
+            root_port=9191,
+        )
         if options.pop("program", False):
             options.setdefault("num_epochs", 2000)
         else:
-            options.update(script=str(SCRIPTS / "faulty.py"), script_args=[kv, options.pop("fault", "nothing")])
+            options.update(
+                script=str(SCRIPTS / "faulty.py"), script_args=[kv, options.pop("fault", "nothing")]
+            )
         self.disk = self.folders / "node2" if options.pop("small_disk", False) else None
-        if self.disk:  # as root; more than a job is refused without
+        if self.disk:  # as root; a full disk of the machine would affect more than the job
             self.disk.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(self.disk)], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(self.disk)], check=True
+            )
         self.wires = wires
         self.hog = Hog(self.folders, job) if self.fault.strike == "hog" else None
         inventory = ["-i", wires.inventory] if wires else []
@@ -144,7 +267,10 @@ class Struck:
         self.output = self.process.stdout.read()
 
     def run(self):
-        """Bring the fault about, and wait for the end: (seconds until nothing ran any more, until ansible-playbook was back)."""
+        """Inject the fault, and wait for the end of the job.
+
+        Returns (seconds until no process ran, seconds until ansible-playbook ended).
+        """
         try:
             if callable(self.fault.strike):
                 self.until(self.trains, 60)
@@ -155,8 +281,18 @@ class Struck:
                 struck = self.hog.since
             else:
                 struck = None
-            self.until(lambda: not self.project.processes() and (struck or self.process.poll() is not None), 90, over=True)
-            gone = time.time() if struck else max(status["ended"] for status in self.statuses().values())
+            self.until(
+                lambda: (
+                    not self.project.processes() and (struck or self.process.poll() is not None)
+                ),
+                90,
+                over=True,
+            )
+            gone = (
+                time.time()
+                if struck
+                else max(status["ended"] for status in self.statuses().values())
+            )
             self.process.wait(timeout=60)
             self.reader.join()
             ended = time.time()
@@ -170,19 +306,19 @@ class Struck:
         return gone - began, ended - began
 
     def close(self):
-        """Give back what was taken."""
+        """Unmount the small disk."""
         if self.disk:
             subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
             self.disk = None
 
     def struck_by_itself(self):
-        """When a fault of the script's own has come: the logs say it, or else the verdict."""
+        """Return the time of a fault that the script injects, from the logs or the verdict."""
         logs = "".join(path.read_text() for path in self.folders.glob("*/%s/*.log" % self.job))
         found = re.findall(r"^fault at ([0-9.]+)$", logs, re.MULTILINE)
         return min(map(float, found)) if found else self.verdict()["first_failure"]["time"]
 
     def verdict(self):
-        """What the run says, having failed as it must."""
+        """Return the verdict of the failed job."""
         path = self.project.path / "runs" / self.job / "verdict.json"
         assert path.exists(), self.evidence()
         return json.loads(path.read_text())
@@ -200,12 +336,15 @@ class Struck:
         return min([status["started"] for status in self.statuses().values()] or [None])
 
     def agents_memory(self):
-        """MiB that the largest agent takes, 0 once they have ended."""
+        """Return the memory of the largest agent in MiB, 0 once all agents have ended."""
         sizes = [0]
         for status in self.statuses().values():
             with contextlib.suppress(OSError):
                 text = pathlib.Path("/proc/%d/status" % status["agent"]["pid"]).read_text()
-                sizes += [int(number) / 1024.0 for number in re.findall(r"^VmRSS:\s+(\d+) kB", text, re.MULTILINE)]
+                sizes += [
+                    int(number) / 1024.0
+                    for number in re.findall(r"^VmRSS:\s+(\d+) kB", text, re.MULTILINE)
+                ]
         return max(sizes)
 
     def trains(self):
@@ -215,73 +354,104 @@ class Struck:
         return len(logs) == self.workers and all("step 20\n" in log for log in logs)
 
     def first(self, host, role):
-        """What the plan says of the first process of a role on a host, None if there is none."""
+        """Return the plan's entry of the first process of a role on a host, None without one."""
         return next((part for part in self.plan(host)["processes"] if part["role"] == role), None)
 
     def pid(self, name):
-        return next(part["pid"] for status in self.statuses().values() for part in status["processes"] if part["name"] == name)
+        return next(
+            part["pid"]
+            for status in self.statuses().values()
+            for part in status["processes"]
+            if part["name"] == name
+        )
 
     def agent(self, host):
         return self.statuses()[host]["agent"]["pid"]
 
     def until(self, condition, seconds, over=False):
-        """Wait for condition(); `over`: the playbook may have ended by then."""
+        """Wait for condition(); with `over`, the playbook may have ended before."""
         deadline = time.time() + seconds
         while not condition():
             assert time.time() < deadline, "not within %d s: %s" % (seconds, self.evidence())
-            assert over or self.process.poll() is None, "it ended before: " + self.evidence()
+            assert over or self.process.poll() is None, (
+                "the playbook ended before: " + self.evidence()
+            )
             time.sleep(0.1)
 
     def evidence(self):
-        """All that there is to tell."""
+        """Return the output and the logs as one text."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.reader.join(5)
-        logs = ["--- %s\n%s" % (path, path.read_text(errors="replace")[-2000:])
-                for path in sorted(self.folders.glob("*/%s/*.log" % self.job))]
+        logs = [
+            "--- %s\n%s" % (path, path.read_text(errors="replace")[-2000:])
+            for path in sorted(self.folders.glob("*/%s/*.log" % self.job))
+        ]
         return "\n".join([self.name, self.kv, self.output.decode(errors="replace")[-6000:]] + logs)
 
 
 def last_checkpoint(project, job):
-    """The last whole checkpoint of the job that the controller has, None if there is none."""
+    """Return the last complete checkpoint of the job on the controller, None without one."""
     return checkpoints.last_complete(str(project.path / "runs" / job / "checkpoints"), "mlp")[0]
 
 
 def suffer(project, name, kv, job, faults=FAULTS, wires=None):
-    """One job with one fault, and all that must be true of it: (seconds until nothing ran, until ansible-playbook was back)."""
+    """Run a job with a fault, and check the report and the leftovers.
+
+    Returns (seconds until no process ran, seconds until ansible-playbook ended).
+    """
     struck = Struck(project, name, kv, job, faults, wires)
     gone, ended = struck.run()
     fault, verdict = struck.fault, struck.verdict()
     failure, output = verdict["first_failure"], struck.output.decode(errors="replace")
     assert struck.process.returncode != 0 and not verdict["ok"], struck.evidence()
     host, role = fault.cause
-    assert host in (None, failure["host"]) and role in (None, failure["role"]), "%s\n%s" % (failure, struck.evidence())
+    assert host in (None, failure["host"]) and role in (None, failure["role"]), "%s\n%s" % (
+        failure,
+        struck.evidence(),
+    )
     if host and role not in (None, "agent"):
-        assert failure["index"] == struck.first(host, role)["index"], "%s\n%s" % (failure, struck.evidence())
+        assert failure["index"] == struck.first(host, role)["index"], "%s\n%s" % (
+            failure,
+            struck.evidence(),
+        )
     for word in fault.words:
-        assert word in output, "%r is not said\n%s" % (word, struck.evidence())
+        assert word in output, "%r is missing in the output\n%s" % (word, struck.evidence())
     logs = {path.name for path in (project.path / "runs" / job / "nodes").glob("*/*.log")}
     plan = json.loads((project.path / "runs" / job / "plan.json").read_text())
-    assert logs >= {part["name"] + ".log" for part in plan["processes"]} and len(plan["processes"]) >= 5, (logs, plan)
+    assert (
+        logs >= {part["name"] + ".log" for part in plan["processes"]}
+        and len(plan["processes"]) >= 5
+    ), (logs, plan)
     nothing_left(struck)
     if failure["role"] == "worker" and failure["log"]:
         assert failure["log"][-1] in output, struck.evidence()
     struck.close()
-    assert gone <= fault.seconds, "%.1f s until nothing ran any more\n%s" % (gone, struck.evidence())
-    print("fault: %s, %s: gone after %.1f s, ansible-playbook back after %.1f s" % (name, kv, gone, ended), flush=True)
+    assert gone <= fault.seconds, "%.1f s until no process ran\n%s" % (
+        gone,
+        struck.evidence(),
+    )
+    print(
+        "fault: %s, %s: gone after %.1f s, ansible-playbook back after %.1f s"
+        % (name, kv, gone, ended),
+        flush=True,
+    )
     return gone, ended
 
 
 def nothing_left(struck):
-    """Neither processes nor ports of a job that has ended, nor the files that only a running job needs."""
-    left = {address: [port for port in network.listeners(address) if 9191 <= port < 9291] for address in PORTS}
+    """Check that an ended job has no processes, no ports and no files of a running job."""
+    left = {
+        address: [port for port in addresses.listeners(address) if 9191 <= port < 9291]
+        for address in PORTS
+    }
     assert not any(left.values()) and not struck.project.processes(), left
     for pattern in ("lease", "token", "*.pulse", "reserve"):
         assert not list(struck.folders.glob("*/%s/%s" % (struck.job, pattern))), pattern
 
 
 class Hog(threading.Thread):
-    """Takes the port of node2's first server once the nodes have met, before the server comes to it."""
+    """Bind the port of node2's first server after the rendezvous, before the server does."""
 
     def __init__(self, folders, job):
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""provision.yml on the local inventory: truthful, idempotent, and nowhere but in the state folder."""
+"""provision.yml on the local inventory reports correctly, is idempotent, and writes to .state."""
 
 import json
 import os
@@ -9,13 +9,19 @@ from tests.playbooks.conftest import Project
 
 
 def changes(output):
-    """{host: (changed, failed)} of the recap."""
-    return {host: (int(changed), int(failed)) for host, changed, failed in re.findall(
-        r"^(\S+)\s*: ok=\d+\s+changed=(\d+)\s+unreachable=0\s+failed=(\d+)", output, re.MULTILINE)}
+    """Return {host: (changed, failed)} of the recap."""
+    return {
+        host: (int(changed), int(failed))
+        for host, changed, failed in re.findall(
+            r"^(\S+)\s*: ok=\d+\s+changed=(\d+)\s+unreachable=0\s+failed=(\d+)",
+            output,
+            re.MULTILINE,
+        )
+    }
 
 
-ROLES = "TASK [mxnet : Bring the package to the node]"
-# The nodes share one environment, which these tests damage. One node goes through the roles in a quarter of the time.
+ROLES = "TASK [mxnet : Copy the package mxcluster to the node]"
+# The nodes share one environment, which these tests damage. One node takes a quarter of the time.
 ONE = ("--limit", "node1,localhost")
 
 
@@ -25,19 +31,31 @@ def test_check_mode_on_a_bare_tree_promises_and_does_nothing(tmp_path):
     result = bare.run("provision.yml", "-i", "inventory/small", "--check")
     assert result.code == 0, result.output
     assert any(changed for changed, _ in changes(result.output).values()), result.output
-    left = [path for path in bare.path.glob(".state/*") if path.name not in ("ansible", "local", "small")]
-    left += [path for path in bare.path.glob(".state/*/*") if path.parent.name != "ansible" and path.name != "tmp"]
+    left = [
+        path
+        for path in bare.path.glob(".state/*")
+        if path.name not in ("ansible", "local", "small")
+    ]
+    left += [
+        path
+        for path in bare.path.glob(".state/*/*")
+        if path.parent.name != "ansible" and path.name != "tmp"
+    ]
     assert not left, left
 
 
 def test_provision_writes_into_the_state_folder_only(project):
-    assert project.written == set() and any(changed for changed, _ in changes(project.first.output).values())
+    assert project.written == set() and any(
+        changed for changed, _ in changes(project.first.output).values()
+    )
 
 
 def test_a_second_run_changes_nothing(project):
     result = project.run("provision.yml", "-e", "drift_anyway=true")
     assert result.code == 0 and set(changes(result.output).values()) == {(0, 0)}, result.output
-    assert ROLES in result.output and result.output.count("it is asked for") == 4, result.output
+    assert ROLES in result.output and result.output.count("requested by drift_anyway") == 4, (
+        result.output
+    )
 
 
 def test_check_mode_after_it_has_nothing_to_promise(project):
@@ -47,21 +65,27 @@ def test_check_mode_after_it_has_nothing_to_promise(project):
 
 
 def left_alone(project, *arguments):
-    """Whether a run of provision.yml has found nothing to do, and so led no node through the roles."""
+    """Return True if provision.yml found nothing to do and ran no role, and its output."""
     result = project.run("provision.yml", *arguments)
     assert result.code == 0, result.output
-    assert (ROLES in result.output) == (set(changes(result.output).values()) != {(0, 0)}), result.output
+    assert (ROLES in result.output) == (set(changes(result.output).values()) != {(0, 0)}), (
+        result.output
+    )
     return ROLES not in result.output, result.output
 
 
 def test_what_somebody_has_damaged_is_seen_and_mended(project):
-    """In the package of the environment that all four nodes share here."""
+    """The check covers the package in the environment that all four nodes share here."""
     assert left_alone(project, *ONE)[0]
-    (module,) = project.path.glob(".state/local/lib/mxcluster-*/mxcluster/programs/image_classification/training.py")
+    (module,) = project.path.glob(
+        ".state/local/lib/mxcluster-*/mxcluster/training/programs/image_classification/training.py"
+    )
     whole = module.read_text()
     module.write_text("")
     alone, output = left_alone(project, *ONE)
-    assert not alone and output.count("%s has changed" % module) == 1 and module.read_text() == whole, output
+    assert (
+        not alone and output.count("%s has changed" % module) == 1 and module.read_text() == whole
+    ), output
     assert left_alone(project, *ONE)[0]
 
 
@@ -70,16 +94,23 @@ def test_a_node_that_was_left_halfway_is_gone_through_again(project):
     digits.unlink()
     digits.mkdir()
     failed = project.run("provision.yml", *ONE)
-    assert failed.code != 0 and "%s is gone" % digits not in failed.output and str(digits) in failed.output, failed.output
+    assert (
+        failed.code != 0
+        and "%s is gone" % digits not in failed.output
+        and str(digits) in failed.output
+    ), failed.output
     digits.rmdir()
     alone, output = left_alone(project, *ONE)
-    assert not alone and output.count("it has not been provisioned from here to the end") == 1, output
+    assert not alone and output.count("its provisioning from here has never completed") == 1, output
     assert left_alone(project, *ONE)[0]
 
 
 def test_limit_to_one_node_leaves_the_records_of_the_others(project):
-    """And what a machine has left that was switched off during a job goes, on that node alone."""
-    leases = [project.path / ".state" / "local" / "jobs" / node / "cut-off" / "lease" for node in ("node1", "node2")]
+    """Leftovers of an interrupted job are removed on the provisioned node only."""
+    leases = [
+        project.path / ".state" / "local" / "jobs" / node / "cut-off" / "lease"
+        for node in ("node1", "node2")
+    ]
     for lease in leases:
         lease.parent.mkdir(parents=True)
         lease.write_text("")
@@ -87,16 +118,29 @@ def test_limit_to_one_node_leaves_the_records_of_the_others(project):
     before = sorted(path.name for path in project.path.glob(".state/local/nodes/*.json"))
     result = project.run("provision.yml", "--limit", "node2")
     assert result.code == 0, result.output
-    assert before == sorted(path.name for path in project.path.glob(".state/local/nodes/*.json")) == [
-        "node%d.json" % number for number in range(1, 5)]
+    assert (
+        before
+        == sorted(path.name for path in project.path.glob(".state/local/nodes/*.json"))
+        == ["node%d.json" % number for number in range(1, 5)]
+    )
     assert [lease.exists() for lease in leases] == [True, False], result.output
     for lease in leases:
         shutil.rmtree(str(lease.parent))
 
 
-HOSTILE = {"hostname": "node1\n    ProxyCommand touch /tmp/evil", "host_keys": ["@cert-authority * ssh-ed25519 AAAA"],
-           "host": "node2", "python": "/tmp/evil", "interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None,
-           "gpus": 0, "python_version": "3.11.7", "mxnet": "1.9.1", "numpy": "1.23.5", "model_zoo": []}
+HOSTILE = {
+    "hostname": "node1\n    ProxyCommand touch /tmp/evil",
+    "host_keys": ["@cert-authority * ssh-ed25519 AAAA"],
+    "host": "node2",
+    "python": "/tmp/evil",
+    "interfaces": {"lo": ["127.0.0.1/8"]},
+    "address_of_default_route": None,
+    "gpus": 0,
+    "python_version": "3.11.7",
+    "mxnet": "1.9.1",
+    "numpy": "1.23.5",
+    "model_zoo": [],
+}
 STAND_IN = """#!/bin/sh
 case "$*" in *mxcluster.entry*)
     asked=$(cat)
@@ -108,9 +152,11 @@ exec %s/python3 "$@"
 
 
 def test_a_node_that_tells_what_cannot_be_is_refused_by_name(project, tmp_path):
-    """Its words would have come into the ssh files of the others, and its path would have been run by root."""
+    """Invalid fields of a node record are refused, since ssh files and root use them."""
     records = {path: path.read_text() for path in project.path.glob(".state/local/nodes/*.json")}
-    assert len(records) == 4 and all('/bin/python"' in text and '"schema": 2' in text for text in records.values())
+    assert len(records) == 4 and all(
+        '/bin/python"' in text and '"schema": 2' in text for text in records.values()
+    )
     programs = project.path / ".state" / "local" / "env" / "bin"
     (tmp_path / "hostile.json").write_text(json.dumps(HOSTILE))
     python, real = programs / "python", programs / "python.real"
@@ -121,8 +167,13 @@ def test_a_node_that_tells_what_cannot_be_is_refused_by_name(project, tmp_path):
         result = project.run("provision.yml")
     finally:
         real.replace(python)
-    assert result.code != 0 and "the answer of node1 to record is refused: record.hostname=" in result.output, result.output
-    assert "Traceback" not in result.output and {path: path.read_text() for path in records} == records
+    assert (
+        result.code != 0
+        and "the answer of node1 to record is refused: record.hostname=" in result.output
+    ), result.output
+    assert (
+        "Traceback" not in result.output and {path: path.read_text() for path in records} == records
+    )
 
 
 def test_a_python_that_does_not_fit_is_refused(project):

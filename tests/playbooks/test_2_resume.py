@@ -1,4 +1,5 @@
-"""A job that was cut off goes on, through the playbook, on other numbers of workers and servers."""
+"""An interrupted job resumes through the playbook with other numbers of workers and servers."""
+
 import json
 import os
 import signal
@@ -8,14 +9,24 @@ CHECKPOINTS = ".state/local/jobs/node1/%s/checkpoints/mlp-%04d.json"
 
 
 def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
-    options = {"kv": "dist_gsync", "num_epochs": 500, "savemodel": True, "job_id": "cut", "lr": 0.03, "seed": 5}
+    options = {
+        "kv": "dist_gsync",
+        "num_epochs": 500,
+        "savemodel": True,
+        "job_id": "cut",
+        "lr": 0.03,
+        "seed": 5,
+    }
     process = project.start("train.yml", "-e", json.dumps(options))
     deadline = time.time() + 120
     while not (project.path / (CHECKPOINTS % ("cut", 5))).exists():
         assert time.time() < deadline and process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.02)
     status = json.loads((project.path / ".state/local/jobs/node3/cut/status.json").read_text())
-    os.kill(next(part["pid"] for part in status["processes"] if part["role"] == "worker"), signal.SIGKILL)
+    os.kill(
+        next(part["pid"] for part in status["processes"] if part["role"] == "worker"),
+        signal.SIGKILL,
+    )
     output = process.communicate(timeout=120)[0].decode()
     assert process.returncode != 0 and "SIGKILL" in output, output
     kept = project.path / "runs" / "cut" / "checkpoints"
@@ -25,19 +36,38 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     last = kept / ("mlp-%04d.server-1.npz" % whole[-1])
     last.write_bytes(last.read_bytes()[:-10])
 
-    result, run = project.train(resume="cut", num_epochs=whole[-2] + 2, num_workers=2, num_servers=1, job_id="resumed")
+    result, run = project.train(
+        resume="cut", num_epochs=whole[-2] + 2, num_workers=2, num_servers=1, job_id="resumed"
+    )
     assert result.code == 0, result.output
-    assert "goes on from" in result.output and "after epoch %d" % whole[-2] in result.output, result.output
-    assert "skipped: " in result.output and "server-1.npz is not as it was written" in result.output
+    assert "resumes from" in result.output and "after epoch %d" % whole[-2] in result.output, (
+        result.output
+    )
+    assert (
+        "skipped: " in result.output
+        and "server-1.npz differs from its digest or size" in result.output
+    )
     plan = json.loads((run / "plan.json").read_text())
-    assert [plan["options"][name] for name in ("kv", "lr", "seed", "savemodel")] == ["dist_gsync", 0.03, 5, True]
+    assert [plan["options"][name] for name in ("kv", "lr", "seed", "savemodel")] == [
+        "dist_gsync",
+        0.03,
+        5,
+        True,
+    ]
     assert (plan["workers"], plan["servers"]) == (2, 1)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    assert {event["epoch"] for event in events if event["event"] == "epoch"} == {whole[-2], whole[-2] + 1}
+    assert {event["epoch"] for event in events if event["event"] == "epoch"} == {
+        whole[-2],
+        whole[-2] + 1,
+    }
     assert (run / "checkpoints" / ("mlp-%04d.json" % (whole[-2] + 2))).exists()
 
     result, run = project.train(resume="resumed", job_id="no-more")
-    assert result.code != 0 and "trained its %d epochs" % (whole[-2] + 2) in result.output and not run.exists()
+    assert (
+        result.code != 0
+        and "trained its %d epochs" % (whole[-2] + 2) in result.output
+        and not run.exists()
+    )
 
 
 def test_alone_too(project):

@@ -1,4 +1,5 @@
-"""A user's script in the folder that it came with: what it reads there, and what it writes there."""
+"""A user's script reads and writes files in its own folder."""
+
 import json
 import pathlib
 import shutil
@@ -7,25 +8,48 @@ SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
 
 def test_a_script_finds_its_data_and_its_files_come_back(project, tmp_path):
-    """The layout of MXNet's train_mnist.py; two of its workers share a host, and write files of the same name."""
+    """The script has the layout of MXNet's train_mnist.py.
+
+    Two of its workers share a host, and write files of the same name.
+    """
     folder = tmp_path / "mine"
     (folder / "data").mkdir(parents=True)
     shutil.copy(str(SCRIPTS / "train_as_mxnets.py"), str(folder / "train_mnist.py"))
     (folder / "data" / "train.csv").write_text("1\n2\n3\n")
-    (folder / "queue.py").write_text("import this_is_nobodys_queue\n")  # MXNet imports Python's own
+    # MXNet must import Python's own module
+    (folder / "queue.py").write_text("import this_is_nobodys_queue\n")
     group = "          worker_group: first pair\n"
-    two = project.inventory("two_on_a_host", **{
-        group + "        node2:": group + "          workers_per_host: 2\n        node2:"})
-    result, run = project.train("-i", str(two), kv="dist_sync", num_workers=3, num_servers=1,
-                                script=str(folder / "train_mnist.py"))
+    two = project.inventory(
+        "two_on_a_host",
+        **{group + "        node2:": group + "          workers_per_host: 2\n        node2:"},
+    )
+    result, run = project.train(
+        "-i",
+        str(two),
+        kv="dist_sync",
+        num_workers=3,
+        num_servers=1,
+        script=str(folder / "train_mnist.py"),
+    )
     assert result.code == 0, result.output
     nodes = run / "nodes"
-    brought = {str(path.relative_to(nodes)): path for path in nodes.glob("*/files/**/*") if path.is_file()}
-    assert sorted(brought) == ["%s/files/%s/%s" % (host, worker, name)
-                               for host, worker in (("node1", "worker-0"), ("node1", "worker-1"), ("node2", "worker-2"))
-                               for name in ("model-0001.params", "rank.txt")], sorted(brought)
-    ranks = [path.read_text().split() for name, path in brought.items() if name.endswith("rank.txt")]
-    assert sorted(rank[0] for rank in ranks) == ["0", "1", "2"] and {rank[2] for rank in ranks} == {"True"}, ranks
+    brought = {
+        str(path.relative_to(nodes)): path for path in nodes.glob("*/files/**/*") if path.is_file()
+    }
+    assert sorted(brought) == [
+        "%s/files/%s/%s" % (host, worker, name)
+        for host, worker in (("node1", "worker-0"), ("node1", "worker-1"), ("node2", "worker-2"))
+        for name in ("model-0001.params", "rank.txt")
+    ], sorted(brought)
+    ranks = [
+        path.read_text().split() for name, path in brought.items() if name.endswith("rank.txt")
+    ]
+    assert sorted(rank[0] for rank in ranks) == ["0", "1", "2"] and {rank[2] for rank in ranks} == {
+        "True"
+    }, ranks
     assert all(float(rank[1]) == float(rank[0]) + 1 for rank in ranks), ranks
-    assert "files     6 that the script wrote, in " in result.output and "warning" not in result.output.split("OK        job")[1]
+    assert (
+        "files     6 that the script wrote, in " in result.output
+        and "warning" not in result.output.split("OK        job")[1]
+    )
     assert json.loads((run / "verdict.json").read_text())["files"] == 6

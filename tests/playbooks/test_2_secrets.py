@@ -1,5 +1,5 @@
-"""secret_env and the job's token, through the playbook: the script has them, and neither -vvv nor any file or command line tells.
-"""
+"""secret_env and the job's token reach the script, but appear in no output or command line."""
+
 import hashlib
 import json
 import os
@@ -9,22 +9,26 @@ import threading
 import pytest
 
 SECRET = "a-t0ken-th4t-nobody-may-see"
-SCRIPT = ("import hashlib, os, shutil, sys, time\ntime.sleep(3)\n"
-          "shutil.copy(os.environ['MXCLUSTER_JOB_DIR'] + '/token', sys.argv[1])\n"
-          "print('DIGEST ' + hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\nimport mxnet\n")
+SCRIPT = (
+    "import hashlib, os, shutil, sys, time\ntime.sleep(3)\n"
+    "shutil.copy(os.environ['MXCLUSTER_JOB_DIR'] + '/token', sys.argv[1])\n"
+    "print('DIGEST ' + hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\nimport mxnet\n"
+)
 
 
 def watch_command_lines(seen, done):
-    """Notes every command line."""
+    """Record every command line."""
     while not done.wait(0.05):
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 seen.add(path.read_bytes())
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has ended
                 continue
 
 
-@pytest.mark.parametrize("knob", ["secret_env", "train_job_secret_env"])  # the role's own Ansible checks against its specs, too
+@pytest.mark.parametrize(
+    "knob", ["secret_env", "train_job_secret_env"]
+)  # Ansible checks the role's own variable against its specs, too
 def test_no_secret_is_told(project, tmp_path, knob):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "reads_it.py").write_text(SCRIPT)
@@ -33,8 +37,15 @@ def test_no_secret_is_told(project, tmp_path, knob):
     watcher = threading.Thread(target=watch_command_lines, args=(seen, done))
     watcher.start()
     try:
-        result, run = project.train("-vvv", "-e", "@%s" % (tmp_path / "secrets.json"), kv="local", job_id=knob,
-                                    script=str(tmp_path / "mine" / "reads_it.py"), script_args=[str(tmp_path / "token")])
+        result, run = project.train(
+            "-vvv",
+            "-e",
+            "@%s" % (tmp_path / "secrets.json"),
+            kv="local",
+            job_id=knob,
+            script=str(tmp_path / "mine" / "reads_it.py"),
+            script_args=[str(tmp_path / "token")],
+        )
     finally:
         done.set()
         watcher.join()
@@ -44,21 +55,42 @@ def test_no_secret_is_told(project, tmp_path, knob):
     token = (tmp_path / "token").read_text()
     assert len(token) == 64 and (tmp_path / "token").stat().st_mode & 0o077 == 0
     for secret in (SECRET, token):
-        assert secret not in result.output and not [line for line in seen if secret.encode() in line]
-    files = [path for folder in (run, project.path / ".state", project.home, project.tmp) for path in folder.rglob("*")
-             if path.is_file() and not path.is_symlink() and path.stat().st_mtime > os.stat(str(tmp_path / "mine")).st_mtime]
+        assert secret not in result.output and not [
+            line for line in seen if secret.encode() in line
+        ]
+    files = [
+        path
+        for folder in (run, project.path / ".state", project.home, project.tmp)
+        for path in folder.rglob("*")
+        if path.is_file()
+        and not path.is_symlink()
+        and path.stat().st_mtime > os.stat(str(tmp_path / "mine")).st_mtime
+    ]
     assert len(files) > 10
     for secret in (SECRET, token):
         assert not [path for path in files if secret.encode() in path.read_bytes()]
     jobs = project.path / ".state" / "local" / "jobs" / "node1" / knob
-    assert {path.name: path.stat().st_mode & 0o077 for path in jobs.iterdir() if path.suffix in (".env", ".tar")
-            or path.name == "plan.json"} == {"plan.json": 0, "worker-0.env": 0, "collected.tar": 0}
+    assert {
+        path.name: path.stat().st_mode & 0o077
+        for path in jobs.iterdir()
+        if path.suffix in (".env", ".tar") or path.name == "plan.json"
+    } == {"plan.json": 0, "worker-0.env": 0, "collected.tar": 0}
 
 
 def test_what_cannot_be_a_secret_is_refused_without_its_value(project, tmp_path):
-    (tmp_path / "secrets.json").write_text(json.dumps(
-        {"secret_env": {"TOKEN": SECRET, "DMLC_ROLE": SECRET, "LIST": [SECRET]}, "env": {"TOKEN": "public"}}))
+    (tmp_path / "secrets.json").write_text(
+        json.dumps(
+            {
+                "secret_env": {"TOKEN": SECRET, "DMLC_ROLE": SECRET, "LIST": [SECRET]},
+                "env": {"TOKEN": "public"},
+            }
+        )
+    )
     result, run = project.train("-vvv", "-e", "@%s" % (tmp_path / "secrets.json"), kv="local")
     assert result.code != 0 and SECRET not in result.output and not run.exists()
-    for words in ("secret_env: 'LIST' is refused", "mxcluster sets DMLC_ROLE itself", "TOKEN is given in env too"):
+    for words in (
+        "secret_env: 'LIST' is refused",
+        "mxcluster sets DMLC_ROLE itself",
+        "TOKEN is given in env too",
+    ):
         assert words in result.output, result.output[-2000:]

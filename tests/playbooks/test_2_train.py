@@ -1,4 +1,4 @@
-"""train.yml on the local inventory, with real trainings."""
+"""train.yml trains on the local inventory with real MXNet."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mxcluster import processes
+from mxcluster.node import processes
 
 SCRIPTS = pathlib.Path(__file__).parents[1] / "training" / "scripts"
 
@@ -19,18 +19,33 @@ def verdict_of(result, run):
     return json.loads((run / "verdict.json").read_text())
 
 
-@pytest.mark.parametrize("kv", [
-    "local", "dist_sync", "dist_async", "dist_gsync", "dist_ssync",
-    *(pytest.param(kv, marks=pytest.mark.soak) for kv in ("device", "dist_device_sync"))])  # without a GPU, much like the others
+@pytest.mark.parametrize(
+    "kv",
+    [
+        "local",
+        "dist_sync",
+        "dist_async",
+        "dist_gsync",
+        "dist_ssync",
+        *(pytest.param(kv, marks=pytest.mark.soak) for kv in ("device", "dist_device_sync")),
+    ],
+)  # without a GPU these are similar to the others
 def test_every_scheme_learns_the_digits(project, kv):
-    """At the defaults: validation accuracy of at least 0.95. The run folder is complete; the last lines say what matters."""
+    """With defaults, the accuracy is at least 0.95; run folder and last lines are complete."""
     before = project.elsewhere()
     result, run = project.train(kv=kv, num_epochs=20)
     verdict = verdict_of(result, run)
     assert result.code == 0 and verdict["ok"] and verdict["accuracy"] >= 0.95, result.output
     assert set(verdict["exit_codes"].values()) == {0} and verdict["first_failure"] is None
     names = {path.name for path in run.iterdir()}
-    assert names >= {"plan.json", "verdict.json", "report.html", "curves.png", "events.jsonl", "nodes"}, names
+    assert names >= {
+        "plan.json",
+        "verdict.json",
+        "report.html",
+        "curves.png",
+        "events.jsonl",
+        "nodes",
+    }, names
     last = result.output.rstrip().splitlines()[-5:]
     for word in ("accuracy", "time", "samples/s", "report.html"):
         assert any(word in line for line in last), last
@@ -40,28 +55,49 @@ def test_every_scheme_learns_the_digits(project, kv):
     assert len(epochs) == 20 * workers and all(0 <= event["accuracy"] <= 1 for event in epochs)
     if kv == "dist_gsync":
         assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}
-    assert project.elsewhere() == before, "it has written elsewhere"
+    assert project.elsewhere() == before, "the job has written files outside the project"
     project.wait_for_nothing_left(2)
 
 
 def test_progress_is_told_while_it_runs_without_a_terminal(project):
-    result, _ = project.train(kv="dist_sync", network="lenet", num_epochs=20, num_workers=2, num_servers=1)
+    result, _ = project.train(
+        kv="dist_sync", network="lenet", num_epochs=20, num_workers=2, num_servers=1
+    )
     lines = [line for line in result.output.splitlines() if "samples/s" in line and "epoch" in line]
     assert result.code == 0 and lines, result.output
     assert any("ETA" in line and "slowest" in line and "accuracy" in line for line in lines), lines
 
 
 def test_a_users_script_gets_the_real_store_and_its_arguments(project):
-    arguments = ["gluon", "dist_gsync", "20", "worker", "params={\"learning_rate\": 0.1}", "hidden=16", "seed=0", "pause=0",
-                 "mult=", "schedule=", "delay=", "note=two  words, a 'quote', a \"double\" and $HOME"]
-    result, run = project.train(kv="dist_gsync", script=str(SCRIPTS / "small_training.py"), script_args=arguments)
+    arguments = [
+        "gluon",
+        "dist_gsync",
+        "20",
+        "worker",
+        'params={"learning_rate": 0.1}',
+        "hidden=16",
+        "seed=0",
+        "pause=0",
+        "mult=",
+        "schedule=",
+        "delay=",
+        "note=two  words, a 'quote', a \"double\" and $HOME",
+    ]
+    result, run = project.train(
+        kv="dist_gsync", script=str(SCRIPTS / "small_training.py"), script_args=arguments
+    )
     assert result.code == 0, result.output
     plan = json.loads((run / "plan.json").read_text())
     assert plan["options"]["script_args"] == arguments
-    assert all(process["command"][-len(arguments):] == arguments
-               for process in plan["processes"] if process["role"] == "worker")
+    assert all(
+        process["command"][-len(arguments) :] == arguments
+        for process in plan["processes"]
+        if process["role"] == "worker"
+    )
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}, "the script trained with another store"
+    assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}, (
+        "the script trained with another store"
+    )
 
 
 def test_arguments_reach_a_script_as_they_were_written(project, tmp_path):
@@ -69,7 +105,16 @@ def test_arguments_reach_a_script_as_they_were_written(project, tmp_path):
     script.parent.mkdir()
     script.write_text("import json, sys, beside\nprint('ARGUMENTS ' + json.dumps(sys.argv[1:]))\n")
     (script.parent / "beside.py").write_text("import mxnet\n")
-    arguments = ["two  words", "it's \"quoted\"", "{{ braces }}", "$HOME *", "", "\u00e9", "True", "1"]
+    arguments = [
+        "two  words",
+        'it\'s "quoted"',
+        "{{ braces }}",
+        "$HOME *",
+        "",
+        "\u00e9",
+        "True",
+        "1",
+    ]
     arguments.remove("{{ braces }}")  # Ansible's own syntax
     result, run = project.train(kv="local", script=str(script), script_args=arguments)
     assert result.code == 0, result.output
@@ -79,12 +124,20 @@ def test_arguments_reach_a_script_as_they_were_written(project, tmp_path):
 
 def test_every_worker_trains_its_share(project, tmp_path):
     (tmp_path / "data_sharding").write_text("0 0.1\n0.1 0.2\n0.2 0.6\n0.6 1\n")
-    result, run = project.train(kv="dist_gsync", data_allocator="1", num_epochs="2",
-                                data_sharding_file=str(tmp_path / "data_sharding"))
+    result, run = project.train(
+        kv="dist_gsync",
+        data_allocator="1",
+        num_epochs="2",
+        data_sharding_file=str(tmp_path / "data_sharding"),
+    )
     assert result.code == 0, result.output
-    starts = {event["index"]: event for event in map(json.loads, (run / "events.jsonl").read_text().splitlines())
-              if event["event"] == "start"}
-    # 1437 samples by largest remainder (143.7, 143.7, 574.8, 574.8); batches of 32 are equal inside each group of two.
+    starts = {
+        event["index"]: event
+        for event in map(json.loads, (run / "events.jsonl").read_text().splitlines())
+        if event["event"] == "start"
+    }
+    # 1437 samples by largest remainder (143.7, 143.7, 574.8, 574.8); batches of 32 are equal within
+    # each group of two.
     assert [starts[index]["samples_in_share"] for index in range(4)] == [144, 143, 575, 575]
     assert [starts[index]["batches"] for index in range(4)] == [5, 5, 18, 18]
 
@@ -94,80 +147,116 @@ def test_a_saved_model_is_gone_on_from(project):
     result, run = project.train(num_epochs=8, savemodel="true", **few)
     assert result.code == 0 and (run / "checkpoints" / "mlp-0008.params").exists(), result.output
     result, after = project.train(num_epochs=9, model_load_epoch=8, model_load_job=run.name, **few)
-    epochs = [event for event in map(json.loads, (after / "events.jsonl").read_text().splitlines())
-              if event["event"] == "epoch"]
+    epochs = [
+        event
+        for event in map(json.loads, (after / "events.jsonl").read_text().splitlines())
+        if event["event"] == "epoch"
+    ]
     assert result.code == 0 and {event["epoch"] for event in epochs} == {8}, result.output
     assert min(event["accuracy"] for event in epochs) > 0.9, epochs
 
 
 def start_a_long_job(project, kv, job, **options):
-    """train.yml in the background, when every worker has done some batches: (the process, its nodes' status)."""
-    options = dict({"num_workers": 3, "num_servers": 1}, kv=kv, num_epochs=2000, job_id=job, **options)
+    """Start train.yml in the background and wait until every worker has trained some batches.
+
+    Returns (the process, {host: status}).
+    """
+    options = dict(
+        {"num_workers": 3, "num_servers": 1}, kv=kv, num_epochs=2000, job_id=job, **options
+    )
     process = project.start("train.yml", "-e", json.dumps(options))
     deadline = time.time() + 60
     jobs = project.path / ".state" / "local" / "jobs"
     while time.time() < deadline:
         logs = [path.read_text() for path in jobs.glob("*/%s/worker-*.log" % job)]
         if len(logs) == 3 and all("epoch 1:" in log for log in logs):
-            return process, {path.parent.parent.name: json.loads(path.read_text())
-                             for path in jobs.glob("*/%s/status.json" % job)}
+            return process, {
+                path.parent.parent.name: json.loads(path.read_text())
+                for path in jobs.glob("*/%s/status.json" % job)
+            }
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGKILL)
     raise AssertionError(process.communicate()[0].decode())
 
 
 def test_a_worker_that_dies_ends_the_job_and_is_named(project):
-    """Of mxcluster's own program. What happens to all other processes is in test_4_faults.py."""
+    """When a worker of the bundled program is killed, the job ends and the verdict names it.
+
+    test_4_faults.py covers the other processes.
+    """
     job = "killed"
     process, statuses = start_a_long_job(project, "dist_gsync", job)
-    host, pid = next((host, part["pid"]) for host, status in statuses.items()
-                     for part in status["processes"] if part["name"] == "worker-2")
+    host, pid = next(
+        (host, part["pid"])
+        for host, status in statuses.items()
+        for part in status["processes"]
+        if part["name"] == "worker-2"
+    )
     os.kill(pid, signal.SIGKILL)
     killed = time.time()
     output = process.communicate(timeout=90)[0].decode()
     project.wait_for_nothing_left(5)
     assert process.returncode != 0, output
-    assert time.time() - killed < 40, "the end of the job took %.0f s\n%s" % (time.time() - killed, output)
+    assert time.time() - killed < 40, "the end of the job took %.0f s\n%s" % (
+        time.time() - killed,
+        output,
+    )
     verdict = json.loads((project.path / "runs" / job / "verdict.json").read_text())
     failure = verdict["first_failure"]
-    assert not verdict["ok"] and (failure["host"], failure["role"], failure["index"]) == (host, "worker", 2), failure
+    assert not verdict["ok"] and (failure["host"], failure["role"], failure["index"]) == (
+        host,
+        "worker",
+        2,
+    ), failure
     assert "SIGKILL" in failure["reason"] and host in output and "SIGKILL" in output, output
     assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
 
 
 def test_a_script_that_fails_is_named_with_its_last_words(project, tmp_path):
-    """Nor do its words command the terminal, wherever they come from: the log, or an event."""
+    """The last lines of the log are shown, without control sequences from the log or an event."""
     (tmp_path / "broken.py").write_text(
         "import mxnet as mx\nfrom mxcluster import events\nkv = mx.kv.create('dist_sync')\n"
         "evil = '\\x1b]0;owned\\x07\\x1b[2J\\x9b3A\\u202eout of luck\\rhere'\n"
         "events.from_env().write('batch', epoch=evil, step=1, samples=evil, loss=evil, text=evil)\n"
-        "raise SystemExit(evil)\n")
+        "raise SystemExit(evil)\n"
+    )
     result, run = project.train(kv="dist_sync", script=str(tmp_path / "broken.py"))
     failure = verdict_of(result, run)["first_failure"]
-    assert result.code != 0 and failure["role"] == "worker" and failure["exit_code"] == 1, result.output
+    assert result.code != 0 and failure["role"] == "worker" and failure["exit_code"] == 1, (
+        result.output
+    )
     assert "out of luck" in result.output and "exited with status 1" in result.output
-    assert result.output.replace("\n", "").isprintable() and "[WARNING]" not in result.output, result.output
+    assert result.output.replace("\n", "").isprintable() and "[WARNING]" not in result.output, (
+        result.output
+    )
     project.wait_for_nothing_left(20)
 
 
 def test_a_script_that_fails_on_one_node_before_it_makes_its_store(project, tmp_path):
-    """The others wait for it inside MXNet, where no heartbeat is heard yet."""
+    """The other workers wait inside MXNet, before any heartbeats."""
     (tmp_path / "early.py").write_text(
         "import os, sys\nif os.environ['MXCLUSTER_INDEX'] == '3': sys.exit('not here')\n"
-        "import mxnet as mx\nkv = mx.kv.create('dist_sync')\n")
+        "import mxnet as mx\nkv = mx.kv.create('dist_sync')\n"
+    )
     result, run = project.train(kv="dist_sync", script=str(tmp_path / "early.py"))
     failure = verdict_of(result, run)["first_failure"]
-    assert result.code != 0 and (failure["host"], failure["role"], failure["index"]) == ("node4", "worker", 3), failure
+    assert result.code != 0 and (failure["host"], failure["role"], failure["index"]) == (
+        "node4",
+        "worker",
+        3,
+    ), failure
     assert "not here" in result.output and result.seconds < 40, result.output
     project.wait_for_nothing_left(5)
 
 
 def test_a_controller_that_does_not_poll_for_a_while_loses_no_job(project):
-    """Until it is killed: the lease alone counts from then on, and has run out by then."""
+    """A controller that pauses keeps the job; a killed one loses it when the lease runs out."""
     process, _ = start_a_long_job(project, "dist_gsync", "held-up", lease=5)
-    os.killpg(process.pid, signal.SIGSTOP)  # as a machine does that compiles something
+    os.killpg(process.pid, signal.SIGSTOP)  # a compilation can block a machine in the same way
     time.sleep(8)
-    assert process.poll() is None and project.processes(), "the job ended though its controller lives"
+    assert process.poll() is None and project.processes(), (
+        "the job ended although its controller is alive"
+    )
     status = json.loads((project.path / ".state/local/jobs/node2/held-up/status.json").read_text())
     assert status["state"] == "running", status
     os.killpg(process.pid, signal.SIGKILL)
@@ -185,27 +274,42 @@ def test_after_control_c_the_lease_ends_everything(project):
     project.wait_for_nothing_left(10 + 5)  # the lease of the local inventory, and the time to end
 
 
-@pytest.mark.parametrize("signum", [
-    pytest.param(signal.SIGHUP, marks=pytest.mark.soak), signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)],
-    ids=lambda signum: signum.name)
+@pytest.mark.parametrize(
+    "signum",
+    [
+        pytest.param(signal.SIGHUP, marks=pytest.mark.soak),
+        signal.SIGTERM,
+        pytest.param(signal.SIGKILL, marks=pytest.mark.soak),
+    ],
+    ids=lambda signum: signum.name,
+)
 def test_a_controller_whose_main_process_ends_renews_no_lease(project, signum):
     """A signal to one process leaves the forks of ansible-playbook, which poll the nodes."""
-    process, _ = start_a_long_job(project, "dist_gsync", "headless-%s" % signum.name.lower(), lease=5)
+    process, _ = start_a_long_job(
+        project, "dist_gsync", "headless-%s" % signum.name.lower(), lease=5
+    )
     os.kill(process.pid, signum)
     try:
         process.wait(timeout=30)
-        project.wait_for_nothing_left(5 + 2.5 + 5)  # the lease, the rest of the last poll, and the time to end
+        project.wait_for_nothing_left(
+            5 + 2.5 + 5
+        )  # the lease, the rest of the last poll, and the time to end
         deadline = time.time() + 5
         while forks(process.pid):
             assert time.time() < deadline, forks(process.pid)
             time.sleep(0.1)
     finally:
-        with contextlib.suppress(ProcessLookupError):  # a fork that is left would keep the job, and hold the pipe open
+        with contextlib.suppress(
+            ProcessLookupError
+        ):  # a remaining fork would keep the job and the pipe
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
 def forks(leader):
-    """The processes that still run in the session of an ansible-playbook: {pid: command line}."""
-    return {line.pid: processes.command_name(line.pid) for line in processes.table()
-            if line.session == leader and line.state not in processes.DEAD}
+    """Return {pid: command line} of the running processes in the session of an ansible-playbook."""
+    return {
+        line.pid: processes.command_name(line.pid)
+        for line in processes.table()
+        if line.session == leader and line.state not in processes.DEAD
+    }

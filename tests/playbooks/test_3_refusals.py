@@ -1,6 +1,7 @@
-"""Bad input is refused within seconds, with its value and the cure, before anything is started or written.
+"""Invalid input is refused within seconds, with its value and the cure, before any change.
 
-tests/inventories and tests/unit have every rule, against the plan; here some of each kind, through the playbook.
+tests/inventories and tests/unit cover every rule on the plan; this file covers some of each kind
+through the playbook.
 """
 
 import socket
@@ -11,18 +12,32 @@ from tests.playbooks.conftest import NET, Project
 
 CASES = {
     "unknown kv": (dict(kv="dist_gsynch"), ["dist_gsynch", "did you mean", "dist_gsync"]),
-    "a worker in two groups": (dict(kv="dist_gsync", groups_file="{0}.11 {0}.12\n{0}.12 {0}.13 {0}.14\n".format(NET)),
-                               [NET + ".12", "groups"]),
-    "unequal shares under dist_sync": (dict(data_sharding_file="0 0.1\n0.1 0.5\n0.5 0.75\n0.75 1\n", data_allocator="1",
-                                            kv="dist_sync"), ["dist_sync", "dist_gsync"]),
+    "a worker in two groups": (
+        dict(kv="dist_gsync", groups_file="{0}.11 {0}.12\n{0}.12 {0}.13 {0}.14\n".format(NET)),
+        [NET + ".12", "groups"],
+    ),
+    "unequal shares under dist_sync": (
+        dict(
+            data_sharding_file="0 0.1\n0.1 0.5\n0.5 0.75\n0.75 1\n",
+            data_allocator="1",
+            kv="dist_sync",
+        ),
+        ["dist_sync", "dist_gsync"],
+    ),
     "an interface that a node does not have": (dict(dmlc_interface="ib7"), ["ib7", "node1"]),
-    "an unknown option in a file's place": (dict(hosts_file="missing"), ["missing", "does not exist"]),
+    "an unknown option in a file's place": (
+        dict(hosts_file="missing"),
+        ["missing", "does not exist"],
+    ),
 }
 
 
 def refused(project, result, words, jobs):
     assert result.code != 0, result.output
-    assert all(word in result.output for word in words), "%s lacks one of %s" % (result.output, words)
+    assert all(word in result.output for word in words), "%s lacks one of %s" % (
+        result.output,
+        words,
+    )
     assert "Traceback" not in result.output, result.output
     assert result.seconds < 10, "refused after %.1f s\n%s" % (result.seconds, result.output)
     assert project.jobs() == jobs and not project.processes(), result.output
@@ -41,9 +56,12 @@ def test_bad_options_are_refused(project, tmp_path, name):
     refused(project, result, words, jobs)
 
 
-@pytest.mark.parametrize("name,old,new,words", [
-    ("one_address_twice", "127.0.0.13", "127.0.0.12", ["127.0.0.12", "node3"]),
-])
+@pytest.mark.parametrize(
+    "name,old,new,words",
+    [
+        ("one_address_twice", "127.0.0.13", "127.0.0.12", ["127.0.0.12", "node3"]),
+    ],
+)
 def test_bad_inventories_are_refused(project, name, old, new, words):
     jobs = project.jobs()
     old, new, *words = (text.replace("127.0.0", NET) for text in (old, new, *words))
@@ -54,18 +72,26 @@ def test_bad_inventories_are_refused(project, name, old, new, words):
 def test_no_workers_are_refused(project):
     folder = project.inventory("no_workers")
     text = (folder / "hosts.yml").read_text()
-    (folder / "hosts.yml").write_text(text[:text.index("    # Train.")])
+    (folder / "hosts.yml").write_text(text[: text.index("    # Train.")])
     jobs = project.jobs()
     result, _ = project.train("-i", folder)
     refused(project, result, ["workers"], jobs)
 
 
 def test_nothing_is_done_to_any_node_when_one_cannot_be_reached(project):
-    over_ssh = "\n          ansible_connection: ssh\n          ansible_host: 127.0.0.99\n          ansible_port: 1"
+    over_ssh = (
+        "\n          ansible_connection: ssh\n          ansible_host: 127.0.0.99"
+        "\n          ansible_port: 1"
+    )
     dead = project.inventory("one_dead", **{NET + ".12": NET + ".12" + over_ssh})
     result = project.run("provision.yml", "-i", dead, "-e", "drift_anyway=true")
-    assert result.code != 0 and "node2 (127.0.0.99, port 1): it cannot be reached" in result.output, result.output
-    assert "TASK [" not in result.output.split("fatal: [node2]")[1] and "changed=1" not in result.output, result.output
+    assert (
+        result.code != 0 and "node2 (127.0.0.99, port 1): it cannot be reached" in result.output
+    ), result.output
+    assert (
+        "TASK [" not in result.output.split("fatal: [node2]")[1]
+        and "changed=1" not in result.output
+    ), result.output
 
 
 def test_too_few_forks_are_refused(project):
@@ -86,7 +112,9 @@ def test_a_port_in_use_is_refused_and_its_holder_named(project):
 def test_a_plan_alone_starts_nothing(project):
     jobs = project.jobs()
     result, _ = project.train(plan_only="true", kv="dist_gsync")
-    assert result.code == 0 and "scheduler" in result.output and NET + ".14:9091" in result.output, result.output
+    assert (
+        result.code == 0 and "scheduler" in result.output and NET + ".14:9091" in result.output
+    ), result.output
     assert project.jobs() == jobs and not project.processes()
     assert "WARNING" not in result.output, result.output
 
@@ -100,41 +128,86 @@ def test_a_list_of_the_tasks_warns_of_nothing(project, playbook):
 
 @pytest.mark.parametrize("folder, inventory", [("my folder", "local"), ("plain", "my local")])
 def test_a_path_with_a_space_is_refused(tmp_path, folder, inventory):
-    """Of the project, which may have been moved, and of what is called by the name of the inventory."""
+    """The check covers the project's path and the paths with the inventory's name."""
     (tmp_path / folder).mkdir()
     project = Project(tmp_path / folder)
     (project.path / "inventory" / "local").rename(project.path / "inventory" / inventory)
     result = project.run("provision.yml", "-i", "inventory/" + inventory)
-    refused(project, result, ["a space or another sign that programs stop at", "Move the project", "my "], [])
+    refused(
+        project,
+        result,
+        ["a space or another character that breaks programs", "Move the project", "my "],
+        [],
+    )
     assert not (project.path / ".state" / inventory).exists(), result.output
 
 
 def test_a_new_key_for_some_of_the_nodes_is_refused(project):
     jobs = project.jobs()
-    result = project.run("provision.yml", "--limit", "node1", "-e", "ssh_mesh_mode=shared_key", "-e", "ssh_mesh_new_key=true")
-    refused(project, result, ["--limit leaves out node2, node3, node4", "Run this without --limit"], jobs)
+    result = project.run(
+        "provision.yml",
+        "--limit",
+        "node1",
+        "-e",
+        "ssh_mesh_mode=shared_key",
+        "-e",
+        "ssh_mesh_new_key=true",
+    )
+    refused(
+        project,
+        result,
+        ["--limit leaves out node2, node3, node4", "Run this without --limit"],
+        jobs,
+    )
 
 
-@pytest.mark.parametrize("playbook,arguments,words", [
-    ("train.yml", ["-e", "bath_size=64", "-e", "json=true"], ["-e bath_size", "did you mean 'batch_size'", "knob of status.yml"]),
-    ("stop.yml", ["--check", "-e", "job_id=nope"], ["-e job_id is a knob of train.yml", "did you mean 'job'"]),
-])
+@pytest.mark.parametrize(
+    "playbook,arguments,words",
+    [
+        (
+            "train.yml",
+            ["-e", "bath_size=64", "-e", "json=true"],
+            ["-e bath_size", "did you mean 'batch_size'", "knob of status.yml"],
+        ),
+        (
+            "stop.yml",
+            ["--check", "-e", "job_id=nope"],
+            ["-e job_id is a knob of train.yml", "did you mean 'job'"],
+        ),
+    ],
+)
 def test_a_variable_that_nothing_reads_is_refused(project, playbook, arguments, words):
     jobs = project.jobs()
     refused(project, project.run(playbook, *arguments), words, jobs)
 
 
 def test_variables_that_something_reads_are_taken(project, tmp_path):
-    """Those of Ansible, of roles and of the inventory; a bare variable of the inventory is no knob, and the plan says so."""
+    """Variables of Ansible, roles and the inventory are accepted.
+
+    A variable of the inventory with the short name of a knob is no knob, and the plan shows a note.
+    """
     folder = project.inventory("with_variables")
     with (folder / "group_vars" / "all.yml").open("a") as stream:
         stream.write('env: production\nsite_name: x\nsite_text: "{{ site_secret }}"\n')
-    (tmp_path / "more.yml").write_text("site_name: y\nsite_secret: z\nvault_token: t\nsecret_env: {TOKEN: '{{ vault_token }}'}\n")
-    result, _ = project.train("-i", folder, "-e", "@%s" % (tmp_path / "more.yml"), "-e", "ansible_mine=1", "-e",
-                              "train_job_lr=0.2", plan_only="true")
+    (tmp_path / "more.yml").write_text(
+        "site_name: y\nsite_secret: z\nvault_token: t\nsecret_env: {TOKEN: '{{ vault_token }}'}\n"
+    )
+    result, _ = project.train(
+        "-i",
+        folder,
+        "-e",
+        "@%s" % (tmp_path / "more.yml"),
+        "-e",
+        "ansible_mine=1",
+        "-e",
+        "train_job_lr=0.2",
+        plan_only="true",
+    )
     assert result.code == 0 and "env is a variable of the inventory" in result.output, result.output
     playbook = project.path / "site.yml"
-    playbook.write_text("- import_playbook: train.yml\n- hosts: localhost\n  tasks:\n"
-                        "    - ansible.builtin.debug:\n        msg: \"told {{ site_says }}\"\n")
+    playbook.write_text(
+        "- import_playbook: train.yml\n- hosts: localhost\n  tasks:\n"
+        '    - ansible.builtin.debug:\n        msg: "told {{ site_says }}"\n'
+    )
     result = project.run("site.yml", "-e", "plan_only=true", "-e", "site_says=hello")
     assert result.code == 0 and "told hello" in result.output, result.output

@@ -1,25 +1,35 @@
-"""Checkpoints come to the controller while the job runs, and jobs go on: elsewhere, with another controller, by themselves."""
+"""Checkpoints reach the controller during the job, and jobs resume elsewhere or automatically."""
+
 import json
 import os
 import signal
 import time
 
-from mxcluster import checkpoints
+from mxcluster.job import checkpoints
 from tests.playbooks.conftest import NET
 
-LONG = {"kv": "dist_gsync", "num_epochs": 2000, "savemodel": True, "seed": 5, "lease": 20,
-        "num_workers": 3}
+LONG = {
+    "kv": "dist_gsync",
+    "num_epochs": 2000,
+    "savemodel": True,
+    "seed": 5,
+    "lease": 20,
+    "num_workers": 3,
+}
 
 
 def start(project, *arguments, **options):
-    """Starts a job, and waits until a whole checkpoint of it is on the controller: the process, the run's folder, the epoch."""
+    """Start a job, and wait for a complete checkpoint on the controller.
+
+    Returns the process, the run folder and the epoch.
+    """
     run = project.path / "runs" / options["job_id"]
     process = project.start("train.yml", *arguments, "-e", json.dumps(dict(LONG, **options)))
     return process, run, whole_checkpoint(process, run)
 
 
 def whole_checkpoint(process, run):
-    """The epoch of the first whole checkpoint of a run that comes to the controller."""
+    """Return the epoch of the first complete checkpoint that reaches the controller."""
     deadline = time.time() + 120
     while True:
         found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
@@ -34,9 +44,13 @@ def status(project, job, host):
 
 
 def kill(project, job, host, role):
-    """What the kernel, or a person, may do to a process or an agent."""
+    """Kill a process of a role, or the agent."""
     told = status(project, job, host)
-    pid = told["agent"]["pid"] if role == "agent" else next(part["pid"] for part in told["processes"] if part["role"] == role)
+    pid = (
+        told["agent"]["pid"]
+        if role == "agent"
+        else next(part["pid"] for part in told["processes"] if part["role"] == role)
+    )
     os.kill(pid, signal.SIGKILL)
 
 
@@ -48,9 +62,11 @@ def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
     process, run, first = start(project, job_id="watched", num_workers=4)
     deadline = time.time() + 60
     while checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == first:
-        assert time.time() < deadline, "no other one comes"
+        assert time.time() < deadline, "no second checkpoint arrives"
         time.sleep(0.1)
-    assert status(project, "watched", "node1")["state"] == "running" and (run / "plan.json").exists()
+    assert (
+        status(project, "watched", "node1")["state"] == "running" and (run / "plan.json").exists()
+    )
     assert not (run / "verdict.json").exists()
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -64,23 +80,50 @@ def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
     assert not (run / "checkpoints" / ".arriving").exists()
     assert len(list((run / "checkpoints").glob("mlp-????.json"))) <= 4
 
-    # A node that is dead is not even asked.
-    dead = project.inventory("dead", **{NET + ".14": NET + ".14\n          ansible_connection: ssh\n          ansible_port: 1"})
-    result, run = project.train("-i", dead, resume="watched", num_epochs=whole.epoch + 2, without="node4", num_workers=4,
-                                job_id="went-on")
-    assert result.code == 0 and "without node4" in result.output and "num_workers=4: 3 are left" in result.output, result.output
+    # A node in `without` is not contacted.
+    dead = project.inventory(
+        "dead",
+        **{NET + ".14": NET + ".14\n          ansible_connection: ssh\n          ansible_port: 1"},
+    )
+    result, run = project.train(
+        "-i",
+        dead,
+        resume="watched",
+        num_epochs=whole.epoch + 2,
+        without="node4",
+        num_workers=4,
+        job_id="went-on",
+    )
+    assert (
+        result.code == 0
+        and "without node4" in result.output
+        and "num_workers=4: 3 are left" in result.output
+    ), result.output
     assert json.loads((run / "plan.json").read_text())["workers"] == 3
     result, _ = project.train("-i", dead, kv="dist_gsync", without="node1", job_id="no-scheduler")
-    assert result.code != 0 and "leaves no host in the group scheduler" in result.output, result.output
+    assert result.code != 0 and "leaves no host in the group scheduler" in result.output, (
+        result.output
+    )
 
 
 def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
-    """Ansible cannot work on a node where it can make no folder: to it, that node is unreachable. It had one of the servers."""
+    """A job restarts after the loss of a worker, and without a lost node.
+
+    Ansible reports a node as unreachable if it cannot create a folder there. The lost node ran a
+    server.
+    """
     known = set((project.path / ".state" / "ansible" / "tmp").glob("*"))
     tmp = project.tmp / "of-node2"
-    fragile = project.inventory("fragile", **{
-        NET + ".12": NET + ".12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp})
-    process, run, first = start(project, "-i", fragile, job_id="again", num_epochs=80, max_restarts=2, restart_delay=1)
+    fragile = project.inventory(
+        "fragile",
+        **{
+            NET + ".12": NET
+            + ".12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp
+        },
+    )
+    process, run, first = start(
+        project, "-i", fragile, job_id="again", num_epochs=80, max_restarts=2, restart_delay=1
+    )
     kill(project, "again", "node2", "worker")
     second = whole_checkpoint(process, run.with_name("again-r1"))
     tmp.rename(tmp.with_name("gone"))
@@ -90,19 +133,28 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
     assert process.returncode == 0 and "OK        job again-r2" in output, output
     assert "RESTART   job again-r1, 1 of 2, from epoch " in output and "SIGKILL" in output, output
     assert "RESTART   job again-r2, 2 of 2, without node2, from epoch " in output, output
-    assert set((project.path / ".state" / "ansible" / "tmp").glob("*")) <= known, "what was replaced has tidied up"
+    assert set((project.path / ".state" / "ansible" / "tmp").glob("*")) <= known, (
+        "leftover temporary folders of the replaced processes"
+    )
 
     assert not verdict(run)["ok"] and verdict(run.with_name("again-r2"))["ok"]
     assert verdict(run.with_name("again-r1"))["first_failure"]["host"] == "node2"
     assert (run.with_name("again-r1") / "nodes" / "node3" / "worker-2.log").exists()
-    for job, resumed, epoch, has_node2 in (("again-r1", "again", first, True), ("again-r2", "again-r1", second, False)):
+    for job, resumed, epoch, has_node2 in (
+        ("again-r1", "again", first, True),
+        ("again-r2", "again-r1", second, False),
+    ):
         plan = json.loads((run.with_name(job) / "plan.json").read_text())
-        assert plan["options"]["resume"] == resumed and plan["options"]["model_load_epoch"] >= epoch, plan["options"]
+        assert (
+            plan["options"]["resume"] == resumed and plan["options"]["model_load_epoch"] >= epoch
+        ), plan["options"]
         assert ("node2" in plan["nodes"]) == has_node2
 
 
 def test_an_error_of_the_program_is_not_tried_again(project, tmp_path):
     options = {"kv": "dist_sync", "data": "mnist", "data_dir": str(tmp_path)}
     result, run = project.train(savemodel=True, max_restarts=3, job_id="wrong", **options)
-    assert result.code != 0 and "RESTART   no: what ended it would most likely come again" in result.output, result.output
+    assert (
+        result.code != 0 and "RESTART   no: the cause would most likely recur" in result.output
+    ), result.output
     assert not run.with_name("wrong-r1").exists()

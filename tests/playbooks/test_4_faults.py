@@ -1,6 +1,6 @@
 """Every fault ends the whole job, names its cause, and leaves nothing; the next job starts at once.
 
-Here most faults once, the schemes in turns; `make soak` has all of them with all.
+This file runs most faults once, with alternating kv-stores; `make soak` runs all combinations.
 """
 
 import itertools
@@ -9,11 +9,13 @@ import pytest
 
 from tests.playbooks.faults import FAULTS, KVS, suffer
 
-# The agent handles these as it handles the same fault of another role, which is in CASES. `make soak` has them.
+# The agent treats these faults like the same fault of another role in CASES. `make soak` runs them.
 MUCH_ALIKE = ("worker exits", "server held", "worker held", "scheduler killed", "server killed")
-CASES = [(name, kv if kv in FAULTS[name].kvs else FAULTS[name].kvs[0])
-         for name, kv in zip((name for name in FAULTS if name not in MUCH_ALIKE), itertools.cycle(KVS))]
-# A worker for whom others wait is noticed in its group alone.
+CASES = [
+    (name, kv if kv in FAULTS[name].kvs else FAULTS[name].kvs[0])
+    for name, kv in zip((name for name in FAULTS if name not in MUCH_ALIKE), itertools.cycle(KVS))
+]
+# A blocked worker is detected by the pushes of its own group.
 CASES = list(dict.fromkeys([*CASES, ("key left out", "dist_gsync")]))
 
 

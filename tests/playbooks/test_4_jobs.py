@@ -1,4 +1,4 @@
-"""Jobs that need no controller, and several at once: detach, status, attach, logs and stop on the local inventory."""
+"""Detached and concurrent jobs: detach, status, attach, logs and stop on the local inventory."""
 
 import contextlib
 import json
@@ -11,37 +11,48 @@ import zlib
 
 import pytest
 
-from mxcluster import checkpoints
+from mxcluster.job import checkpoints
 from tests.playbooks.conftest import NET
 
-# It trains nothing, and does not even import MXNet, as the servers and the scheduler do: there are several, and few cores.
+# The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
+# run on few cores.
 LONG = "import time\nprint('here', flush=True)\ntime.sleep(3600)\n"
-FAILS = ("import os, sys, time\nimport mxnet as mx\nkv = mx.kv.create('dist_sync')\n"
-         "print('index', os.environ['MXCLUSTER_INDEX'], flush=True)\n"
-         "if os.environ['MXCLUSTER_INDEX'] == '2': sys.exit('out of luck')\ntime.sleep(600)\n")
+FAILS = (
+    "import os, sys, time\nimport mxnet as mx\nkv = mx.kv.create('dist_sync')\n"
+    "print('index', os.environ['MXCLUSTER_INDEX'], flush=True)\n"
+    "if os.environ['MXCLUSTER_INDEX'] == '2': sys.exit('out of luck')\ntime.sleep(600)\n"
+)
 
 
 def detach(project, job, *arguments, **options):
-    """Starts a job that needs no controller."""
+    """Start a detached job."""
     result, run = project.train(*arguments, job_id=job, detach=True, **options)
     assert result.code == 0, result.output
-    assert "STARTED   job %s" % job in result.output and "train.yml -e attach=%s" % job in result.output, result.output
+    assert (
+        "STARTED   job %s" % job in result.output
+        and "train.yml -e attach=%s" % job in result.output
+    ), result.output
     assert not run.exists()
     return result
 
 
 def status(project):
-    """{job: what status.yml tells of it}, from the last line and from the file alike."""
+    """Return {job: answer of status.yml}, equal on the last line and in the file."""
     result = project.run("status.yml", "-e", "json=true")
     assert result.code == 0, result.output
     told = json.loads(result.output.rstrip().splitlines()[-1])
-    assert told == json.loads((project.path / ".state" / "local" / "status.json").read_text()) and told["not_asked"] == []
+    assert (
+        told == json.loads((project.path / ".state" / "local" / "status.json").read_text())
+        and told["not_asked"] == []
+    )
     return {job["job"]: job for job in told["jobs"]}
 
 
 def folders(project, job):
-    """What lies of a job on its nodes."""
-    return sorted(str(path) for path in (project.path / ".state" / "local" / "jobs").glob("*/%s" % job))
+    """Return the folders of a job on its nodes."""
+    return sorted(
+        str(path) for path in (project.path / ".state" / "local" / "jobs").glob("*/%s" % job)
+    )
 
 
 def ports_of(told):
@@ -50,8 +61,12 @@ def ports_of(told):
 
 @contextlib.contextmanager
 def another_controller(project):
-    """What this controller knows of jobs and nodes is out of sight: only the nodes can tell."""
-    there = [path for path in (project.path / "runs", project.path / ".state" / "local" / "nodes") if path.exists()]
+    """Hide the controller's records of jobs and nodes, so that only the nodes can answer."""
+    there = [
+        path
+        for path in (project.path / "runs", project.path / ".state" / "local" / "nodes")
+        if path.exists()
+    ]
     for path in there:
         path.rename(path.with_name(path.name + ".away"))
     try:
@@ -66,7 +81,7 @@ def another_controller(project):
 
 
 class Elsewhere:
-    """The project with its nodes on other addresses: which ports are free there is no other test's business."""
+    """The project with its nodes on other addresses, whose ports no other test occupies."""
 
     def __init__(self, project):
         addresses = {"%s.1%d" % (NET, number): "%s.6%d" % (NET, number) for number in range(1, 5)}
@@ -84,7 +99,7 @@ class Elsewhere:
         return self.project.train(*self.where, *arguments, **options)
 
     def script(self, text):
-        """The path of a script with this text, in a folder of its own."""
+        """Return the path of a script with this text in its own folder."""
         folder = self.project.tmp.parent / ("script-%x" % zlib.crc32(text.encode()))
         folder.mkdir(exist_ok=True)
         (folder / "it.py").write_text(text)
@@ -93,7 +108,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def nodes(project):
-    """The project; whatever still runs of its jobs afterwards is ended."""
+    """Return the project; kill the remaining processes of its jobs at the end."""
     yield Elsewhere(project)
     for pid in project.processes():
         with contextlib.suppress(ProcessLookupError):
@@ -101,38 +116,61 @@ def nodes(project):
 
 
 def test_jobs_beside_each_other(nodes):
-    """Each has ports of its own; what is asked for and held is refused; stop.yml ends exactly the one that is meant."""
+    """Concurrent jobs get separate ports; a used port is refused; stop.yml ends the named job."""
     detach(nodes, "long", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
     result, run = nodes.train(kv="dist_gsync", num_epochs=3, job_id="beside")
     assert result.code == 0 and json.loads((run / "verdict.json").read_text())["ok"], result.output
     told = status(nodes)
-    assert told["long"]["state"] == "running" and told["long"]["detached"] and told["beside"]["state"] == "done", told
-    assert "4 of 4 workers" in told["long"]["progress"] and set(told["long"]["nodes"].values()) == {"running"}
-    beside = {(process["host"], str(process["port"])) for process in json.loads((run / "plan.json").read_text())["processes"]}
+    assert (
+        told["long"]["state"] == "running"
+        and told["long"]["detached"]
+        and told["beside"]["state"] == "done"
+    ), told
+    assert "4 of 4 workers" in told["long"]["progress"] and set(told["long"]["nodes"].values()) == {
+        "running"
+    }
+    beside = {
+        (process["host"], str(process["port"]))
+        for process in json.loads((run / "plan.json").read_text())["processes"]
+    }
     # Each of the two servers is a process for each of the two groups.
     assert len(beside) == 1 + 4 + 4 and not beside & ports_of(told["long"])
 
     port = min(int(port) for _, port in ports_of(told["long"]))
     result, run = nodes.train(kv="dist_sync", root_port=port, job_id="refused")
-    assert result.code != 0 and "in use by the job long" in result.output and not run.exists(), result.output
+    assert result.code != 0 and "in use by the job long" in result.output and not run.exists(), (
+        result.output
+    )
     assert folders(nodes, "refused") == []
 
     detach(nodes, "second", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
     both = status(nodes)
-    assert not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
+    assert (
+        not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
+    )
     result = nodes.run("logs.yml")
     assert result.code != 0 and "2 jobs run: say which with -e job=" in result.output, result.output
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
-    assert result.code == 0 and "would be ended on node1 node2 node3 node4" in result.output, result.output
+    assert result.code == 0 and "would be ended on node1 node2 node3 node4" in result.output, (
+        result.output
+    )
     for words in ("has been ended on node1 node2 node3 node4", "had ended already"):
         result = nodes.run("stop.yml", "-e", "job=long")
         assert result.code == 0 and words in result.output, result.output
     told = status(nodes)
     assert (told["long"]["state"], told["second"]["state"]) == ("stopped", "running")
-    result = nodes.run("stop.yml")  # not the only one that runs: it may be somebody else's
-    assert result.code != 0 and "give -e job=<id>, or -e all=true" in result.output and "second" in result.output, result.output
+    result = nodes.run("stop.yml")  # another job runs as well, perhaps of another user
+    assert (
+        result.code != 0
+        and "give -e job=<id>, or -e all=true" in result.output
+        and "second" in result.output
+    ), result.output
     assert status(nodes)["second"]["state"] == "running"
-    assert not [line for line in nodes.processes().values() if "/jobs/" in line and line.rstrip().endswith("/long")]
+    assert not [
+        line
+        for line in nodes.processes().values()
+        if "/jobs/" in line and line.rstrip().endswith("/long")
+    ]
     result = nodes.run("stop.yml", "-e", "all=true")
     assert result.code == 0 and "the job second has been ended" in result.output, result.output
     nodes.wait_for_nothing_left(5)
@@ -145,9 +183,13 @@ def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
         run = nodes.path / "runs" / "goes-on"
         verdict = json.loads((run / "verdict.json").read_text())
         assert result.code == 0 and verdict["ok"] and verdict["accuracy"] > 0.5, result.output
-        assert {"plan.json", "report.html", "events.jsonl", "nodes"} <= {path.name for path in run.iterdir()}
+        assert {"plan.json", "report.html", "events.jsonl", "nodes"} <= {
+            path.name for path in run.iterdir()
+        }
         assert "gsync" in result.output and "OK        job goes-on" in result.output, result.output
-    again = nodes.run("train.yml", "-e", "attach=goes-on")  # the report is made again of a job that has ended
+    again = nodes.run(
+        "train.yml", "-e", "attach=goes-on"
+    )  # the report of an ended job is written again
     assert again.code == 0 and "OK        job goes-on" in again.output, again.output
     nodes.wait_for_nothing_left(2)
 
@@ -157,9 +199,15 @@ def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
     nodes.wait_for_nothing_left(60)
     assert status(nodes)["fails"]["state"] == "failed"
     logs = nodes.run("logs.yml", "-e", "job=fails", "-e", "lines=5")
-    assert logs.code == 0 and "node3/worker-2 | out of luck" in logs.output and "node1/scheduler-0 | " in logs.output, logs.output
+    assert (
+        logs.code == 0
+        and "node3/worker-2 | out of luck" in logs.output
+        and "node1/scheduler-0 | " in logs.output
+    ), logs.output
     result = nodes.run("train.yml", "-e", "attach=fails")
-    assert result.code != 0 and "worker 2 on node3: exited with status 1" in result.output, result.output
+    assert result.code != 0 and "worker 2 on node3: exited with status 1" in result.output, (
+        result.output
+    )
 
 
 def test_one_who_attaches_may_go_without_ending_the_job(nodes):
@@ -167,7 +215,9 @@ def test_one_who_attaches_may_go_without_ending_the_job(nodes):
     watcher = nodes.start("train.yml", "-e", "attach=left-alone")
     deadline = time.time() + 60
     while not nodes.processes(asked=True):
-        assert time.time() < deadline and watcher.poll() is None, "nobody watches"
+        assert time.time() < deadline and watcher.poll() is None, (
+            "no attached controller polls the job"
+        )
         time.sleep(0.02)
     os.killpg(watcher.pid, signal.SIGKILL)
     watcher.communicate()
@@ -179,33 +229,55 @@ def test_one_who_attaches_may_go_without_ending_the_job(nodes):
 
 @pytest.fixture(scope="module")
 def outlives(nodes):
-    """The folder of a detached job's run, which has ended; nobody has brought its results."""
+    """Return the run folder of an ended detached job whose results are still on the nodes."""
     detach(nodes, "outlives", kv="dist_sync", num_epochs=2, savemodel=True, start_timeout=0)
     nodes.wait_for_nothing_left(60)
     return nodes.path / "runs" / "outlives"
 
 
 def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
-    """Whoever attaches gets the results of the nodes that answer; the lost one is named, and fails a job that it is a part of."""
+    """attach fetches the results of the reachable nodes, and names a lost node.
+
+    A lost node that is a part of the job makes the job fail.
+    """
     run, hosts = outlives, nodes.path / "inventory" / "elsewhere" / "hosts.yml"
     whole = hosts.read_text()
-    dead = "\n          ansible_connection: ssh\n          ansible_host: 127.0.0.99\n          ansible_port: 1\n"
+    dead = (
+        "\n          ansible_connection: ssh\n          ansible_host: 127.0.0.99"
+        "\n          ansible_port: 1\n"
+    )
     try:
         hosts.write_text(whole.rstrip() + "\n        stranger:" + dead)
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code == 0 and "OK        job outlives" in result.output, result.output
-        assert "not asked: stranger (127.0.0.99, port 1): it cannot be reached" in result.output, result.output
+        assert "not asked: stranger (127.0.0.99, port 1): it cannot be reached" in result.output, (
+            result.output
+        )
 
         shutil.rmtree(str(run))
         hosts.write_text(whole.rstrip() + dead)  # node4, the last host
-        result = nodes.run("train.yml", "-e", json.dumps({"attach": "outlives", "without": ["node4"]}))
+        result = nodes.run(
+            "train.yml", "-e", json.dumps({"attach": "outlives", "without": ["node4"]})
+        )
         verdict = json.loads((run / "verdict.json").read_text())
         failure = verdict["first_failure"]
         assert result.code != 0 and failure["host"] == "node4", result.output
-        assert "node4 is gone: it has not answered over ssh since" in failure["reason"] and failure["reason"] in result.output
-        assert verdict["nodes"] == {"node1": "done", "node2": "done", "node3": "done", "node4": "missing"}
+        assert (
+            "node4 is gone: it has not answered over ssh since" in failure["reason"]
+            and failure["reason"] in result.output
+        )
+        assert verdict["nodes"] == {
+            "node1": "done",
+            "node2": "done",
+            "node3": "done",
+            "node4": "missing",
+        }
         assert "not looked at: node4" in result.output, result.output
-        assert {path.parent.name for path in run.glob("nodes/*/worker-*.log")} == {"node1", "node2", "node3"}
+        assert {path.parent.name for path in run.glob("nodes/*/worker-*.log")} == {
+            "node1",
+            "node2",
+            "node3",
+        }
         assert checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == 2
     finally:
         hosts.write_text(whole)
@@ -213,14 +285,19 @@ def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
 
 
 def test_who_changes_the_plan_on_a_node_is_named(nodes, outlives):
-    """The training user of a node can: to have the controller fetch, report and judge another job than the one that ran."""
-    kept, = (nodes.path / ".state" / "local" / "jobs").glob("node3/outlives/job.json")
+    """A plan that the training user of a node has changed is refused.
+
+    Otherwise the controller would report on another job than the one that ran.
+    """
+    (kept,) = (nodes.path / ".state" / "local" / "jobs").glob("node3/outlives/job.json")
     plan = kept.read_text()
     kept.write_text(json.dumps(dict(json.loads(plan), processes=json.loads(plan)["processes"][:1])))
     try:
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code != 0, result.output
-        assert "different plans of the job outlives: node1, node2, node4 and node3." in result.output, result.output
+        assert (
+            "different plans of the job outlives: node1, node2, node4 and node3." in result.output
+        ), result.output
         assert not outlives.exists()
         result = nodes.run("train.yml", "-e", "attach=outlives", "-e", "without=node3")
         assert result.code == 0 and "OK        job outlives" in result.output, result.output
@@ -230,34 +307,58 @@ def test_who_changes_the_plan_on_a_node_is_named(nodes, outlives):
 
 
 def test_of_two_controllers_with_one_job_id_the_loser_leaves_the_winner_alone(nodes):
-    """It is told to choose another id, or to attach; on each node the first one keeps its processes and its files."""
-    options = json.dumps({"kv": "dist_sync", "script": nodes.script(LONG), "detach": True, "job_id": "same",
-                          "start_timeout": 0})
+    """The losing controller is told to choose another id, or to attach.
+
+    On each node the first controller keeps its processes and files.
+    """
+    options = json.dumps(
+        {
+            "kv": "dist_sync",
+            "script": nodes.script(LONG),
+            "detach": True,
+            "job_id": "same",
+            "start_timeout": 0,
+        }
+    )
     racers = [nodes.start("train.yml", "-e", options) for _ in range(2)]
     outputs = [racer.communicate(timeout=280)[0].decode() for racer in racers]
     lost = [output for output, racer in zip(outputs, racers) if racer.returncode]
     assert lost, outputs
     for output in lost:
-        assert "job_id" in output and "-e attach=same" in output or "which was faster" in output, output
+        assert (
+            "job_id" in output and "-e attach=same" in output or "which started first" in output
+        ), output
         assert "remove" not in output and "stop.yml" not in output, output
     if len(lost) == 1:
         assert set(status(nodes)["same"]["nodes"].values()) == {"running"}
         assert nodes.run("stop.yml", "-e", "job=same").code == 0
-    else:  # each was first on some nodes
+    else:  # each controller was first on some nodes
         assert folders(nodes, "same") == []
     nodes.wait_for_nothing_left(5)
 
 
 def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes):
-    """Both may pass the look; the nodes decide, and who is refused by one node runs on none."""
-    options = {"kv": "dist_sync", "script": nodes.script(LONG), "detach": True, "root_port": 9091, "start_timeout": 0}
-    racers = {job: nodes.start("train.yml", "-e", json.dumps(dict(options, job_id=job))) for job in ("race-a", "race-b")}
+    """Both jobs may pass the check of ports; the nodes decide.
+
+    A job refused by one node runs on no node.
+    """
+    options = {
+        "kv": "dist_sync",
+        "script": nodes.script(LONG),
+        "detach": True,
+        "root_port": 9091,
+        "start_timeout": 0,
+    }
+    racers = {
+        job: nodes.start("train.yml", "-e", json.dumps(dict(options, job_id=job)))
+        for job in ("race-a", "race-b")
+    }
     outputs = {job: racer.communicate(timeout=200)[0].decode() for job, racer in racers.items()}
     won = [job for job, racer in racers.items() if racer.returncode == 0]
     assert len(won) <= 1, outputs
     told = status(nodes)
     for job in set(racers) - set(won):
-        assert "which was faster" in outputs[job] or "in use by" in outputs[job], outputs[job]
+        assert "which started first" in outputs[job] or "in use by" in outputs[job], outputs[job]
         assert folders(nodes, job) == [] and job not in told, told.get(job)
     for job in won:
         assert set(told[job]["nodes"].values()) == {"running"}, told[job]
@@ -266,14 +367,19 @@ def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes
 
 
 def test_a_job_that_one_node_cannot_start_runs_on_none(nodes):
-    """A file lies where its folder would be made. The look finds nothing to complain of."""
+    """A file in place of the job's folder blocks the start; the earlier check misses it."""
     blocked = nodes.path / ".state" / "local" / "jobs" / "node3" / "halfway"
     blocked.parent.mkdir(parents=True, exist_ok=True)
     blocked.write_text("")
-    result, run = nodes.train(kv="dist_sync", script=nodes.script(LONG), job_id="halfway", start_timeout=0)
+    result, run = nodes.train(
+        kv="dist_sync", script=nodes.script(LONG), job_id="halfway", start_timeout=0
+    )
     blocked.unlink()
     assert result.code != 0 and not run.exists(), result.output
-    assert re.findall(r"fatal: \[(\w+)\]", result.output) == ["node3"] and str(blocked) in result.output, result.output
+    assert (
+        re.findall(r"fatal: \[(\w+)\]", result.output) == ["node3"]
+        and str(blocked) in result.output
+    ), result.output
     nodes.wait_for_nothing_left(5)
     assert folders(nodes, "halfway") == []
 

@@ -1,7 +1,8 @@
-"""A network between the nodes that fails while ssh stays well: it is named, with the pairs of nodes.
+"""A network fault between nodes, without a fault of ssh, is reported with the pairs of nodes.
 
-Here two of the faults; `make soak` has all of them.
+This file runs two of the faults; `make soak` runs all of them.
 """
+
 import pytest
 
 from tests.playbooks.faults import NETWORK, suffer
@@ -15,7 +16,9 @@ def wires(project):
     made.close()
 
 
-@pytest.mark.parametrize("name, kv", [("network cut", "dist_gsync"), ("network cut from worker to server", "dist_sync")])
+@pytest.mark.parametrize(
+    "name, kv", [("network cut", "dist_gsync"), ("network cut from worker to server", "dist_sync")]
+)
 def test_a_network_that_fails_is_named(project, wires, name, kv):
     try:
         suffer(project, name, kv, name.replace(" ", "-"), NETWORK, wires)

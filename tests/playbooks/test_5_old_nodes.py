@@ -1,4 +1,4 @@
-"""The oldest node there is: Python 3.6 with MXNet 1.2.1, through the playbooks from end to end."""
+"""The oldest supported node, with Python 3.6 and MXNet 1.2.1, works through all playbooks."""
 
 import json
 import shutil
@@ -12,13 +12,15 @@ pytestmark = pytest.mark.soak  # molecule/el7 has such nodes
 
 @pytest.fixture(scope="module")
 def old_nodes(project):
-    """An inventory of its own, provisioned with MXNet 1.2.1."""
+    """Return an inventory provisioned with MXNet 1.2.1."""
     folder = project.path / "inventory" / "old"
     shutil.copytree(str(project.path / "inventory" / "local"), str(folder))
     text = (folder / "group_vars" / "all.yml").read_text()
     (folder / "group_vars" / "all.yml").write_text(
-        text.replace('mxnet_python: "{{ ansible_playbook_python }}"', "mxnet_python: " + find_python("3.6"))
-        .replace('mxnet_version: "1.9.1"', 'mxnet_version: "1.2.1"'))
+        text.replace(
+            'mxnet_python: "{{ ansible_playbook_python }}"', "mxnet_python: " + find_python("3.6")
+        ).replace('mxnet_version: "1.9.1"', 'mxnet_version: "1.2.1"')
+    )
     result = project.run("-i", folder, "provision.yml")
     assert result.code == 0, result.output
     return folder

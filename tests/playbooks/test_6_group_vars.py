@@ -1,4 +1,4 @@
-"""Where a knob can be set: in group_vars/all.yml, in the inventory, on the command line."""
+"""A knob can be set in group_vars/all.yml, in the inventory, and on the command line."""
 
 
 def plan(project, *arguments):

@@ -1,4 +1,4 @@
-"""A site without a network: everything comes from a bundle, and nothing is believed that it holds."""
+"""A site without a network uses a bundle, and every file in it is checked."""
 
 import os
 import shutil
@@ -6,20 +6,34 @@ import subprocess
 
 import pytest
 
-# A network namespace with nothing in it but the loopback interface.
+# A network namespace with the loopback interface only.
 CUT = ["unshare", "--map-root-user", "--net", "sh", "-ec", 'ip link set lo up; exec "$@"', "sh"]
 
 
 def make(project, *arguments, cut=False):
-    environment = {"PATH": os.environ["PATH"], "HOME": str(project.home), "TMPDIR": str(project.tmp), "LC_ALL": "C.UTF-8"}
-    environment.update({name: value for name, value in os.environ.items() if name.startswith("PIP_") and not cut})
-    return subprocess.run([*(CUT if cut else []), *map(str, arguments)], cwd=str(project.path), env=environment,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(project.home),
+        "TMPDIR": str(project.tmp),
+        "LC_ALL": "C.UTF-8",
+    }
+    environment.update(
+        {name: value for name, value in os.environ.items() if name.startswith("PIP_") and not cut}
+    )
+    return subprocess.run(
+        [*(CUT if cut else []), *map(str, arguments)],
+        cwd=str(project.path),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=400,
+    )
 
 
 @pytest.fixture(scope="module")
 def bundle(project, tmp_path_factory):
-    """Made by a project that has provisioned already: what it has fetched is not fetched again."""
+    """Return a bundle made by a provisioned project, whose downloads are reused."""
     path = tmp_path_factory.mktemp("bundle") / "mxcluster-bundle.tar"
     done = make(project, shutil.which("python"), "tools/bundle.py", "make", path)
     assert done.returncode == 0, done.stdout.decode()
@@ -28,11 +42,18 @@ def bundle(project, tmp_path_factory):
 
 def test_from_the_bundle_to_a_trained_network(bundle, tmp_path):
     from tests.playbooks.conftest import Project
+
     site = Project(tmp_path)
     done = make(site, "make", "venv", "BUNDLE=%s" % bundle, cut=True)
     assert done.returncode == 0, done.stdout.decode()
     programs = site.path / ".venv" / "bin"
-    command = ["env", "PATH=%s:%s" % (programs, os.environ["PATH"]), "ansible-playbook", "-i", site.small_inventory()]
+    command = [
+        "env",
+        "PATH=%s:%s" % (programs, os.environ["PATH"]),
+        "ansible-playbook",
+        "-i",
+        site.small_inventory(),
+    ]
     for arguments in (["provision.yml"], ["train.yml", "-e", "num_epochs=2"]):
         done = make(site, *command, *arguments, cut=True)
         assert done.returncode == 0, done.stdout.decode()
@@ -47,15 +68,28 @@ def test_a_bundle_that_came_to_harm_is_refused(bundle, project, tmp_path, damage
         bad.write(content if damage == "cut off" else content[:-1] + b"?")
     shutil.copy(str(bundle) + ".sha256", str(path) + ".sha256")
     done = make(project, shutil.which("python"), "tools/bundle.py", "unpack", path)
-    assert done.returncode == 1 and b"is not what was made" in done.stdout and b"copy it again" in done.stdout, done.stdout
+    assert (
+        done.returncode == 1 and b"is damaged" in done.stdout and b"copy it again" in done.stdout
+    ), done.stdout
     assert not (project.path / ".state" / "cache" / "controller").exists()
 
 
 def test_without_a_bundle_it_says_what_is_missing(tmp_path, project):
-    """The nodes' wheels cannot be fetched: which, with which sha256, and where to put it."""
+    """The message names the missing wheel, its sha256 and the folder for it."""
     store = tmp_path / "empty"
-    done = make(project, "env", "PATH=" + os.environ["PATH"], "PIP_RETRIES=0", "ansible-playbook", "provision.yml", "-e",
-                "mxnet_store_dir=%s" % store, "-e", "mxcluster_env_dir=%s" % (tmp_path / "env"), cut=True)
+    done = make(
+        project,
+        "env",
+        "PATH=" + os.environ["PATH"],
+        "PIP_RETRIES=0",
+        "ansible-playbook",
+        "provision.yml",
+        "-e",
+        "mxnet_store_dir=%s" % store,
+        "-e",
+        "mxcluster_env_dir=%s" % (tmp_path / "env"),
+        cut=True,
+    )
     assert done.returncode != 0
     digest = "65d5dac162c87a14d138d888b54494d515036d9047ae804ff51f770bd02197a6"
     for part in ("the wheel of mxnet 1.9.1 for Python", digest, str(store)):

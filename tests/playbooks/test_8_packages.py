@@ -1,4 +1,5 @@
-"""mxnet_packages: what a script needs besides MXNet comes to the nodes, once, and goes again."""
+"""mxnet_packages installs the packages of scripts on the nodes once, and removes them again."""
+
 from tests.playbooks.test_1_provision import changes
 
 NODE = ("--limit", "node1,localhost")  # the nodes share one environment
@@ -10,7 +11,9 @@ def test_a_script_finds_its_packages(project, tmp_path):
     assert built.code == 0, built.output
     again = project.run("provision.yml", *NODE, *asked)
     assert again.code == 0 and changes(again.output)["node1"] == (0, 0), again.output
-    (tmp_path / "needs_six.py").write_text("import mxnet, numpy, six\nprint('SIX', six.__version__, numpy.__version__)\n")
+    (tmp_path / "needs_six.py").write_text(
+        "import mxnet, numpy, six\nprint('SIX', six.__version__, numpy.__version__)\n"
+    )
     result, run = project.train(kv="local", script=str(tmp_path / "needs_six.py"))
     assert result.code == 0, result.output
     assert "SIX 1.17.0 1.2" in (run / "nodes" / "node1" / "worker-0.log").read_text()
@@ -23,7 +26,12 @@ def test_a_script_finds_its_packages(project, tmp_path):
 
 
 def test_what_has_no_wheel_or_would_replace_numpy_is_refused(project):
-    for asked, words in (("numpy==2.0.0", "goes with numpy==1."),
-                         ("this-package-is-nobodys==9.9.9", "there is no wheel of this-package-is-nobodys==9.9.9 for Python")):
+    for asked, words in (
+        ("numpy==2.0.0", "goes with numpy==1."),
+        (
+            "this-package-is-nobodys==9.9.9",
+            "there is no wheel of this-package-is-nobodys==9.9.9 for Python",
+        ),
+    ):
         refused = project.run("provision.yml", *NODE, "-e", '{"mxnet_packages": ["%s"]}' % asked)
         assert refused.code != 0 and words in " ".join(refused.output.split()), refused.output

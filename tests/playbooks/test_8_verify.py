@@ -1,4 +1,4 @@
-"""verify.yml asks the cluster; and check mode asks without doing."""
+"""verify.yml checks the cluster; check mode asks the nodes and changes nothing."""
 
 import json
 
@@ -8,9 +8,11 @@ from tests.playbooks.conftest import NET
 
 
 def test_well_broken_and_silent(project):
-    """0: well; 1: a check failed; 2: a node could not be asked, and the others were."""
+    """The exit status is 0 on success, 1 for a failed check, 2 for a node without an answer."""
     result = project.run("verify.yml")
-    assert result.code == 0 and "OK        4 nodes: 11 ok, 2 not run" in result.output, result.output
+    assert result.code == 0 and "OK        4 nodes: 11 ok, 2 not run" in result.output, (
+        result.output
+    )
     verdict = json.loads((project.path / ".state" / "local" / "verify.json").read_text())
     assert verdict["status"] == 0 and len(verdict["checks"]) == 13
 
@@ -20,7 +22,9 @@ def test_well_broken_and_silent(project):
     result = project.run("verify.yml")
     groups.write_text(good)
     assert result.code == 1, result.output
-    assert "node3: groups line 1: %s.99 is not a worker" % NET in result.output.split("PLAY RECAP")[1]
+    assert (
+        "node3: groups line 1: %s.99 is not a worker" % NET in result.output.split("PLAY RECAP")[1]
+    )
 
     folder = project.inventory("silent")
     hosts = yaml.safe_load((folder / "hosts.yml").read_text())
@@ -30,8 +34,14 @@ def test_well_broken_and_silent(project):
     result = project.run("verify.yml", "-i", folder)
     assert result.code == 2, result.output
     last = result.output.split("PLAY RECAP")[1]
-    assert "node4 (127.0.0.1, port 9): it cannot be reached" in result.output and "node4 does not answer" in last
-    assert "ok        MXNet has the distributed kv-store" in last and "not run   clocks: not all nodes answer" in last
+    assert (
+        "node4 (127.0.0.1, port 9): it cannot be reached" in result.output
+        and "node4 does not answer" in last
+    )
+    assert (
+        "ok        MXNet has the distributed kv-store" in last
+        and "not run   clocks: not all nodes answer" in last
+    )
 
 
 def test_check_mode_starts_nothing(project):
@@ -39,5 +49,7 @@ def test_check_mode_starts_nothing(project):
     result, run = project.train("--check", num_epochs=1)
     assert result.code == 0 and not run.exists() and project.jobs() == before, result.output
     result = project.run("verify.yml", "--check")
-    assert result.code == 0 and "not run   clocks: check mode starts nothing" in result.output, result.output
+    assert result.code == 0 and "not run   clocks: check mode starts nothing" in result.output, (
+        result.output
+    )
     assert not project.processes()

@@ -1,4 +1,5 @@
-"""What root does for a training user, who lays links where root is going to write: by Ansible, as root, with real users."""
+"""Root's tasks for a training user are safe against links of that user. Needs root."""
+
 import os
 import pwd
 import shutil
@@ -17,7 +18,7 @@ ALONE = ("--limit", "one")
 
 
 def give(path, user=HARMLESS):
-    """Make a folder that is the user's."""
+    """Make a folder that belongs to the user."""
     path.mkdir()
     os.chown(str(path), pwd.getpwnam(user).pw_uid, -1)
     return path
@@ -32,13 +33,17 @@ def mode(path):
 
 
 def as_user(user, *command):
-    return subprocess.run(["runuser", "-u", user, "--"] + [str(word) for word in command], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, cwd="/")
+    return subprocess.run(
+        ["runuser", "-u", user, "--"] + [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd="/",
+    )
 
 
 @pytest.fixture
 def room(tmp_path):
-    """Folders on a node: one of root's, one that the training user can write to, and data on the controller."""
+    """Make a folder of root, a folder of the training user, and data on the controller."""
     for name in ("roots", "source"):
         (tmp_path / name).mkdir()
     (tmp_path / "roots" / "shadow").write_text("root's\n")
@@ -52,45 +57,89 @@ def room(tmp_path):
 
 @pytest.fixture
 def data(play, room):
-    """Brings the data as train.yml does: (whether something was changed, what it was refused with)."""
+    """Copy the data as train.yml does; return (changed, message of the refusal)."""
+
     def bring(where, trainers=("one",), **variables):
         options = {"data_src": str(room / "source"), "data_dir": str(where)}
-        told = play(role("train_job", "bring.yml"), *ALONE, mxcluster_user=variables.pop("mxcluster_user", HARMLESS),
-                    __train_job_planned={"script": "", "model": "", "resume": [], "options": options, "trainers": trainers},
-                    **variables)
-        return told["train_job : Bring the data"].get("changed"), told["refused"]
+        told = play(
+            role("train_job", "bring.yml"),
+            *ALONE,
+            mxcluster_user=variables.pop("mxcluster_user", HARMLESS),
+            train_job_planned={
+                "script": "",
+                "model": "",
+                "resume": [],
+                "options": options,
+                "trainers": trainers,
+            },
+            **variables,
+        )
+        return told["train_job : Copy the training data to the node"].get("changed"), told[
+            "refused"
+        ]
+
     return bring
 
 
 def test_nothing_of_ansibles_is_left_when_a_module_acts_as_the_user(play, room):
-    """Each poll left 100 kB in /tmp. The fixture looks there; what fails is told all the same."""
-    told = play([
-        {"name": "write", "mxcluster_file": {"path": str(room / "theirs" / "file"), "content": "", "user": HARMLESS}},
-        {"name": "rebuild", "mxcluster_blocks": {"user": HARMLESS, "files": []}},
-        {"name": "ask", "mxcluster_node": {"command": "jobs", "python": "/bin/false", "jobs_dir": "/", "user": HARMLESS}},
-    ], *ALONE)
+    """A module that acts as the user leaves no temporary files, and still reports a failure.
+
+    Each poll once left 100 kB in /tmp. The fixture `play` checks the folder.
+    """
+    told = play(
+        [
+            {
+                "name": "write",
+                "mxcluster_file": {
+                    "path": str(room / "theirs" / "file"),
+                    "content": "",
+                    "user": HARMLESS,
+                },
+            },
+            {"name": "rebuild", "mxcluster_ssh": {"user": HARMLESS, "blocks": []}},
+            {
+                "name": "ask",
+                "mxcluster_node": {
+                    "command": "jobs",
+                    "python": "/bin/false",
+                    "jobs_dir": "/",
+                    "user": HARMLESS,
+                },
+            },
+        ],
+        *ALONE,
+    )
     assert told["write"]["changed"] and owner(room / "theirs" / "file") == HARMLESS
     assert told["rebuild"]["home"] == pwd.getpwnam(HARMLESS).pw_dir
     assert "ended with status 1 and without an answer" in told["refused"], told
 
 
 def test_data_come_as_the_training_user(data, room):
-    """Into a folder that root makes for him; what is there already is not sent again."""
+    """Root makes the folder for the training user; existing files are not transferred again."""
     where = room / "srv" / "mnist"
     assert data(where) == (True, "")
-    assert (where / "deep" / "labels").read_text() == "seven\n" and (where / "train.rec").stat().st_size == 3000000
-    assert owner(where.parent) == "root" and {owner(path) for path in [where, *where.rglob("*")]} == {HARMLESS}
+    assert (where / "deep" / "labels").read_text() == "seven\n" and (
+        where / "train.rec"
+    ).stat().st_size == 3000000
+    assert owner(where.parent) == "root" and {
+        owner(path) for path in [where, *where.rglob("*")]
+    } == {HARMLESS}
     assert data(where) == (False, "")
     (where / "train.rec").write_bytes(b"x" * 2999999 + b"y")
     assert data(where) == (True, "") and (where / "train.rec").read_bytes() == b"x" * 3000000
-    assert not any(data(room / "elsewhere", trainers=[])) and not (room / "elsewhere").exists()  # it runs no worker
+    assert (
+        not any(data(room / "elsewhere", trainers=[])) and not (room / "elsewhere").exists()
+    )  # this node runs no worker
     os.chmod(str(room / "roots"), 0o755)
     assert data(room / "home", mxcluster_user="") == (True, "") and owner(room / "home") == "root"
 
 
 @pytest.mark.parametrize("trap", ["data_dir", "folder", "file"])
 def test_no_link_of_the_training_users_leads_root_astray(data, room, trap):
-    """A link gave /etc to him. A FIFO of his holds nobody up."""
+    """A link of the training user does not redirect root, and a FIFO does not block it.
+
+    A link once gave /etc to the user.
+    """
     where = room / "theirs" / "data"
     if trap == "data_dir":
         where.symlink_to(room / "roots")
@@ -105,36 +154,74 @@ def test_no_link_of_the_training_users_leads_root_astray(data, room, trap):
     assert bool(refused) == (trap != "file"), refused
     assert not refused or str(where) in refused and "Permission denied" in refused
     if trap == "file":
-        assert (where / "train.rec").is_file() and not (where / "train.rec").is_symlink() and (where / "deep/labels").is_file()
-    assert os.listdir(str(room / "roots")) == ["shadow"] and (room / "roots" / "shadow").read_text() == "root's\n"
+        assert (
+            (where / "train.rec").is_file()
+            and not (where / "train.rec").is_symlink()
+            and (where / "deep/labels").is_file()
+        )
+    assert (
+        os.listdir(str(room / "roots")) == ["shadow"]
+        and (room / "roots" / "shadow").read_text() == "root's\n"
+    )
     assert {owner(room / "roots"), owner(room / "roots" / "shadow")} == {"root"}
 
 
 def test_root_makes_no_folder_where_others_write(data, room):
-    """He can write there, as daemon can: whoever is first has the folder."""
+    """The user and daemon can write there, so another user could create the folder first."""
     shared = room / "shared"
     shared.mkdir()
     shared.chmod(0o775)
     changed, refused = data(shared / "mnist")
-    assert not changed and "others than root can change %s" % shared in refused and not (shared / "mnist").exists()
+    assert (
+        not changed
+        and "non-root users can change %s" % shared in refused
+        and not (shared / "mnist").exists()
+    )
 
 
 def test_what_is_roots_own_is_refused_in_a_folder_of_anothers(play, room):
-    variables = {"mxcluster_user": HARMLESS, "mxcluster_job_dir": str(room / "jobs"), "mxcluster_etc_dir": str(room / "etc")}
-    refused = play(role("training_user"), *ALONE, mxcluster_home=str(room / "theirs" / "home"), **variables)["refused"]
-    assert "others than root can change %s" % (room / "theirs") in refused and os.listdir(str(room / "theirs")) == []
+    variables = {
+        "mxcluster_user": HARMLESS,
+        "mxcluster_job_dir": str(room / "jobs"),
+        "mxcluster_etc_dir": str(room / "etc"),
+    }
+    refused = play(
+        role("training_user"), *ALONE, mxcluster_home=str(room / "theirs" / "home"), **variables
+    )["refused"]
+    assert (
+        "non-root users can change %s" % (room / "theirs") in refused
+        and os.listdir(str(room / "theirs")) == []
+    )
     (room / "link").symlink_to(room / "theirs")
-    refused = play(role("training_user"), *ALONE, mxcluster_home=str(room / "link" / "home"), **variables)["refused"]
-    assert "others than root can change %s" % (room / "theirs") in refused
-    assert play(role("training_user"), *ALONE, mxcluster_home=str(room / "home"), **variables)["refused"] == ""
+    refused = play(
+        role("training_user"), *ALONE, mxcluster_home=str(room / "link" / "home"), **variables
+    )["refused"]
+    assert "non-root users can change %s" % (room / "theirs") in refused
+    assert (
+        play(role("training_user"), *ALONE, mxcluster_home=str(room / "home"), **variables)[
+            "refused"
+        ]
+        == ""
+    )
 
 
 def test_jobs_are_nobody_elses_to_read(play, room):
-    """Also where an earlier version has made the folders for all to read."""
+    """The mode is also corrected in folders of an earlier version, which all users could read."""
     jobs = give(room / "jobs")
-    told = play(role("training_user"), *ALONE, mxcluster_user=HARMLESS, mxcluster_home=str(room / "home"),
-                mxcluster_job_dir=str(jobs), mxcluster_etc_dir=str(room / "etc"))
-    assert not told["refused"] and mode(jobs) == 0o700 and owner(jobs) == HARMLESS and mode(room / "home") == 0o755
+    told = play(
+        role("training_user"),
+        *ALONE,
+        mxcluster_user=HARMLESS,
+        mxcluster_home=str(room / "home"),
+        mxcluster_job_dir=str(jobs),
+        mxcluster_etc_dir=str(room / "etc"),
+    )
+    assert (
+        not told["refused"]
+        and mode(jobs) == 0o700
+        and owner(jobs) == HARMLESS
+        and mode(room / "home") == 0o755
+    )
     (jobs / "secret").write_text("token")
     assert as_user(HARMLESS, "cat", jobs / "secret").stdout == b"token"
     assert b"Permission denied" in as_user(OTHER, "cat", jobs / "secret").stdout
@@ -142,22 +229,35 @@ def test_jobs_are_nobody_elses_to_read(play, room):
 
 @pytest.mark.parametrize("task", ["undo", "verify"])
 def test_a_jobs_folder_is_removed_as_the_training_user(play, room, task):
-    """Root's recursive delete follows what he exchanges meanwhile; his own cannot get further than he can."""
+    """The removal runs with the user's rights.
+
+    A recursive delete by root would follow links that the user exchanges meanwhile.
+    """
     job = give(give(room / "theirs" / "jobs") / "one")
     os.chown(str(room / "theirs"), 0, 0)
     os.chmod(str(room / "roots"), 0o700)
     (job / "theirs").symlink_to(room / "roots")
     (job / "log").write_text("he can remove it")
     if task == "undo":
-        tasks = [{"name": "stop", "ansible.builtin.set_fact": {"__train_job_started": {"job": "one"}}},
-                 *[step for step in tasks_of("roles/train_job/tasks/undo.yml") if "mxcluster_node" not in step]]
+        tasks = [
+            {"name": "stop", "ansible.builtin.set_fact": {"__train_job_started": {"job": "one"}}},
+            *[
+                step
+                for step in tasks_of("roles/train_job/tasks/undo.yml")
+                if "mxcluster_node" not in step
+            ],
+        ]
     else:
         tasks = [step for step in plays_of("playbooks/verify.yml") if "folder" in step["name"]]
-    (job / "kept").mkdir()  # root's, in a folder of root's: he could not remove what lies in it
+    # a folder of root in the user's folder: the user cannot remove its content
+    (job / "kept").mkdir()
     (job / "kept" / "file").write_text("root's")
-    variables = {"mxcluster_user": HARMLESS, "__train_job_folder": str(job)}
+    variables = {"mxcluster_user": HARMLESS, "train_job_folder": str(job)}
     refused = play(tasks, *ALONE, **variables)["refused"]
-    assert "cannot be removed: Permission denied" in refused and (job / "kept" / "file").read_text() == "root's"
+    assert (
+        "cannot be removed: Permission denied" in refused
+        and (job / "kept" / "file").read_text() == "root's"
+    )
     shutil.rmtree(str(job / "kept"))
     assert play(tasks, *ALONE, **variables)["refused"] == "" and not job.exists()
     assert (room / "roots" / "shadow").read_text() == "root's\n"

@@ -1,4 +1,5 @@
-"""Two nodes with a network between them, on one machine: network namespaces that a veth pair joins. Needs root."""
+"""Two nodes and a network on one machine: network namespaces joined by a veth pair. Needs root."""
+
 import contextlib
 import json
 import shutil
@@ -16,10 +17,15 @@ RULES = """table inet cut {
 
 
 class Wires:
-    """The namespaces, and an inventory whose modules and jobs run in them. No ssh: its answers are never cut off."""
+    """The namespaces, and an inventory whose modules and jobs run in them.
+
+    The connection is local, so faults of the network do not affect Ansible.
+    """
 
     def __init__(self, project, name="wires"):
-        self.holders = {host: subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for host in ADDRESSES}
+        self.holders = {
+            host: subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for host in ADDRESSES
+        }
         self.inventory = project.path / "inventory" / name
         try:
             self._join()
@@ -29,14 +35,17 @@ class Wires:
             raise
 
     def _join(self):
-        own = (subprocess.check_output(["readlink", "/proc/self/ns/net"]))
+        own = subprocess.check_output(["readlink", "/proc/self/ns/net"])
         deadline = time.time() + 10
-        for holder in self.holders.values():  # unshare(1) may not have come to it yet
+        for holder in self.holders.values():  # unshare(1) may not have created the namespace yet
             while subprocess.check_output(["readlink", "/proc/%d/ns/net" % holder.pid]) == own:
                 assert time.time() < deadline
                 time.sleep(0.01)
-        self.run("node1", "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth1",
-                 "netns", str(self.holders["node2"].pid))
+        self.run(
+            "node1",
+            *"ip link add eth1 type veth peer name eth1 netns".split(),
+            str(self.holders["node2"].pid),
+        )
         for host, address in ADDRESSES.items():
             self.run(host, "ip", "address", "add", address + "/24", "dev", "eth1")
             for interface in ("lo", "eth1"):
@@ -47,22 +56,44 @@ class Wires:
         shutil.copytree(str(project.path / "inventory" / "local"), str(self.inventory))
         (state / "nodes").mkdir(parents=True)
         variables = self.inventory / "group_vars" / "all.yml"
-        kept = [line for line in variables.read_text().splitlines()
-                if not line.startswith(("mxcluster_home:", "ansible_remote_tmp:"))]
-        kept += ["mxcluster_state_dir: %s" % state, "mxcluster_home: %s" % local, "ansible_remote_tmp: %s" % (local / "tmp")]
+        kept = [
+            line
+            for line in variables.read_text().splitlines()
+            if not line.startswith(("mxcluster_home:", "ansible_remote_tmp:"))
+        ]
+        kept += [
+            "mxcluster_state_dir: %s" % state,
+            "mxcluster_home: %s" % local,
+            "ansible_remote_tmp: %s" % (local / "tmp"),
+        ]
         variables.write_text("\n".join(kept) + "\n")
         hosts = {}
         for host, address in ADDRESSES.items():
             shell = state / ("sh-" + host)
-            shell.write_text("#!/bin/sh\nexec %s /bin/sh \"$@\"\n" % " ".join(self._enter(host)))
+            shell.write_text('#!/bin/sh\nexec %s /bin/sh "$@"\n' % " ".join(self._enter(host)))
             shell.chmod(0o755)
             hosts[host] = {"node_address": address, "ansible_shell_executable": str(shell)}
             record = json.loads((local / "nodes" / (host + ".json")).read_text())
             record["interfaces"] = {"lo": ["127.0.0.1/8"], "eth1": [address + "/24"]}
             (state / "nodes" / (host + ".json")).write_text(json.dumps(record))
-        groups = {"scheduler": ["node1"], "servers": ["node1", "node2"], "workers": ["node1", "node2"]}
-        (self.inventory / "hosts.yml").write_text(json.dumps({"all": {
-            "hosts": hosts, "children": {name: {"hosts": dict.fromkeys(members)} for name, members in groups.items()}}}))
+        groups = {
+            "scheduler": ["node1"],
+            "servers": ["node1", "node2"],
+            "workers": ["node1", "node2"],
+        }
+        (self.inventory / "hosts.yml").write_text(
+            json.dumps(
+                {
+                    "all": {
+                        "hosts": hosts,
+                        "children": {
+                            name: {"hosts": dict.fromkeys(members)}
+                            for name, members in groups.items()
+                        },
+                    }
+                }
+            )
+        )
 
     def _enter(self, host):
         return ["nsenter", "--net=/proc/%d/ns/net" % self.holders[host].pid]
@@ -72,16 +103,16 @@ class Wires:
         return subprocess.run([*self._enter(host), *command], check=True, **options)
 
     def cut(self, source, target, ports):
-        """Drop what `source` sends to these ports (as nft writes them) of `target`."""
+        """Drop packets from `source` to these ports (in nft's syntax) of `target`."""
         self.run(target, "nft", "-f", "-", input=(RULES % (ADDRESSES[source], ports)).encode())
 
     def mend(self):
-        """Let everything through again."""
+        """Remove all packet filters."""
         for host in ADDRESSES:
             self.run(host, "nft", "flush", "ruleset")
 
     def close(self):
-        """Remove the namespaces."""
+        """Remove the namespaces and the inventory."""
         for holder in self.holders.values():
             holder.kill()
             holder.wait()

@@ -1,2 +1,3 @@
-"""The same copy of the project as in tests/playbooks."""
+"""The fixture `project` of tests/playbooks."""
+
 from tests.playbooks.conftest import project  # noqa: F401

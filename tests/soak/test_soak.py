@@ -1,6 +1,6 @@
-"""`make soak`: healthy jobs in a row, all faults with all schemes, jobs that go on, and jobs in a row with a random fault each.
+"""`make soak`: series of healthy jobs, all faults with all kv-stores, resumed jobs, random faults.
 
-MXCLUSTER_SOAK_JOBS is the number of jobs in a row, 50 if it is not set.
+MXCLUSTER_SOAK_JOBS is the number of jobs in a series, 50 by default.
 """
 
 import itertools
@@ -11,7 +11,17 @@ import statistics
 import time
 
 from tests.playbooks.conftest import NET
-from tests.playbooks.faults import FAULTS, KVS, NETWORK, TO_SAVING, Fault, Struck, last_checkpoint, nothing_left, suffer
+from tests.playbooks.faults import (
+    FAULTS,
+    KVS,
+    NETWORK,
+    TO_SAVING,
+    Fault,
+    Struck,
+    last_checkpoint,
+    nothing_left,
+    suffer,
+)
 from tests.playbooks.wires import Wires
 
 ALL = [(name, kv) for name, fault in FAULTS.items() for kv in fault.kvs]
@@ -19,7 +29,10 @@ JOBS = int(os.environ.get("MXCLUSTER_SOAK_JOBS", "50"))
 
 
 def test_healthy_jobs_in_a_row(project):
-    """All schemes in turn. Nothing is left of a job, temporary files included, and the agents of the last are no larger."""
+    """A series of jobs with all kv-stores leaves no processes and no temporary files.
+
+    The agents of the last jobs are no larger than those of the first.
+    """
     fault = {"none": Fault(None, None, [], program=True, num_epochs=2)}
     places = project.tmp, project.path / ".state" / "local" / "tmp"
     temporary = [sorted(place.glob("*")) for place in places]
@@ -36,21 +49,40 @@ def test_healthy_jobs_in_a_row(project):
         assert job.process.returncode == 0 and verdict["ok"], job.evidence()
         assert verdict["left"] and not any(verdict["left"].values()), verdict
         nothing_left(job)
-        assert [sorted(place.glob("*")) for place in places] == temporary, "temporary files are left"
+        assert [sorted(place.glob("*")) for place in places] == temporary, (
+            "leftover temporary files"
+        )
         sizes.append(size)
-        print("healthy: job %d, %s, %.1f s, agents up to %.1f MiB" % (number, kv, time.time() - began, size), flush=True)
-    assert 0 < max(sizes) < min(sizes[:len(KVS)]) + 2, sizes
+        print(
+            "healthy: job %d, %s, %.1f s, agents up to %.1f MiB"
+            % (number, kv, time.time() - began, size),
+            flush=True,
+        )
+    assert 0 < max(sizes) < min(sizes[: len(KVS)]) + 2, sizes
 
 
 def test_all_faults_with_all_schemes(project):
     times = {}
     for number, (name, kv) in enumerate(ALL):
         times.setdefault(name, []).append(suffer(project, name, kv, "all-%d" % number))
-    print("\n| fault | jobs | nothing runs after: median, max | ansible-playbook is back after: median, max |")
+    print(
+        "\n| fault | jobs | nothing runs after: median, max | ansible-playbook is back after: "
+        "median, max |"
+    )
     for name, found in times.items():
         gone, ended = zip(*found)
-        print("| %s | %d | %.1f s, %.1f s | %.1f s, %.1f s |" % (name, len(found), statistics.median(gone), max(gone),
-                                                               statistics.median(ended), max(ended)), flush=True)
+        print(
+            "| %s | %d | %.1f s, %.1f s | %.1f s, %.1f s |"
+            % (
+                name,
+                len(found),
+                statistics.median(gone),
+                max(gone),
+                statistics.median(ended),
+                max(ended),
+            ),
+            flush=True,
+        )
 
 
 def test_all_faults_of_the_network(project):
@@ -64,36 +96,60 @@ def test_all_faults_of_the_network(project):
 
 
 def test_what_a_fault_cut_off_goes_on(project):
-    """Whatever ended it, from its last whole checkpoint; with another number of workers or servers each time."""
+    """A job ended by any fault resumes from its last complete checkpoint.
+
+    Each resumed job has another number of workers and servers.
+    """
     for number, (name, kv) in enumerate(zip(TO_SAVING, itertools.cycle(KVS))):
         job, on = "saving-%d" % number, "saving-%d-on" % number
         suffer(project, name, kv, job, TO_SAVING)
         whole = last_checkpoint(project, job)
-        result, run = project.train(resume=job, job_id=on, num_epochs=whole.epoch + 2, num_workers=1 + number % 4,
-                                    num_servers=1 + number // 4 % 2)
+        result, run = project.train(
+            resume=job,
+            job_id=on,
+            num_epochs=whole.epoch + 2,
+            num_workers=1 + number % 4,
+            num_servers=1 + number // 4 % 2,
+        )
         assert result.code == 0 and "after epoch %d" % whole.epoch in result.output, result.output
         events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-        assert {event["epoch"] for event in events if event["event"] == "epoch"} == {whole.epoch, whole.epoch + 1}
+        assert {event["epoch"] for event in events if event["event"] == "epoch"} == {
+            whole.epoch,
+            whole.epoch + 1,
+        }
         print("goes on: %s, %s, after epoch %d" % (name, kv, whole.epoch), flush=True)
 
 
 def test_what_was_stopped_while_it_saved_goes_on_in_another_cluster(project):
-    """Stopped at any moment of saving; then one node is taken out of the inventory, and another one has another address."""
-    node4 = "        node4:\n          node_address: %s.14\n          worker_group: second pair\n" % NET
+    """A job stopped while it saves resumes on a changed cluster.
+
+    One node is removed from the inventory, and another one has a new address.
+    """
+    node4 = (
+        "        node4:\n          node_address: %s.14\n          worker_group: second pair\n" % NET
+    )
     changed = project.inventory("changed", **{node4: "", NET + ".12": NET + ".22"})
     for number, kv in enumerate(KVS):
         job, on = "stopped-%d" % number, "stopped-%d-on" % number
-        process = project.start("train.yml", "-e", json.dumps(dict(kv=kv, job_id=job, savemodel=True, num_epochs=2000)))
+        process = project.start(
+            "train.yml", "-e", json.dumps(dict(kv=kv, job_id=job, savemodel=True, num_epochs=2000))
+        )
         deadline = time.time() + 120
         while not last_checkpoint(project, job):
-            assert time.time() < deadline and process.poll() is None, process.communicate()[0].decode()
+            assert time.time() < deadline and process.poll() is None, process.communicate()[
+                0
+            ].decode()
             time.sleep(0.1)
         time.sleep(0.03 * number)
         stopped = project.run("stop.yml", "-e", "job=" + job)
         output = process.communicate()[0].decode()
-        assert stopped.code == 0 and process.returncode != 0 and "stopped on request" in output, stopped.output + output
+        assert stopped.code == 0 and process.returncode != 0 and "stopped on request" in output, (
+            stopped.output + output
+        )
         whole = last_checkpoint(project, job)
-        result, run = project.train("-i", changed, resume=job, job_id=on, num_epochs=whole.epoch + 2)
+        result, run = project.train(
+            "-i", changed, resume=job, job_id=on, num_epochs=whole.epoch + 2
+        )
         assert result.code == 0 and "after epoch %d" % whole.epoch in result.output, result.output
         plan = json.loads((run / "plan.json").read_text())
         assert plan["workers"] == 3 and plan["nodes"]["node2"]["address"] == NET + ".22", plan
@@ -101,7 +157,7 @@ def test_what_was_stopped_while_it_saved_goes_on_in_another_cluster(project):
 
 
 def test_an_agent_does_not_grow(project):
-    """A job of some minutes: once its processes run, its agents take no more memory."""
+    """The memory of agents does not grow during a job of several minutes."""
     job = Struck(project, "worker killed", "dist_gsync", "agents-memory")
     job.until(job.trains, 60)
     sizes = [job.agents_memory()]
@@ -114,7 +170,7 @@ def test_an_agent_does_not_grow(project):
 
 
 def test_jobs_with_random_faults_in_a_row(project):
-    """Whatever happens to one, the next one starts at once."""
+    """After each random fault, the next job starts at once."""
     dice = random.Random(1)
     for number in range(JOBS):
         suffer(project, *dice.choice(ALL), "random-%d" % number)

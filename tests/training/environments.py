@@ -1,4 +1,4 @@
-"""The MXNet environments that the tests and benchmarks train in, built as provision.yml builds them on a node."""
+"""The MXNet environments of tests and benchmarks, built as provision.yml builds them on a node."""
 
 import collections
 import fcntl
@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-# MXNet and the Python that it is tested under; None is the one that runs the tests.
+# MXNet versions and the Python versions of the tests; None is the Python that runs the tests.
 VERSIONS = {"1.9.1": None, "1.5.1": "3.11", "1.2.1": "3.6"}
 ENDS = ("1.9.1", "1.2.1")  # the newest and the oldest
 
@@ -19,28 +19,50 @@ Environment = collections.namedtuple("Environment", "version python")
 
 @functools.lru_cache(maxsize=None)
 def mxnet_environment(version):
-    """The Environment with this MXNet; built by the role mxnet the first time, in .state/tests."""
+    """Return the Environment with this MXNet; the role mxnet builds it once in .state/tests."""
     home = PROJECT / ".state" / "tests" / version
     home.mkdir(parents=True, exist_ok=True)
-    with open(str(home) + ".lock", "w") as lock:  # tests run beside each other
+    with open(str(home) + ".lock", "w") as lock:  # concurrent test processes share the environment
         fcntl.flock(lock, fcntl.LOCK_EX)
         result = subprocess.run(
-            [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), "tests/training/environments.yml",
-             "-e", "mxnet_version=" + version, "-e", "mxcluster_home=%s" % home,
-             "-e", "mxnet_python=%s" % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable)],
-            cwd=str(PROJECT), env=dict(os.environ, LC_ALL="C.UTF-8"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            [
+                str(pathlib.Path(sys.executable).with_name("ansible-playbook")),
+                "tests/training/environments.yml",
+                "-e",
+                "mxnet_version=" + version,
+                "-e",
+                "mxcluster_home=%s" % home,
+                "-e",
+                "mxnet_python=%s"
+                % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable),
+            ],
+            cwd=str(PROJECT),
+            env=dict(os.environ, LC_ALL="C.UTF-8"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
     assert result.returncode == 0, result.stdout.decode(errors="replace")
     return Environment(version, home / "env" / "bin" / "python")
 
 
 def find_python(version):
-    """The interpreter `python<version>`, from PATH or pyenv; fails with what to do if there is none."""
+    """Return the interpreter `python<version>` from PATH or pyenv; fail if there is none."""
     found = []
     program = shutil.which("python" + version)
     if program:
         found.append(program)
-    found += sorted(map(str, pathlib.Path.home().glob(".pyenv/versions/%s.*/bin/python%s" % (version, version))))
-    for candidate in found:  # a pyenv shim may be there without a version behind it
-        if subprocess.run([candidate, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+    found += sorted(
+        map(str, pathlib.Path.home().glob(".pyenv/versions/%s.*/bin/python%s" % (version, version)))
+    )
+    for candidate in found:  # a pyenv shim may exist without a version behind it
+        if (
+            subprocess.run(
+                [candidate, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ).returncode
+            == 0
+        ):
             return candidate
-    raise AssertionError("these tests need Python %s: install it, for example with `pyenv install %s`" % (version, version))
+    raise AssertionError(
+        "these tests need Python %s: install it, for example with `pyenv install %s`"
+        % (version, version)
+    )

@@ -1,33 +1,38 @@
-"""Finds the order in which the servers merged from what the workers logged, and holds every merge against Grouping-SGD.
+"""Reconstruct the order of merges from the workers' logs, and check each merge of Grouping-SGD.
 
-The search reads three things of each worker: the weights that it began with, the gradients that it pushed, and the
-weights that it pulled after each step.  No word of the servers is read, and no code of mxcluster runs.
+The search uses three logs of each worker: the initial weights, the pushed gradients, and the
+weights that were pulled after each step. It uses no log of the servers and no code of mxcluster.
 
-Every parameter has an order of its own.  A parameter that is split over the hosts of the servers has one per slice.
-The definition of one of them, with W workers, of whom |g| are in group g:
+Every parameter has its own order; a parameter that is split over the hosts of the servers has one
+order for each slice. The definition for one slice, with W workers, of which |g| are in group g:
 
     N = 0 updates, L_g = 0 for every group, B = 0 batches, and w is the initial weight.
     Merge number t of group g:
         G = the sum of gradient t of each member
         Y = N - L_g + 1, or always 1 with `fixed_y`
         N += 1;  L_g = N;  B += |g|
-        n = ceil(B / W) is the round, and eta(n) the learning rate of the schedule in it
-        y="gradient": the optimizer steps w by G, with rescale_grad = r W / (|g| Y) and the learning rate eta(n)
-        y="rate":     the optimizer steps w by G, with rescale_grad = r W / |g| and the learning rate eta(n) / Y
-    Adam's number of updates is N.  r is the rescale_grad that dist_sync would have.
+        n = ceil(B / W) is the round, and eta(n) is its learning rate by the schedule
+        y="gradient": the optimizer steps w by G, with rescale_grad = r W / (|g| Y)
+                      and the learning rate eta(n)
+        y="rate":     the optimizer steps w by G, with rescale_grad = r W / |g|
+                      and the learning rate eta(n) / Y
+    Adam's number of updates is N.  r is the rescale_grad of dist_sync.
     Every member of g pulls w as it is after this merge.
 
-The last line is what the search rests on.  It tries which group merges next, goes on with those groups whose logged
-weights come out, and goes back when nobody's do.  Each step starts from the logged weights of the merge before, so that
-the rounding of float32 does not add up; the optimizer's state is replayed in float64.
+The search uses the last line. It tries each group as the next one, continues with those whose
+logged weights match, and backtracks when no group matches. Each step starts from the logged weights
+of the merge before, so float32 rounding errors do not accumulate; the optimizer's state is replayed
+in float64.
 
-What the search assumes of a schedule: all parameters of a server share it, and it is told the newest round among them,
-so another parameter may be ahead.  A group begins a step when the whole step before is merged, so none is ahead by more
-than one round.  The search tries the next round too, and lets no later merge of the slice fall back behind it.
+Assumption on schedules: all parameters of a server share a schedule, which sees the newest round of
+any parameter, so another parameter may be ahead. A group begins a step when the whole step before
+is merged, so no parameter is ahead by more than one round. The search tries the next round too, and
+allows no later merge of the slice in an earlier round.
 
-What no log can tell: Adam and RMSProp divide a constant factor of all gradients away unless there is weight decay or
-clipping.  A slice whose gradients are all 0 fits any order.  Centered RMSProp takes the difference of two numbers that
-are nearly equal where a gradient stands still, as clipped ones do; it may need a greater tolerance.
+Limits: Adam and RMSProp cancel a constant factor of all gradients unless there is weight decay or
+clipping. A slice whose gradients are all 0 matches any order. Centered RMSProp takes the difference
+of two nearly equal numbers where a gradient is constant, as clipped gradients are; it may need a
+greater tolerance.
 """
 
 import collections
@@ -35,7 +40,8 @@ import math
 
 import numpy as np
 
-TOLERANCE = 5e-6  # of the largest weight of a slice; one step in float32 rounds a fifth of it away
+# relative to the largest weight of a slice; one step in float32 uses a fifth of it
+TOLERANCE = 5e-6
 
 Merge = collections.namedtuple("Merge", "group step y round error")  # error: relative, as TOLERANCE
 _State = collections.namedtuple("_State", "weight slots updates last done batches round")
@@ -44,9 +50,12 @@ _State = collections.namedtuple("_State", "weight slots updates last done batche
 class NoOrder(AssertionError):
     """No order of merges gives the weights that the workers pulled.
 
-    Attributes: `parameter` its name, `begin` and `end` of the slice, `group` and `step` that came nearest where the
-    search ended, `error` of it (relative to the largest weight), `merged` the number of merges before it.  `group`,
-    `step` and `error` are None when the logs contradict each other without any search.
+    Attributes:
+        parameter: its name.
+        begin, end: the bounds of the slice.
+        group, step: the nearest match where the search ended; None for contradictory logs.
+        error: the error of that match, relative to the largest weight; None likewise.
+        merged: the number of merges before it.
     """
 
     def __init__(self, text, parameter, begin, end, group=None, step=None, error=None, merged=0):
@@ -56,10 +65,13 @@ class NoOrder(AssertionError):
 
 
 class Explained:
-    """An order of merges that gives every weight that was pulled of one slice.
+    """An order of merges that gives every pulled weight of one slice.
 
-    Attributes: `parameter` its name, `begin` and `end` of the slice, `merges` (a list of Merge) in their order,
-    `ambiguous` the number of merges at which another group's would have fitted too.
+    Attributes:
+        parameter: its name.
+        begin, end: the bounds of the slice.
+        merges: the list of Merge in order.
+        ambiguous: the number of merges at which another group matches, too.
     """
 
     def __init__(self, parameter, begin, end, merges, ambiguous):
@@ -68,42 +80,46 @@ class Explained:
 
     @property
     def order(self):
-        """The groups in the order of their merges."""
+        """Return the groups in the order of their merges."""
         return [merge.group for merge in self.merges]
 
     @property
     def ys(self):
-        """Y of each merge."""
+        """Return Y of each merge."""
         return [merge.y for merge in self.merges]
 
     @property
     def error(self):
-        """The largest error of a merge."""
+        """Return the largest error of a merge."""
         return max((merge.error for merge in self.merges), default=0.0)
 
 
-# -- the optimizers of MXNet 1.2 to 1.9, from their documentation and src/operator/optimizer_op-inl.h
+# Optimizers of MXNet 1.2 to 1.9, from their documentation and src/operator/optimizer_op-inl.h.
+
 
 class Optimizer:
-    """What the optimizers share; the arguments are MXNet's."""
+    """Base of the optimizers; the arguments are those of MXNet."""
 
     def __init__(self, learning_rate, wd=0.0, clip_gradient=None):
         self.learning_rate, self.wd, self._clip_at = learning_rate, wd, clip_gradient
 
     def slots(self, size):
-        """The state before the first update."""
-        raise NotImplementedError  # each optimizer has its own
+        """Return the state before the first update."""
+        raise NotImplementedError
 
     def update(self, weight, slots, gradient, lr, wd, count):
-        """The new (weight, slots); `gradient` is rescaled already, `count` counts updates from 1."""
-        raise NotImplementedError  # each optimizer has its own
+        """Return the new (weight, slots).
+
+        `gradient` is rescaled already; `count` is the number of the update, from 1.
+        """
+        raise NotImplementedError
 
     def _clipped(self, gradient):
         return np.clip(gradient, -self._clip_at, self._clip_at) if self._clip_at else gradient
 
 
 class Sgd(Optimizer):
-    """Clips the gradient alone: weight decay is added afterwards."""
+    """SGD clips the gradient only, and adds weight decay afterwards."""
 
     def __init__(self, learning_rate=0.01, momentum=0.0, **params):
         super().__init__(learning_rate, **params)
@@ -118,7 +134,7 @@ class Sgd(Optimizer):
 
 
 class Adam(Optimizer):
-    """Clips the sum of gradient and weight decay."""
+    """Adam clips the sum of gradient and weight decay."""
 
     def __init__(self, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, **params):
         super().__init__(learning_rate, **params)
@@ -128,20 +144,28 @@ class Adam(Optimizer):
         return np.zeros(size), np.zeros(size)
 
     def update(self, weight, slots, gradient, lr, wd, count):
-        # MXNet corrects the bias in double precision, and knows the betas as float32 otherwise.
+        # MXNet corrects the bias in double precision, and uses the betas as float32 elsewhere.
         lr = lr * math.sqrt(1 - self._betas[1] ** count) / (1 - self._betas[0] ** count)
         beta1, beta2 = map(_single, self._betas)
         gradient = self._clipped(gradient + wd * weight)
         mean = beta1 * slots[0] + (1 - beta1) * gradient
-        variance = beta2 * slots[1] + (1 - beta2) * gradient ** 2
+        variance = beta2 * slots[1] + (1 - beta2) * gradient**2
         return weight - lr * mean / (np.sqrt(variance) + self._epsilon), (mean, variance)
 
 
 class RmsProp(Optimizer):
-    """Clips the sum of gradient and weight decay; epsilon stands inside the root."""
+    """RMSProp clips the sum of gradient and weight decay; epsilon is inside the root."""
 
-    def __init__(self, learning_rate=0.001, gamma1=0.9, gamma2=0.9, epsilon=1e-8, centered=False, clip_weights=None,
-                 **params):
+    def __init__(
+        self,
+        learning_rate=0.001,
+        gamma1=0.9,
+        gamma2=0.9,
+        epsilon=1e-8,
+        centered=False,
+        clip_weights=None,
+        **params,
+    ):
         super().__init__(learning_rate, **params)
         self._gamma1, self._gamma2, self._epsilon = _single(gamma1), _single(gamma2), epsilon
         self._centered, self._clip_weights = centered, clip_weights
@@ -151,10 +175,12 @@ class RmsProp(Optimizer):
 
     def update(self, weight, slots, gradient, lr, wd, count):
         gradient = self._clipped(gradient + wd * weight)
-        square = self._gamma1 * slots[0] + (1 - self._gamma1) * gradient ** 2
+        square = self._gamma1 * slots[0] + (1 - self._gamma1) * gradient**2
         if self._centered:
             mean = self._gamma1 * slots[1] + (1 - self._gamma1) * gradient
-            change = self._gamma2 * slots[2] - lr * gradient / np.sqrt(square - mean ** 2 + self._epsilon)
+            change = self._gamma2 * slots[2] - lr * gradient / np.sqrt(
+                square - mean**2 + self._epsilon
+            )
             slots = square, mean, change
         else:
             change = -lr * gradient / np.sqrt(square + self._epsilon)
@@ -172,54 +198,92 @@ def _single(number):
     return float(np.float32(number))
 
 
-# -- the logs
+# Logs.
+
 
 def load(path):
-    """What a worker of small_training.py saved.
+    """Load the log of a worker of small_training.py.
 
-    names[i], initial[i] as all workers began, gradients[t][i] as pushed in step t, history[t][i] as pulled after it,
-    weights[i] at the end, started[t] in seconds, and the multipliers lr_mult[i] and wd_mult[i]; final[i] when all were done, if
-    the script was asked for it.
+    Returns a dict: names[i]; initial[i], the weights at the start of all workers; gradients[t][i],
+    the pushes of step t; history[t][i], the pulls after it; weights[i] at the end; started[t] in
+    seconds; the multipliers lr_mult[i] and wd_mult[i]; final[i], the weights after the end of all
+    workers, if the script logs them.
     """
     file = np.load(path)
     parameters, steps = range(len(file["names"])), range(len(file["started"]))
-    return {"names": file["names"].tolist(), "started": file["started"],
-            "lr_mult": file["lr_mult"].tolist(), "wd_mult": file["wd_mult"].tolist(),
-            "weights": [file["weight_%d" % i] for i in parameters],
-            "initial": [file["initial_%d" % i] for i in parameters],
-            "final": [file["final_%d" % i] for i in parameters if "final_%d" % i in file.files],
-            "gradients": [[file["gradient_%d_%d" % (t, i)] for i in parameters] for t in steps],
-            "history": [[file["history_%d_%d" % (t, i)] for i in parameters] for t in steps]}
+    return {
+        "names": file["names"].tolist(),
+        "started": file["started"],
+        "lr_mult": file["lr_mult"].tolist(),
+        "wd_mult": file["wd_mult"].tolist(),
+        "weights": [file["weight_%d" % i] for i in parameters],
+        "initial": [file["initial_%d" % i] for i in parameters],
+        "final": [file["final_%d" % i] for i in parameters if "final_%d" % i in file.files],
+        "gradients": [[file["gradient_%d_%d" % (t, i)] for i in parameters] for t in steps],
+        "history": [[file["history_%d_%d" % (t, i)] for i in parameters] for t in steps],
+    }
 
 
 def part(worker, parameters, steps):
-    """The log of a worker, of some of the parameters (by their places) and the first `steps` alone."""
+    """Return the log of a worker for some parameters (by position) and the first `steps` only."""
+
     def some(arrays):
         return [arrays[i] for i in parameters]
-    return dict(worker, names=some(worker["names"]), initial=some(worker["initial"]), started=worker["started"][:steps],
-                gradients=[some(arrays) for arrays in worker["gradients"][:steps]],
-                history=[some(arrays) for arrays in worker["history"][:steps]])
+
+    return dict(
+        worker,
+        names=some(worker["names"]),
+        initial=some(worker["initial"]),
+        started=worker["started"][:steps],
+        gradients=[some(arrays) for arrays in worker["gradients"][:steps]],
+        history=[some(arrays) for arrays in worker["history"][:steps]],
+    )
 
 
 def slices(size, servers=1, bound=1000 * 1000):
-    """(begin, end) of each slice of a parameter: the hosts of the servers share one of `bound` numbers or more."""
+    """Return (begin, end) of each slice of a parameter.
+
+    The hosts of the servers share a parameter of `bound` numbers or more."""
     if servers == 1 or size < bound:
         return [(0, size)]
     cuts = [int(math.floor(size / servers * host + 0.5)) for host in range(servers + 1)]
     return [(begin, end) for begin, end in zip(cuts, cuts[1:]) if begin < end]
 
 
-# -- the search
+# Search.
 
-def explain(workers, groups, optimizer, rescale, y="gradient", fixed_y=False, lr_of_round=None, lr_mult=None,
-            wd_mult=None, servers=1, bound=1000 * 1000, tolerance=TOLERANCE, clocks=False):
-    """Returns an Explained for every slice of every parameter, or raises NoOrder.
 
-    `workers[i]` is a log as `load` gives it, and `groups[i]` the group of worker i.  `optimizer` is one of OPTIMIZERS,
-    made with the arguments that the training had.  `rescale` is r.  `y` is "gradient" or "rate".  `lr_of_round` gives
-    the learning rate of round 1, 2, ..; without it the optimizer's is constant.  `lr_mult[i]` and `wd_mult[i]` are the
-    multipliers of parameter i.  `servers` counts hosts, and `bound` is MXNET_KVSTORE_BIGARRAY_BOUND.  With `clocks` no
-    merge precedes one that the workers' `started` show to be earlier; all workers must have run by one clock.
+def explain(
+    workers,
+    groups,
+    optimizer,
+    rescale,
+    y="gradient",
+    fixed_y=False,
+    lr_of_round=None,
+    lr_mult=None,
+    wd_mult=None,
+    servers=1,
+    bound=1000 * 1000,
+    tolerance=TOLERANCE,
+    clocks=False,
+):
+    """Return an Explained for every slice of every parameter, or raise NoOrder.
+
+    Args:
+        workers: the logs as `load` returns them.
+        groups: groups[i] is the group of worker i.
+        optimizer: one of OPTIMIZERS, made with the arguments of the training.
+        rescale: r.
+        y: "gradient" or "rate".
+        fixed_y: whether Y is always 1.
+        lr_of_round: the learning rate of round 1, 2, ..; by default the optimizer's, constant.
+        lr_mult, wd_mult: the multipliers of each parameter.
+        servers: the number of hosts.
+        bound: MXNET_KVSTORE_BIGARRAY_BOUND.
+        tolerance: the largest relative error.
+        clocks: whether merges must also agree with the workers' `started`. All workers must have
+            run with one clock.
     """
     definition = _Definition(optimizer, rescale, y, fixed_y, lr_of_round, len(groups))
     found = []
@@ -233,7 +297,7 @@ def explain(workers, groups, optimizer, rescale, y="gradient", fixed_y=False, lr
 
 
 class _Definition:
-    """One merge, as the definition has it."""
+    """One merge by the definition."""
 
     def __init__(self, optimizer, rescale, y, fixed_y, lr_of_round, workers):
         if y not in ("gradient", "rate"):
@@ -243,7 +307,7 @@ class _Definition:
         self._lr_of_round = lr_of_round or (lambda number: optimizer.learning_rate)
 
     def rounds(self, state, members):
-        """The rounds that the next merge may be in, those with equal learning rates but once."""
+        """Return the possible rounds of the next merge, without rounds of equal learning rates."""
         own = -(-(state.batches + members) // self._workers)
         rates = {}
         for number in range(max(own, state.round), own + 2):
@@ -254,28 +318,40 @@ class _Definition:
         return 1 if self._fixed_y else state.updates - state.last[group] + 1
 
     def merged(self, state, group, members, total, number, lr_mult, wd):
-        """The state after `group` has merged the sum `total` in round `number`."""
+        """Return the state after `group` has merged the sum `total` in round `number`."""
         y, updates = self.y(state, group), state.updates + 1
         rate, scale = self._lr_of_round(number) * lr_mult, self._rescale * self._workers / members
         if self._divides_rate:
             rate /= y
         else:
             scale /= y
-        weight, slots = self.optimizer.update(state.weight, state.slots, scale * total, rate, wd, updates)
+        weight, slots = self.optimizer.update(
+            state.weight, state.slots, scale * total, rate, wd, updates
+        )
         last, done = {**state.last, group: updates}, {**state.done, group: state.done[group] + 1}
         return _State(weight, slots, updates, last, done, state.batches + members, number)
 
 
 class _Log:
-    """What the workers logged of one slice, by groups: `total[g][t]` of the gradients, `after[g][t]` as pulled."""
+    """The workers' logs of one slice by group.
+
+    `total[g][t]` is the sum of the gradients, `after[g][t]` the pulled weights.
+    """
 
     def __init__(self, workers, groups, index, begin, end, clocks):
-        self.parameter, self.begin, self.end, self._clocks = workers[0]["names"][index], begin, end, clocks
+        self.parameter, self.begin, self.end, self._clocks = (
+            workers[0]["names"][index],
+            begin,
+            end,
+            clocks,
+        )
         self.initial = self._of(workers[0]["initial"][index])
         for number, worker in enumerate(workers):
             if not np.array_equal(self._of(worker["initial"][index]), self.initial):
                 raise self.failure("workers 0 and %d began with different weights" % number)
-        self.members = {g: [i for i, other in enumerate(groups) if other == g] for g in sorted(set(groups))}
+        self.members = {
+            g: [i for i, other in enumerate(groups) if other == g] for g in sorted(set(groups))
+        }
         self.total, self.after, self._earliest, self._latest = {}, {}, {}, {}
         for group in self.members:
             self._read(workers, group, index)
@@ -286,50 +362,71 @@ class _Log:
         if len({len(log["history"]) for log in logs}) > 1:
             raise self.failure("the members of group %s made different numbers of steps" % group)
         steps = range(len(logs[0]["history"]))
-        self.total[group] = [sum(self._of(log["gradients"][t][index]) for log in logs) for t in steps]
+        self.total[group] = [
+            sum(self._of(log["gradients"][t][index]) for log in logs) for t in steps
+        ]
         self.after[group] = [self._of(logs[0]["history"][t][index]) for t in steps]
         for number, log in zip(members, logs):
             for t in steps:
-                if not np.array_equal(self._of(log["history"][t][index]), self.after[group][t], equal_nan=True):
-                    raise self.failure("workers %d and %d of group %s pulled different weights after step %d"
-                                       % (members[0], number, group, t), group, t)
-        # A merge comes after every member has begun the step, and before any begins the next one.
+                if not np.array_equal(
+                    self._of(log["history"][t][index]), self.after[group][t], equal_nan=True
+                ):
+                    raise self.failure(
+                        "workers %d and %d of group %s pulled different weights after step %d"
+                        % (members[0], number, group, t),
+                        group,
+                        t,
+                    )
+        # A merge happens after every member has begun the step, and before any begins the next
+        # step.
         self._earliest[group] = [max(log["started"][t] for log in logs) for t in steps]
-        self._latest[group] = [min(log["started"][t + 1] for log in logs) for t in steps[:-1]] + [math.inf]
+        self._latest[group] = [min(log["started"][t + 1] for log in logs) for t in steps[:-1]] + [
+            math.inf
+        ]
 
     def _of(self, array):
-        return np.asarray(array).reshape(-1)[self.begin:self.end].astype("float64")
+        return np.asarray(array).reshape(-1)[self.begin : self.end].astype("float64")
 
     def failure(self, text, *details):
         return NoOrder(text, self.parameter, self.begin, self.end, *details)
 
     def may_merge(self, done):
-        """The groups that may merge next, when each has merged `done[g]` times."""
+        """Return the groups that may merge next, when each group has merged `done[g]` times."""
         left = [g for g in self.members if done[g] < len(self.after[g])]
         if not self._clocks:
             return left
-        return [g for g in left if all(self._latest[h][done[h]] >= self._earliest[g][done[g]] for h in left)]
+        return [
+            g
+            for g in left
+            if all(self._latest[h][done[h]] >= self._earliest[g][done[g]] for h in left)
+        ]
 
 
 class _Search:
-    """Depth first over the groups that merge next, for one slice."""
+    """Depth-first search over the groups that merge next, for one slice."""
 
     def __init__(self, definition, log, lr_mult, wd, tolerance):
         self._definition, self._log, self._tolerance = definition, log, tolerance
         self._lr_mult, self._wd = lr_mult, wd
         self._total = sum(map(len, log.after.values()))
-        self._merged, self._misses = -1, []  # the merges before the dead end that lies deepest, and what missed there
+        self._merged, self._misses = (
+            -1,
+            [],
+        )  # the merges before the deepest dead end, and the mismatches there
 
     def run(self):
         none, initial = dict.fromkeys(self._log.members, 0), self._log.initial
         state = _State(initial, self._definition.optimizer.slots(initial.size), 0, none, none, 0, 0)
-        path = []     # the merges that lead to where the search is
-        choices = []  # the states before them: each with what else fitted, and the number of groups that did
-        dead = set()  # states that lead nowhere, however they were reached
+        path = []  # the merges up to the present state
+        # the states before them, each with the other matches and the number of matching groups
+        choices = []
+        dead = set()  # states without a solution, regardless of the path to them
         for _ in range(1000 + 300 * self._total):
             if len(path) == self._total:
                 ambiguous = sum(groups > 1 for _, _, groups in choices)
-                return Explained(self._log.parameter, self._log.begin, self._log.end, path, ambiguous)
+                return Explained(
+                    self._log.parameter, self._log.begin, self._log.end, path, ambiguous
+                )
             fitting = [] if dead and _identity(state) in dead else self._fitting(state)
             choices.append((state, fitting, len({merge.group for merge, _ in fitting})))
             while choices and not choices[-1][1]:
@@ -342,15 +439,22 @@ class _Search:
         raise self._no_order("too many orders fit at first to try them all; ")
 
     def _fitting(self, state):
-        """(Merge, the state after it) of everything that may come next and gives the logged weights, the best last."""
+        """Return [(Merge, next state)] of the merges that give the logged weights, best last."""
         fitting, misses = [], []
         for group in self._log.may_merge(state.done):
             step, members = state.done[group], len(self._log.members[group])
             total, logged = self._log.total[group][step], self._log.after[group][step]
             for number in self._definition.rounds(state, members):
-                after = self._definition.merged(state, group, members, total, number, self._lr_mult, self._wd)
-                merge = Merge(group, step, self._definition.y(state, group), number,
-                              _error(after.weight, logged, state.weight))
+                after = self._definition.merged(
+                    state, group, members, total, number, self._lr_mult, self._wd
+                )
+                merge = Merge(
+                    group,
+                    step,
+                    self._definition.y(state, group),
+                    number,
+                    _error(after.weight, logged, state.weight),
+                )
                 if merge.error <= self._tolerance:
                     fitting.append((merge, after._replace(weight=logged)))
                 else:
@@ -362,22 +466,35 @@ class _Search:
     def _no_order(self, text=""):
         misses = sorted(self._misses, key=lambda merge: merge.error)
         if not misses:
-            return self._log.failure(text + "after %d of %d merges" % (max(self._merged, 0), self._total))
-        told = "; ".join("group %s, step %d, Y = %d in round %d is off by %.2g" % merge for merge in misses)
+            return self._log.failure(
+                text + "after %d of %d merges" % (max(self._merged, 0), self._total)
+            )
+        told = "; ".join(
+            "group %s, step %d, Y = %d in round %d is off by %.2g" % merge for merge in misses
+        )
         return self._log.failure(
-            "%safter %d of %d merges no group's next gives the weights that it pulled, to %.2g of the largest: %s"
-            % (text, self._merged, self._total, self._tolerance, told),
-            misses[0].group, misses[0].step, misses[0].error, self._merged)
+            "%safter %d of %d merges no group's next merge gives its pulled weights, to %.2g of "
+            "the largest: %s" % (text, self._merged, self._total, self._tolerance, told),
+            misses[0].group,
+            misses[0].step,
+            misses[0].error,
+            self._merged,
+        )
 
 
 def _identity(state):
-    """What is equal of two states that have the same future."""
-    return (tuple(state.last.items()), tuple(state.done.items()), state.round, state.weight.tobytes(),
-            tuple(slot.tobytes() for slot in state.slots))
+    """Return the parts of a state that determine its future."""
+    return (
+        tuple(state.last.items()),
+        tuple(state.done.items()),
+        state.round,
+        state.weight.tobytes(),
+        tuple(slot.tobytes() for slot in state.slots),
+    )
 
 
 def _error(weight, logged, before):
-    """The largest difference between `weight` and `logged`, as a part of the largest weight; inf where one is NaN."""
+    """Return the largest difference relative to the largest weight; inf if a number is NaN."""
     scale = max(np.abs(logged).max(), np.abs(before).max())
     difference = np.abs(weight - logged).max()
     if difference == 0:

@@ -1,4 +1,5 @@
-"""The scheduler's C library is that of `import mxnet`; where MXNet looks for it is not the same in all versions."""
+"""The scheduler loads the same C library as `import mxnet`, in all versions of MXNet."""
+
 import os
 import subprocess
 
@@ -7,26 +8,44 @@ import pytest
 from tests.training.environments import PROJECT
 
 COMPARE = """
-from mxcluster import library
-found = library.load()._name
-from mxcluster.compat import import_mxnet
+from mxcluster.training import mxnet_library
+found = mxnet_library.load()._name
+from mxcluster.node.mxnet_compat import import_mxnet
 import_mxnet()
-assert library.load()._name == found, (library.load()._name, found)
+assert mxnet_library.load()._name == found, (mxnet_library.load()._name, found)
 print(found)
 """
 
 
-@pytest.mark.parametrize("given, found", [
-    ({}, "mxnet/libmxnet.so"), ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so"),
-    ({"LD_LIBRARY_PATH": "linked", "MXNET_LIBRARY_PATH": "linked/mine.so"}, "linked/mine.so"),
-    ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so")])
+@pytest.mark.parametrize(
+    "given, found",
+    [
+        ({}, "mxnet/libmxnet.so"),
+        ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so"),
+        ({"LD_LIBRARY_PATH": "linked", "MXNET_LIBRARY_PATH": "linked/mine.so"}, "linked/mine.so"),
+        ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so"),
+    ],
+)
 def test_the_scheduler_loads_what_mxnet_would(every_mxnet, tmp_path, given, found):
-    library, = every_mxnet.python.parents[1].glob("lib/python3*/site-packages/mxnet/libmxnet.so")
+    (library,) = every_mxnet.python.parents[1].glob("lib/python3*/site-packages/mxnet/libmxnet.so")
     (tmp_path / "linked").mkdir()
-    for path in library.parent.glob("*.so*"):  # with those that 1.2.1 finds beside itself
+    # including the libraries that 1.2.1 finds beside itself
+    for path in library.parent.glob("*.so*"):
         (tmp_path / "linked" / path.name).symlink_to(path)
     (tmp_path / "linked" / "mine.so").symlink_to(library)
-    environment = {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "MXNET_LIBRARY_PATH")}
-    environment.update({name: str(tmp_path / path) for name, path in given.items()}, PYTHONPATH=str(PROJECT / "node"))
-    told = subprocess.run([str(every_mxnet.python), "-c", COMPARE], env=environment, check=True, stdout=subprocess.PIPE)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("LD_LIBRARY_PATH", "MXNET_LIBRARY_PATH")
+    }
+    environment.update(
+        {name: str(tmp_path / path) for name, path in given.items()},
+        PYTHONPATH=str(PROJECT / "python"),
+    )
+    told = subprocess.run(
+        [str(every_mxnet.python), "-c", COMPARE],
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
     assert told.stdout.decode().strip().endswith(found)

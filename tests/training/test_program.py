@@ -1,4 +1,5 @@
-"""The training program on real MXNet: what it learns, tells, saves and refuses."""
+"""The training program with real MXNet: results, events, checkpoints and refusals."""
+
 import json
 import os
 import subprocess
@@ -11,7 +12,10 @@ from tests import recordio_files
 from tests.training.conftest import also_between
 from tests.training.loopback import NODE_PACKAGE, Job
 
-MAIN = "import sys; from mxcluster.programs.image_classification import main; sys.exit(main(sys.argv[1:]))"
+MAIN = (
+    "import sys; from mxcluster.training.programs.image_classification import main; "
+    "sys.exit(main(sys.argv[1:]))"
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +29,30 @@ class Run:
     """A finished process: status, out (stdout), err, events (list of dict)."""
 
     def __init__(self, python, code, folder, arguments=()):
-        environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(NODE_PACKAGE),
-                       "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "MXCLUSTER_JOB_DIR": str(folder),
-                       "MXCLUSTER_INDEX": "0", "MXCLUSTER_ROLE": "worker", "MXCLUSTER_HOST": "node1"}
-        done = subprocess.run([str(python), "-W", "ignore", "-c", code, *map(str, arguments)], env=environment,
-                              cwd=str(folder), capture_output=True, text=True, timeout=120)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "PYTHONPATH": str(NODE_PACKAGE),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "MXCLUSTER_JOB_DIR": str(folder),
+            "MXCLUSTER_INDEX": "0",
+            "MXCLUSTER_ROLE": "worker",
+            "MXCLUSTER_HOST": "node1",
+        }
+        done = subprocess.run(
+            [str(python), "-W", "ignore", "-c", code, *map(str, arguments)],
+            env=environment,
+            cwd=str(folder),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
         path = folder / "events.jsonl"
-        self.events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        self.events = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
 
     def of(self, kind):
         return [event for event in self.events if event["event"] == kind]
@@ -49,38 +69,68 @@ def train(environment, folder, *arguments):
 
 @also_between
 def test_digits_are_learnt_and_told(every_mxnet, tmp_path, digits):
-    """The batch of four workers with 32 each: 0.95 well within 20 epochs."""
-    run = train(every_mxnet, tmp_path, "--data-dir", digits, "--batch-size", 128, "--num-epochs", 14).succeeded()
+    """With the batch size of four workers with 32 each, the accuracy reaches 0.95."""
+    run = train(
+        every_mxnet, tmp_path, "--data-dir", digits, "--batch-size", 128, "--num-epochs", 14
+    ).succeeded()
     (start,), epochs, (end,) = run.of("start"), run.of("epoch"), run.of("end")
-    assert [start[name] for name in ("epochs", "batches", "samples_in_share", "repeated")] == [14, 12, 1437, 99], start
+    assert [start[name] for name in ("epochs", "batches", "samples_in_share", "repeated")] == [
+        14,
+        12,
+        1437,
+        99,
+    ], start
     assert [epoch["epoch"] for epoch in epochs] == list(range(14))
     assert end["accuracy"] >= 0.95, run.out
-    assert end["accuracy"] == epochs[-1]["accuracy"] and end["samples"] == epochs[-1]["samples"] == 14 * 12 * 128
+    assert (
+        end["accuracy"] == epochs[-1]["accuracy"]
+        and end["samples"] == epochs[-1]["samples"] == 14 * 12 * 128
+    )
     lasts = [batch for batch in run.of("batch") if batch["batch"] == 11]
     assert [batch["step"] for batch in lasts] == [12 * number for number in range(1, 15)]
     assert lasts[-1]["done"] == 1 and lasts[-1]["loss"] < 0.3 < lasts[0]["loss"]
-    assert all(0 <= batch["train_accuracy"] <= 1 and batch["samples_per_s"] > 0 for batch in lasts), lasts
+    assert all(
+        0 <= batch["train_accuracy"] <= 1 and batch["samples_per_s"] > 0 for batch in lasts
+    ), lasts
 
 
 @pytest.mark.parametrize("policy,status,epochs", [("stop", 97, 0), ("continue", 0, 2)])
-def test_a_loss_that_is_no_number_ends_the_training_or_not(mxnet_new, tmp_path, digits, policy, status, epochs):
-    run = train(mxnet_new, tmp_path, "--data-dir", digits, "--lr", 1e30, "--num-epochs", 2, "--on-nan", policy)
+def test_a_loss_that_is_no_number_ends_the_training_or_not(
+    mxnet_new, tmp_path, digits, policy, status, epochs
+):
+    run = train(
+        mxnet_new,
+        tmp_path,
+        "--data-dir",
+        digits,
+        "--lr",
+        1e30,
+        "--num-epochs",
+        2,
+        "--on-nan",
+        policy,
+    )
     assert (run.status, len(run.of("epoch"))) == (status, epochs), run.out + run.err
     assert ("-e on_nan=continue" in run.out) == (policy == "stop"), run.out
 
 
 def test_every_network_takes_every_data_set(every_mxnet, tmp_path):
-    """Shapes only: the sides of images at which each of the networks works on digits, CIFAR-10 and ImageNet."""
-    run = Run(every_mxnet.python, textwrap.dedent("""
+    """Each network accepts images of digits, CIFAR-10 and ImageNet; only shapes are checked."""
+    run = Run(
+        every_mxnet.python,
+        textwrap.dedent("""
         import json
-        from mxcluster.programs.image_classification import networks
+        from mxcluster.training.programs.image_classification import networks
         sides = {}
         for name in networks.names():
             net = networks.symbol(name, 10)
-            sides[name] = [networks.picture_side(name, net, *shape) for shape in ((1, 8), (3, 32), (3, 224))]
+            shapes = ((1, 8), (3, 32), (3, 224))
+            sides[name] = [networks.picture_side(name, net, *shape) for shape in shapes]
             assert net.infer_shape(data=(2, 3, 299, 299))[1] == [(2, 10)], name
         print(json.dumps(sides))
-        """), tmp_path).succeeded()
+        """),
+        tmp_path,
+    ).succeeded()
     sides = json.loads(run.out)
     assert len(sides) == 38
     assert sides["mlp"] == sides["resnet20"] == sides["inception-bn-28-small"] == [8, 32, 224]
@@ -90,8 +140,20 @@ def test_every_network_takes_every_data_set(every_mxnet, tmp_path):
 
 @pytest.mark.parametrize("network", ["lenet", "resnet20", "inception-bn-28-small", "mobilenet0.25"])
 def test_networks_train_on_digits(mxnet_new, tmp_path, digits, network):
-    run = train(mxnet_new, tmp_path, "--data-dir", digits, "--network", network, "--num-epochs", 2,
-                "--num-examples", 128, "--lr", "0.02").succeeded()
+    run = train(
+        mxnet_new,
+        tmp_path,
+        "--data-dir",
+        digits,
+        "--network",
+        network,
+        "--num-epochs",
+        2,
+        "--num-examples",
+        128,
+        "--lr",
+        "0.02",
+    ).succeeded()
     losses = [batch["loss"] for batch in run.of("batch") if batch["batch"] == 3]
     assert losses[1] < losses[0], run.out
 
@@ -100,29 +162,50 @@ COLORS = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (240, 240, 240)]
 
 
 def test_cifar10_files_train(every_mxnet, tmp_path):
-    contents = [recordio_files.image(label, recordio_files.jpeg(COLORS[label])) for label in range(4)]
+    contents = [
+        recordio_files.image(label, recordio_files.jpeg(COLORS[label])) for label in range(4)
+    ]
     recordio_files.write(tmp_path / "cifar10_train.rec", contents * 16)
     recordio_files.write(tmp_path / "test.rec", contents)
-    run = train(every_mxnet, tmp_path / "job", "--data", "cifar10", "--data-dir", tmp_path, "--num-epochs", 6,
-                "--batch-size", 8, "--lr", 0.005).succeeded()
-    assert run.of("start")[0]["samples_in_share"] == 64 and run.of("end")[0]["accuracy"] == 1, run.out
+    run = train(
+        every_mxnet,
+        tmp_path / "job",
+        "--data",
+        "cifar10",
+        "--data-dir",
+        tmp_path,
+        "--num-epochs",
+        6,
+        "--batch-size",
+        8,
+        "--lr",
+        0.005,
+    ).succeeded()
+    assert run.of("start")[0]["samples_in_share"] == 64 and run.of("end")[0]["accuracy"] == 1, (
+        run.out
+    )
 
 
 def test_imagenet_files_are_read_as_mxnet_wrote_them(every_mxnet, tmp_path):
-    """Records by MXNet's own writer, images of any size; the index and the split at the magic are MXNet's too."""
+    """Records of MXNet's own writer are read, with images of any size, index and split magic."""
     for label, color in enumerate(COLORS):
-        (tmp_path / ("%d.jpg" % label)).write_bytes(recordio_files.jpeg(color, 300 + 50 * label, 280))
-    run = Run(every_mxnet.python, textwrap.dedent("""
+        (tmp_path / ("%d.jpg" % label)).write_bytes(
+            recordio_files.jpeg(color, 300 + 50 * label, 280)
+        )
+    run = Run(
+        every_mxnet.python,
+        textwrap.dedent("""
         import json, sys
         import numpy as np, mxnet as mx
-        from mxcluster.programs.image_classification import data
-        from mxcluster.programs.image_classification.data import recordio
+        from mxcluster.training.programs.image_classification import data
+        from mxcluster.training.programs.image_classification.data import recordio
         magics = b"1234" + recordio.MAGIC * 2 + b"end"
         for part in ("train", "val"):
             writer = mx.recordio.MXIndexedRecordIO(part + ".idx", part + ".rec", "w")
             for label in range(4):
                 encoded = open("%d.jpg" % label, "rb").read()
-                writer.write_idx(label, mx.recordio.pack(mx.recordio.IRHeader(0, label, label, 0), encoded))
+                header = mx.recordio.IRHeader(0, label, label, 0)
+                writer.write_idx(label, mx.recordio.pack(header, encoded))
             writer.write_idx(4, magics)
             writer.close()
         train, validation = data.load("imagenet", ".")
@@ -132,12 +215,16 @@ def test_imagenet_files_are_read_as_mxnet_wrote_them(every_mxnet, tmp_path):
             images, labels = source.read([2, 0, 3, 1], 224, rng)
             assert images.shape == (4, 3, 224, 224) and labels.tolist() == [2, 0, 3, 1]
             seen = images * recordio.SPREAD + recordio.MEAN
-            assert np.abs(seen - colors[[2, 0, 3, 1]][:, :, None, None]).max() < 10, seen[:, :, 0, 0]
+            expected = colors[[2, 0, 3, 1]][:, :, None, None]
+            assert np.abs(seen - expected).max() < 10, seen[:, :, 0, 0]
         try:
             recordio.Images("train.rec", 1000)._decode(b"no image", 3)
         except Exception as error:
             print(type(error).__name__, error)
-        """), tmp_path, [json.dumps(COLORS)]).succeeded()
+        """),
+        tmp_path,
+        [json.dumps(COLORS)],
+    ).succeeded()
     assert "BadInput train.rec: record 3 is not an image that MXNet can read" in run.out
 
 
@@ -145,41 +232,90 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
     common = ["--data-dir", digits, "--batch-size", 128, "--savemodel"]
     first = train(mxnet_new, tmp_path / "first", *common, "--num-epochs", 5).succeeded()
     saved = tmp_path / "first" / "checkpoints"
-    # The last three, and the one that is held for a controller to take.
-    assert sorted(path.name for path in saved.iterdir()) == ["mlp-%04d.%s" % (number, end) for number in (1, 3, 4, 5) for end in (
-        "json", "params", "server-0.json", "server-0.npz")] + ["mlp-symbol.json"]
-    second = train(mxnet_new, tmp_path / "second", *common, "--num-epochs", 6, "--model-load-epoch", 5,
-                   "--model-load-file", saved / "mlp-0005.params").succeeded()
+    # The last three checkpoints, and the checkpoint that is held for a controller.
+    assert sorted(path.name for path in saved.iterdir()) == [
+        "mlp-%04d.%s" % (number, end)
+        for number in (1, 3, 4, 5)
+        for end in ("json", "params", "server-0.json", "server-0.npz")
+    ] + ["mlp-symbol.json"]
+    second = train(
+        mxnet_new,
+        tmp_path / "second",
+        *common,
+        "--num-epochs",
+        6,
+        "--model-load-epoch",
+        5,
+        "--model-load-file",
+        saved / "mlp-0005.params",
+    ).succeeded()
     assert [epoch["epoch"] for epoch in second.of("epoch")] == [5]
-    assert second.of("end")[0]["accuracy"] > first.of("epoch")[1]["accuracy"], (first.out, second.out)
+    assert second.of("end")[0]["accuracy"] > first.of("epoch")[1]["accuracy"], (
+        first.out,
+        second.out,
+    )
     assert (tmp_path / "second" / "checkpoints" / "mlp-0006.params").exists()
-    refused = train(mxnet_new, tmp_path / "third", "--data-dir", digits, "--network", "lenet", "--model-load-epoch", 5,
-                    "--model-load-file", saved / "mlp-0005.params")
+    refused = train(
+        mxnet_new,
+        tmp_path / "third",
+        "--data-dir",
+        digits,
+        "--network",
+        "lenet",
+        "--model-load-epoch",
+        5,
+        "--model-load-file",
+        saved / "mlp-0005.params",
+    )
     assert refused.status == 2 and "is not of this network and data set" in refused.err, refused.err
 
 
-@pytest.mark.parametrize("arguments,message", [
-    (["--network", "resnet18"], "'resnet18' is not known (did you mean"),
-    (["--data", "mnist", "--data-dir", "/nowhere"], "train-images-idx3-ubyte.gz is not in /nowhere"),
-    (["--num-examples", "1438"], "--num-examples 1438: the training files of digits hold 1437"),
-    (["--gpus", "0"], "cannot use gpu(0) here"),
-])
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--network", "resnet18"], "'resnet18' is not known (did you mean"),
+        (
+            ["--data", "mnist", "--data-dir", "/nowhere"],
+            "train-images-idx3-ubyte.gz is not in /nowhere",
+        ),
+        (["--num-examples", "1438"], "--num-examples 1438: the training files of digits hold 1437"),
+        (["--gpus", "0"], "cannot use gpu(0) here"),
+    ],
+)
 def test_bad_input_ends_with_status_2_and_one_line(mxnet_new, tmp_path, digits, arguments, message):
     run = train(mxnet_new, tmp_path, "--data-dir", digits, *arguments)
-    told = [line for line in run.err.splitlines() if line.startswith("image_classification: error: ")]
-    assert run.status == 2 and len(told) == 1 and message in told[0] and "Traceback" not in run.err, run.err
+    told = [
+        line for line in run.err.splitlines() if line.startswith("image_classification: error: ")
+    ]
+    assert (
+        run.status == 2 and len(told) == 1 and message in told[0] and "Traceback" not in run.err
+    ), run.err
 
 
 @pytest.mark.parametrize("kv", ["dist_gsync", "dist_async"])
 def test_a_job_with_unequal_shares(mxnet_new, tmp_path, digits, kv):
-    """Each worker trains its share; after the last pull all have the same weights, hence the same accuracy."""
+    """Each worker trains its share; after the last pull all have equal weights and accuracy."""
     script = tmp_path / "main.py"
     script.write_text(MAIN)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "data_sharding").write_text("0 0.4\n0.4 0.8\n0.8 1\n")
-    arguments = ["--kv-store", kv, "--data-dir", digits, "--num-epochs", 10, "--data-allocator", 1, "--lr", 0.02,
-                 "--lr-factor", 0.9]
-    job = Job(mxnet_new.python, tmp_path / "job", script, kv, (0, 0, 1), arguments=arguments).succeed()
+    arguments = [
+        "--kv-store",
+        kv,
+        "--data-dir",
+        digits,
+        "--num-epochs",
+        10,
+        "--data-allocator",
+        1,
+        "--lr",
+        0.02,
+        "--lr-factor",
+        0.9,
+    ]
+    job = Job(
+        mxnet_new.python, tmp_path / "job", script, kv, (0, 0, 1), arguments=arguments
+    ).succeed()
     starts = sorted(job.events("start"), key=lambda start: start["index"])
     assert [start["samples_in_share"] for start in starts] == [575, 575, 287], starts
     assert [start["batches"] for start in starts] == [18, 18, 9], starts

@@ -1,4 +1,5 @@
-"""Checkpoints with the servers' states, and what goes on from them, with real processes and real MXNet."""
+"""Jobs resume from checkpoints with the servers' states, with real processes and real MXNet."""
+
 import hashlib
 import json
 import os
@@ -11,9 +12,9 @@ import time
 import numpy as np
 import pytest
 
-from mxcluster import processes
 from mxcluster.datasets import write_digits
-from mxcluster.kvstore import shared
+from mxcluster.node import processes
+from mxcluster.training.kvstore import shared_memory
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN
 from tests.training.test_program import train as program
@@ -28,25 +29,58 @@ def digits(tmp_path_factory):
     return folder
 
 
-def train(python, folder, digits, kv, groups=(0, 0), servers=2, resumed=None, bound=2000, **options):
-    """Runs the program with checkpoints; `resumed` is the folder of those of another job, to go on after CUT epochs."""
+def train(
+    python, folder, digits, kv, groups=(0, 0), servers=2, resumed=None, bound=2000, **options
+):
+    """Run the program with checkpoints.
+
+    `resumed` is the checkpoint folder of another job, to resume after CUT epochs.
+    """
     folder.mkdir()
     script = folder / "main.py"
     script.write_text(MAIN)
     epochs = options.pop("epochs", EPOCHS)
-    arguments = ["--kv-store", kv, "--data-dir", digits, "--num-epochs", epochs, "--num-examples", 256, "--savemodel",
-                 "--lr", 0.02, "--keep-checkpoints", options.pop("keep", EPOCHS)]
-    # Small enough for some arrays to be split over the servers.
+    arguments = [
+        "--kv-store",
+        kv,
+        "--data-dir",
+        digits,
+        "--num-epochs",
+        epochs,
+        "--num-examples",
+        256,
+        "--savemodel",
+        "--lr",
+        0.02,
+        "--keep-checkpoints",
+        options.pop("keep", EPOCHS),
+    ]
+    # Small enough to split some arrays over the servers.
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
     if resumed:
         shutil.copytree(str(resumed), str(folder / "resume"))
         environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
-        arguments += ["--model-load-epoch", CUT, "--model-load-file", folder / "resume" / ("mlp-%04d.params" % CUT)]
-    return Job(python, folder, script, kv, groups, servers, arguments=arguments, environment=environment, **options)
+        arguments += [
+            "--model-load-epoch",
+            CUT,
+            "--model-load-file",
+            folder / "resume" / ("mlp-%04d.params" % CUT),
+        ]
+    return Job(
+        python,
+        folder,
+        script,
+        kv,
+        groups,
+        servers,
+        arguments=arguments,
+        environment=environment,
+        **options,
+    )
 
 
 def states_of(folder, name):
-    """{parameter: the flat momentum}, put together from the parts of the servers by hand."""
+    """Return {parameter: flat momentum}, joined from the parts of the servers."""
     pieces = {}
     for path in sorted(folder.glob(name + ".server-*.npz")):
         with np.load(str(path)) as file:
@@ -57,56 +91,93 @@ def states_of(folder, name):
 
 
 def check_restored(job, servers, saved, bound=2000):
-    """Every server has begun with the bits that were saved, those of its own part of the arrays."""
+    """Check that every server has restored its own part of the saved states, bit by bit."""
     found = {}
     for event in job.events("restored"):
         found.setdefault(event["parameter"], {})[event["rank"]] = event["states"]
     assert set(found) == set(saved)
     for parameter, whole in saved.items():
         cuts = [int(whole.size / servers * rank + 0.5) for rank in range(servers + 1)]
-        parts = {rank: whole[cuts[rank]:cuts[rank + 1]] for rank in range(servers)}
+        parts = {rank: whole[cuts[rank] : cuts[rank + 1]] for rank in range(servers)}
         if whole.size < bound:
             parts = dict.fromkeys(found[parameter], whole)
         assert len(parts) in (1, servers)
-        assert found[parameter] == {rank: [hashlib.sha256(part.tobytes()).hexdigest()] for rank, part in parts.items()}
+        assert found[parameter] == {
+            rank: [hashlib.sha256(part.tobytes()).hexdigest()] for rank, part in parts.items()
+        }
 
 
 def last_losses(job):
-    return [event["loss"] for event in sorted(job.events("batch"), key=lambda event: (event["epoch"], event["index"]))
-            if event["epoch"] == EPOCHS - 1]
+    return [
+        event["loss"]
+        for event in sorted(job.events("batch"), key=lambda event: (event["epoch"], event["index"]))
+        if event["epoch"] == EPOCHS - 1
+    ]
 
 
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_async", "dist_gsync", "dist_ssync"])
 def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digits, kv):
     groups = (0, 1) if kv == "dist_gsync" else (0, 0)
-    # Where the order of updates is not defined two jobs are alike only once they have learned most.
+    # If the order of updates is undefined, two jobs agree only after most of the training.
     epochs = EPOCHS if kv == "dist_sync" else 3 * EPOCHS
     alike = {"epochs": epochs, "keep": epochs}
     whole = train(mxnet_new.python, tmp_path / "whole", digits, kv, groups, **alike).succeed()
     saved = states_of(tmp_path / "whole" / "checkpoints", "mlp-%04d" % CUT)
     assert len(saved) == 6 and all(np.abs(momentum).max() > 0 for momentum in saved.values())
-    again = train(mxnet_new.python, tmp_path / "again", digits, kv, groups, resumed=tmp_path / "whole" / "checkpoints",
-                  **alike).succeed()
+    again = train(
+        mxnet_new.python,
+        tmp_path / "again",
+        digits,
+        kv,
+        groups,
+        resumed=tmp_path / "whole" / "checkpoints",
+        **alike,
+    ).succeed()
     assert {event["epoch"] for event in again.events("epoch")} == set(range(CUT, epochs))
     check_restored(again, 2, saved)
     ends = [job.events("end")[0]["accuracy"] for job in (whole, again)]
     if kv == "dist_sync":
         assert np.allclose(last_losses(whole), last_losses(again), atol=1e-4) and ends[0] == ends[1]
-        for a, b in zip(*[sorted(states_of(tmp_path / job / "checkpoints", "mlp-%04d" % EPOCHS).items())
-                          for job in ("whole", "again")]):
+        for a, b in zip(
+            *[
+                sorted(states_of(tmp_path / job / "checkpoints", "mlp-%04d" % EPOCHS).items())
+                for job in ("whole", "again")
+            ]
+        ):
             assert np.allclose(a[1], b[1], atol=1e-4)
     assert abs(ends[0] - ends[1]) < 0.1, ends
 
 
 def test_without_its_momentum_it_would_not(mxnet_new, tmp_path, digits):
-    """What the test above would not see if the states were not used."""
+    """The test above detects unused states: without them the losses differ."""
     whole = train(mxnet_new.python, tmp_path / "whole", digits, "dist_sync").succeed()
     script = tmp_path / "main.py"
     script.write_text(MAIN)
     weights = tmp_path / "whole" / "checkpoints" / ("mlp-%04d.params" % CUT)
-    bare = Job(mxnet_new.python, tmp_path / "bare", script, "dist_sync", (0, 0), 2, arguments=[
-        "--kv-store", "dist_sync", "--data-dir", digits, "--num-epochs", EPOCHS, "--num-examples", 256, "--lr", 0.02,
-        "--model-load-epoch", CUT, "--model-load-file", weights]).succeed()
+    bare = Job(
+        mxnet_new.python,
+        tmp_path / "bare",
+        script,
+        "dist_sync",
+        (0, 0),
+        2,
+        arguments=[
+            "--kv-store",
+            "dist_sync",
+            "--data-dir",
+            digits,
+            "--num-epochs",
+            EPOCHS,
+            "--num-examples",
+            256,
+            "--lr",
+            0.02,
+            "--model-load-epoch",
+            CUT,
+            "--model-load-file",
+            weights,
+        ],
+    ).succeed()
     assert not np.allclose(last_losses(whole), last_losses(bare), atol=1e-3)
 
 
@@ -114,58 +185,104 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
     train(every_mxnet.python, tmp_path / "first", digits, "dist_sync", servers=2).succeed()
     kept = tmp_path / "first" / "checkpoints"
     saved = states_of(kept, "mlp-%04d" % CUT)
-    for name, kv, groups, servers in [("more", "dist_gsync", (0, 0, 1), 3), ("fewer", "dist_sync", (0,), 1)]:
-        # Two groups come in any order, so that after EPOCHS the accuracy is anything from 0.49 to 0.56.
-        job = train(every_mxnet.python, tmp_path / name, digits, kv, groups, servers, resumed=kept, epochs=2 * EPOCHS).succeed()
+    for name, kv, groups, servers in [
+        ("more", "dist_gsync", (0, 0, 1), 3),
+        ("fewer", "dist_sync", (0,), 1),
+    ]:
+        # Two groups merge in any order, so the accuracy after EPOCHS varies from 0.49 to 0.56.
+        job = train(
+            every_mxnet.python,
+            tmp_path / name,
+            digits,
+            kv,
+            groups,
+            servers,
+            resumed=kept,
+            epochs=2 * EPOCHS,
+        ).succeed()
         check_restored(job, servers, saved)
         assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
 
 
 def parameters_locked_by(pid):
-    """The rows of the parameters whose lock a server process holds, as bytes, in the memory that the groups share."""
-    held = [line.split() for line in pathlib.Path("/proc/locks").read_text().splitlines() if "->" not in line]
-    # Byte 0 is that of the whole memory.
+    """Yield the rows of the parameters in the shared memory whose lock a server process holds."""
+    held = [
+        line.split()
+        for line in pathlib.Path("/proc/locks").read_text().splitlines()
+        if "->" not in line
+    ]
+    # Byte 0 is the lock of the whole memory.
     numbers = [int(lock[6]) - 1 for lock in held if int(lock[4]) == pid and int(lock[6]) > 0]
     for path in pathlib.Path("/proc/%d/fd" % pid).iterdir() if numbers else ():
-        if os.readlink(str(path)).startswith(shared.FOLDER + "/mxcluster-"):
+        if os.readlink(str(path)).startswith(shared_memory.FOLDER + "/mxcluster-"):
             with open(str(path), "rb") as memory:
                 for number in numbers:
-                    memory.seek(8 * (shared._HEAD + shared._ROW * number))
-                    yield memory.read(8 * shared._ROW)
+                    memory.seek(8 * (shared_memory._HEAD + shared_memory._ROW * number))
+                    yield memory.read(8 * shared_memory._ROW)
 
 
 def is_busy(row):
-    """Whether an update of the parameter has begun. A server may also hold the lock just before and after an update."""
-    return struct.unpack("%dq" % shared._ROW, row)[shared._BUSY] != 0
+    """Return True during an update of the parameter.
+
+    A server may also hold the lock just before and after an update.
+    """
+    return struct.unpack("%dq" % shared_memory._ROW, row)[shared_memory._BUSY] != 0
 
 
 def kill_in_an_update(pid):
-    """Kills a server process while it updates a parameter in the memory that the groups share."""
+    """Kill a server process during an update of a parameter in the shared memory."""
     server, deadline = processes.identity(pid), time.time() + 60
     while time.time() < deadline:
         os.kill(pid, signal.SIGSTOP)
-        while not processes.is_held(server):  # on its core it runs on until the kernel stops it, and may give the lock back
+        while not processes.is_held(
+            server
+        ):  # the server runs on until the kernel stops it, and may release the lock
             assert time.time() < deadline
         if any(map(is_busy, parameters_locked_by(pid))):
             os.kill(pid, signal.SIGKILL)
             return
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.001)
-    raise AssertionError("it never held a lock")
+    raise AssertionError("the server never held a lock")
 
 
-def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_before(every_mxnet, tmp_path, digits):
-    job = train(every_mxnet.python, tmp_path / "first", digits, "dist_gsync", (0, 1), servers=1, epochs=50000, keep=500)
+def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_before(
+    every_mxnet, tmp_path, digits
+):
+    job = train(
+        every_mxnet.python,
+        tmp_path / "first",
+        digits,
+        "dist_gsync",
+        (0, 1),
+        servers=1,
+        epochs=50000,
+        keep=500,
+    )
     kept = tmp_path / "first" / "checkpoints"
     deadline = time.time() + 60
     while not (kept / ("mlp-%04d.json" % (CUT + 1))).exists():
-        assert time.time() < deadline and not any(process.poll() for process in job.processes.values()), job.evidence()
+        assert time.time() < deadline and not any(
+            process.poll() for process in job.processes.values()
+        ), job.evidence()
         time.sleep(0.05)
     kill_in_an_update(job.processes["server-0"].pid)
     codes = job.wait(60, grace=15)
-    assert codes["server-0"] == -signal.SIGKILL and not {0, "still running"} & set(codes.values()), (codes, job.evidence())
-    assert "died while it updated parameter" in (tmp_path / "first" / "server-1.log").read_text(), job.evidence()
-    again = train(every_mxnet.python, tmp_path / "again", digits, "dist_gsync", (0, 1), servers=1, resumed=kept).succeed()
+    assert codes["server-0"] == -signal.SIGKILL and not {0, "still running"} & set(
+        codes.values()
+    ), (codes, job.evidence())
+    assert "died while it updated parameter" in (tmp_path / "first" / "server-1.log").read_text(), (
+        job.evidence()
+    )
+    again = train(
+        every_mxnet.python,
+        tmp_path / "again",
+        digits,
+        "dist_gsync",
+        (0, 1),
+        servers=1,
+        resumed=kept,
+    ).succeed()
     check_restored(again, 1, states_of(kept, "mlp-%04d" % CUT))
 
 
@@ -177,26 +294,57 @@ def test_a_broken_checkpoint_ends_the_servers_with_its_name(mxnet_new, tmp_path,
         file.write(b"torn")
     job = train(mxnet_new.python, tmp_path / "again", digits, "dist_sync", servers=1, resumed=kept)
     assert job.wait(60, grace=1)["server-0"] == 1
-    assert "mlp-0003.server-0.npz is not as it was written" in (tmp_path / "again" / "server-0.log").read_text(), job.evidence()
+    assert (
+        "mlp-0003.server-0.npz differs from its digest or size"
+        in (tmp_path / "again" / "server-0.log").read_text()
+    ), job.evidence()
 
 
 def test_the_last_ones_are_kept_and_say_what_they_are(mxnet_new, tmp_path, digits):
     train(mxnet_new.python, tmp_path / "job", digits, "dist_sync", keep=2).succeed()
     names = {path.name for path in (tmp_path / "job" / "checkpoints").iterdir()}
-    # The first one is held for a controller, and none has come.
-    assert names == {"mlp-symbol.json"} | {"mlp-%04d.%s" % (epoch, end) for epoch in (1, 5, 6) for end in (
-        "json", "params", "server-0.json", "server-0.npz", "server-1.json", "server-1.npz")}
+    # The first checkpoint is held for a controller, and no controller fetched it.
+    assert names == {"mlp-symbol.json"} | {
+        "mlp-%04d.%s" % (epoch, end)
+        for epoch in (1, 5, 6)
+        for end in (
+            "json",
+            "params",
+            "server-0.json",
+            "server-0.npz",
+            "server-1.json",
+            "server-1.npz",
+        )
+    }
     manifest = json.loads((tmp_path / "job" / "checkpoints" / "mlp-0006.json").read_text())
-    assert (manifest["epoch"], manifest["seed"], manifest["servers"], manifest["workers"]) == (6, 0, 2, 2)
+    assert (manifest["epoch"], manifest["seed"], manifest["servers"], manifest["workers"]) == (
+        6,
+        0,
+        2,
+        2,
+    )
     assert set(os.listdir(str(tmp_path / "job"))) >= {"checkpoints"}
 
 
 def test_one_process_alone(mxnet_new, tmp_path, digits):
-    """Without servers the worker itself has the states, by the same numbers: what it saves, a job with servers goes on from."""
+    """Without servers the worker saves the states itself, and a job with servers can resume."""
     folder = tmp_path / "alone"
-    run = program(mxnet_new, folder, "--data-dir", digits, "--num-epochs", EPOCHS, "--num-examples", 256, "--savemodel",
-                  "--keep-checkpoints", EPOCHS).succeeded()
+    run = program(
+        mxnet_new,
+        folder,
+        "--data-dir",
+        digits,
+        "--num-epochs",
+        EPOCHS,
+        "--num-examples",
+        256,
+        "--savemodel",
+        "--keep-checkpoints",
+        EPOCHS,
+    ).succeeded()
     saved = states_of(folder / "checkpoints", "mlp-%04d" % CUT)
     assert len(saved) == 6 and run.of("end")
-    job = train(mxnet_new.python, tmp_path / "job", digits, "dist_sync", resumed=folder / "checkpoints").succeed()
+    job = train(
+        mxnet_new.python, tmp_path / "job", digits, "dist_sync", resumed=folder / "checkpoints"
+    ).succeed()
     check_restored(job, 2, saved)

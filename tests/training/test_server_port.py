@@ -1,4 +1,5 @@
-"""What the port of a live server takes, and from whom; with real processes and real MXNet."""
+"""A live server accepts only sealed messages of its job, with real processes and real MXNet."""
+
 import re
 import shutil
 import subprocess
@@ -9,28 +10,34 @@ from tests.training.loopback import Job
 
 ROUND_TRIP = """
 import pickle, numpy
-from mxcluster import compat
-mx = compat.import_mxnet()
-from mxcluster.kvstore import guard
+from mxcluster.node import mxnet_compat
+mx = mxnet_compat.import_mxnet()
+from mxcluster.training.kvstore import optimizer_guard as guard
 names, checked = guard.names(), 0
-schedules = [None, mx.lr_scheduler.FactorScheduler(3, 0.5), mx.lr_scheduler.MultiFactorScheduler([1, 2], 0.5),
-             mx.lr_scheduler.PolyScheduler(9)]
+schedules = [None, mx.lr_scheduler.FactorScheduler(3, 0.5),
+             mx.lr_scheduler.MultiFactorScheduler([1, 2], 0.5), mx.lr_scheduler.PolyScheduler(9)]
 for name, cls in sorted(mx.optimizer.Optimizer.opt_registry.items()):
     if name == "lbsgd" and mx.__version__ == "1.2.1":
-        continue  # lacks an import of its own
+        continue  # it lacks an import
     for schedule in schedules:
-        given = cls(rescale_grad=numpy.float64(0.25), param_idx2name={0: "a_weight"}, lr_scheduler=schedule)
+        given = cls(rescale_grad=numpy.float64(0.25), param_idx2name={0: "a_weight"},
+                    lr_scheduler=schedule)
         got = guard.check_optimizer(guard.read(pickle.dumps(given, 0), names))
         assert type(got) is cls and got.rescale_grad == 0.25
         checked += 1
 scalar = b"cnumpy\\ndtype\\n(Vf4\\nI0\\nI1\\ntR"
-array = (b"cnumpy.core.multiarray\\n_reconstruct\\n(cnumpy\\nndarray\\n(I0\\ntc_codecs\\nencode\\n(Vb\\nVlatin1\\ntRtR"
+array = (b"cnumpy.core.multiarray\\n_reconstruct\\n(cnumpy\\nndarray\\n(I0\\n"
+         b"tc_codecs\\nencode\\n(Vb\\nVlatin1\\ntRtR"
          b"(I1\\n(L%dL\\nL4L\\nt" + scalar + b"I00\\nc_codecs\\nencode\\n(V\\nVlatin1\\ntRtb.")
 made = b"ccopy_reg\\n_reconstructor\\n(cmxnet.optimizer\\nSGD\\nc__builtin__\\nobject\\nNtR"
-for evil in (array.replace(b"%d", b"4611686018427387904"), made + b"(dV__array_interface__\\n(dsb.", made + b"I1\\na.",
-             made + b"(dVlearning_rate\\nI1\\nsb." if mx.__version__ != "1.2.1" else b"N", made + b"(dVupdate\\nI1\\nsb.",
-             b"cmxnet.optimizer\\nOptimizer.create_optimizer\\n.", b"cmxnet.optimizer.optimizer\\npickle.loads\\n.",
-             b"cmxnet.optimizer\\npickle\\n.", b"cmxnet.optimizer\\nget_updater\\n.", b"cmxnet.optimizer\\nUpdater\\n.",
+for evil in (array.replace(b"%d", b"4611686018427387904"),
+             made + b"(dV__array_interface__\\n(dsb.", made + b"I1\\na.",
+             made + b"(dVlearning_rate\\nI1\\nsb." if mx.__version__ != "1.2.1" else b"N",
+             made + b"(dVupdate\\nI1\\nsb.",
+             b"cmxnet.optimizer\\nOptimizer.create_optimizer\\n.",
+             b"cmxnet.optimizer.optimizer\\npickle.loads\\n.",
+             b"cmxnet.optimizer\\npickle\\n.", b"cmxnet.optimizer\\nget_updater\\n.",
+             b"cmxnet.optimizer\\nUpdater\\n.",
              b"cmxnet.ndarray\\nNDArray\\n.", b"cmxnet.lr_scheduler\\nlogging.os\\n."):
     try:
         guard.read(evil, names)
@@ -48,72 +55,134 @@ print("CHECKED %d" % checked)
 
 
 def test_every_optimizer_of_mxnet_passes_and_nothing_else_of_it(every_mxnet, tmp_path, request):
-    folder = request.config.rootpath / "node"
-    done = subprocess.run([str(every_mxnet.python), "-W", "ignore", "-c", ROUND_TRIP], cwd=str(folder), universal_newlines=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    folder = request.config.rootpath / "python"
+    done = subprocess.run(
+        [str(every_mxnet.python), "-W", "ignore", "-c", ROUND_TRIP],
+        cwd=str(folder),
+        universal_newlines=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split("CHECKED ")[1]) >= 15 * 4
 
 
-@pytest.mark.parametrize("kv, groups, weight", [
-    ("dist_sync", (0, 0), "-3"), ("dist_async", (0, 0), "-3"), ("dist_gsync", (0, 1), "-7")])
+@pytest.mark.parametrize(
+    "kv, groups, weight",
+    [("dist_sync", (0, 0), "-3"), ("dist_async", (0, 0), "-3"), ("dist_gsync", (0, 1), "-7")],
+)
 def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv, groups, weight):
-    """The file is not written, each refusal is told, and the job goes on with its own optimizer, to a good end."""
+    """No file is written, each refusal is logged, and the job succeeds with its own optimizer."""
     evil = tmp_path / "evil"
-    job = Job(every_mxnet.python, tmp_path / "job", scripts / "stranger.py", kv, groups, servers=2,
-              arguments=[kv, evil], environment={"MXCLUSTER_GSYNC_Y": "one"}).succeed()
+    job = Job(
+        every_mxnet.python,
+        tmp_path / "job",
+        scripts / "stranger.py",
+        kv,
+        groups,
+        servers=2,
+        arguments=[kv, evil],
+        environment={"MXCLUSTER_GSYNC_Y": "one"},
+    ).succeed()
     assert not evil.exists()
     assert [path for path in tmp_path.glob("**/*") if "profile" in path.name] == []
     servers = sorted((tmp_path / "job").glob("server-*.log"))
     assert len(servers) == 2 * len(set(groups))
     for log in (path.read_text() for path in servers):
-        own = ["of worker-0 was refused, and the job goes on: it names posix:system", "it is no optimizer but dict"]
-        if kv == "dist_gsync":  # whose optimizers come with what all workers have to agree on
-            own = ["of worker-0 was refused, and the job goes on: this scheme hears of optimizers otherwise"]
-        for words in ("from one of 127.0.0.1", "carries no token", "its token is wrong (it calls itself worker-0)",
-                      "it was sent before, by worker-0", *own):
+        own = [
+            "of worker-0 was refused, and the job goes on: it names posix:system",
+            "it is no optimizer but dict",
+        ]
+        if kv == "dist_gsync":  # its optimizers come with the settings that all workers must share
+            own = [
+                "of worker-0 was refused, and the job goes on: this scheme takes optimizers "
+                "from its own messages"
+            ]
+        for words in (
+            "from one of 127.0.0.1",
+            "carries no token",
+            "its token is wrong (sender worker-0)",
+            "it was sent before, by worker-0",
+            *own,
+        ):
             assert words in log, (words, job.evidence())
-    # Eight or four steps of 0.5, as dist_sync sums the gradients of both workers; a group of one counts for both.
-    values = [re.search(r"weight (\S+)", (tmp_path / "job" / ("worker-%d.log" % index)).read_text()).group(1) for index in (0, 1)]
+    # Eight or four steps of 0.5, as dist_sync sums the gradients of both workers; a group of one
+    # counts for both.
+    values = [
+        re.search(
+            r"weight (\S+)", (tmp_path / "job" / ("worker-%d.log" % index)).read_text()
+        ).group(1)
+        for index in (0, 1)
+    ]
     assert values == [weight, weight], (values, job.evidence())
     assert len([event for event in job.events("note") if "refused" in event["text"]]) >= 2 * 12
 
 
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_gsync"])
-def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(mxnet_new, tmp_path, scripts, kv):
+def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
+    mxnet_new, tmp_path, scripts, kv
+):
     def run(name, **environment):
         (tmp_path / name / "script").mkdir(parents=True)
         for script in ("my_optimizers.py", "own_optimizer.py"):
             shutil.copy(str(scripts / script), str(tmp_path / name / "script"))
-        return Job(mxnet_new.python, tmp_path / name, tmp_path / name / "script" / "own_optimizer.py", kv,
-                   (0, 1) if kv == "dist_gsync" else (0, 0), arguments=[kv], environment=environment)
-    declared = run("declared", MXCLUSTER_SERVER_CLASSES="my_optimizers:Halving,my_optimizers:Constant").succeed()
-    # The gradients of both workers; or of a group of one, before the other group's or after it. (It knows no rescale_grad.)
+        return Job(
+            mxnet_new.python,
+            tmp_path / name,
+            tmp_path / name / "script" / "own_optimizer.py",
+            kv,
+            (0, 1) if kv == "dist_gsync" else (0, 0),
+            arguments=[kv],
+            environment=environment,
+        )
+
+    declared = run(
+        "declared", MXCLUSTER_SERVER_CLASSES="my_optimizers:Halving,my_optimizers:Constant"
+    ).succeed()
+    # The gradients of both workers, or of a group of one, before or after the other group's. (The
+    # optimizer ignores rescale_grad.)
     expected = "0.75|0.625" if kv == "dist_gsync" else "0.5"
-    assert re.search("^weight (%s)$" % expected, (tmp_path / "declared" / "worker-0.log").read_text(), re.M), declared.evidence()
-    if kv == "dist_gsync":  # here one worker sends it, in its first step
+    assert re.search(
+        "^weight (%s)$" % expected, (tmp_path / "declared" / "worker-0.log").read_text(), re.M
+    ), declared.evidence()
+    if kv == "dist_gsync":  # here one worker sends the optimizer, in its first step
         job = run("not")
         sender = next(name for name, code in job.wait(60, grace=1).items() if code == 1)
         log = (tmp_path / "not" / (sender + ".log")).read_text()
-        assert 'ValueError: the servers would refuse this optimizer: it names my_optimizers:Halving' in log, log
+        assert (
+            "ValueError: the servers would refuse this optimizer: it names my_optimizers:Halving"
+            in log
+        ), log
     else:
         job = run("absent", MXCLUSTER_SERVER_CLASSES="my_optimizer:Halving")
         assert job.wait(60, grace=1)["server-0"] == 1, job.evidence()
         log = (tmp_path / "absent" / "server-0.log").read_text()
-        assert "mxcluster: server_classes: 'my_optimizer:Halving' is refused: my_optimizer cannot be imported" in log, log
+        assert (
+            "mxcluster: server_classes: 'my_optimizer:Halving' is refused: my_optimizer cannot be "
+            "imported" in log
+        ), log
 
 
 def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path, scripts):
     job = Job(mxnet_new.python, tmp_path, scripts / "no_kvstore.py", "dist_sync", [0])
     (tmp_path / "token").unlink()
     assert job.wait(30, grace=1)["server-0"] == 1
-    assert "the job's token cannot be read from" in (tmp_path / "server-0.log").read_text(), job.evidence()
+    assert "the job's token cannot be read from" in (tmp_path / "server-0.log").read_text(), (
+        job.evidence()
+    )
 
 
 def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path, scripts):
-    """ps-lite binds DMLC_NODE_HOST, and the scheduler DMLC_PS_ROOT_URI: nothing listens on all addresses."""
-    job = Job(every_mxnet.python, tmp_path, scripts / "small_training.py", "dist_async", [0, 0], servers=2,
-              arguments=["module", "dist_async", 40, tmp_path / "worker", "pause=0.2"])
+    """ps-lite binds DMLC_NODE_HOST, and the scheduler DMLC_PS_ROOT_URI, not all addresses."""
+    job = Job(
+        every_mxnet.python,
+        tmp_path,
+        scripts / "small_training.py",
+        "dist_async",
+        [0, 0],
+        servers=2,
+        arguments=["module", "dist_async", 40, tmp_path / "worker", "pause=0.2"],
+    )
     try:
         seen = {}
         for _ in range(300):
@@ -122,15 +191,21 @@ def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path, script
             if all(seen.values()):
                 break
             assert process.poll() is None, job.evidence()
-        expected = {"scheduler-0": "127.0.0.11", "server-0": "127.0.0.21", "server-1": "127.0.0.22", "worker-0": "127.0.0.31",
-                    "worker-1": "127.0.0.32"}
+        expected = {
+            "scheduler-0": "127.0.0.11",
+            "server-0": "127.0.0.21",
+            "server-1": "127.0.0.22",
+            "worker-0": "127.0.0.31",
+            "worker-1": "127.0.0.32",
+        }
         assert {name: {address for address, _ in found} for name, found in seen.items()} == {
-            name: {address} for name, address in expected.items()}, seen
+            name: {address} for name, address in expected.items()
+        }, seen
     finally:
         job.end()
 
 
 def listening(pid):
-    """The (address, port) that a process listens on, by `ss -ltnp`."""
+    """Return {(address, port)} on which a process listens, by `ss -ltnp`."""
     lines = subprocess.check_output(["ss", "-Hltnp"], universal_newlines=True).splitlines()
     return {tuple(line.split()[3].rsplit(":", 1)) for line in lines if "pid=%d," % pid in line}

@@ -1,29 +1,36 @@
+import base64
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from mxcluster import datasets, package
 from mxcluster.datasets import DATASETS, training_samples, write_digits
 from mxcluster.errors import BadInput
 
 
-def test_samples_of_an_epoch():
+def test_training_samples_of_a_data_set():
     assert training_samples("digits") == 1437
     assert training_samples("mnist") == 60000
     assert training_samples("cifar10", 100) == 100
-    assert training_samples("synthetic", 10 ** 7) == 10 ** 7
+    assert training_samples("synthetic", 10**7) == 10**7
 
 
-def test_more_samples_than_there_are():
+def test_too_many_samples_are_refused():
     assert training_samples("imagenet", 1281167) == 1281167
-    with pytest.raises(BadInput, match="num_examples=1281168: imagenet has only 1281167 .* at most 1281167"):
+    with pytest.raises(
+        BadInput, match="num_examples=1281168: imagenet has only 1281167 .* at most 1281167"
+    ):
         training_samples("imagenet", 1281168)
 
 
-def test_digits_are_all_of_the_1797():
+def test_digits_has_all_1797_samples():
     assert DATASETS["digits"].train + DATASETS["digits"].validation == 1797
 
 
-def test_digits_file_is_always_the_same_and_written_once(tmp_path):
+def test_the_digits_file_is_reproducible_and_written_once(tmp_path):
     path, other = tmp_path / "digits.npz", tmp_path / "other.npz"
     assert write_digits(str(path)) is True
     assert write_digits(str(other)) is True
@@ -33,7 +40,7 @@ def test_digits_file_is_always_the_same_and_written_once(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["digits.npz", "other.npz"]
 
 
-def test_digits_file_holds_every_digit_once(tmp_path):
+def test_the_digits_file_has_every_digit_once(tmp_path):
     write_digits(str(tmp_path / "digits.npz"))
     with np.load(tmp_path / "digits.npz") as arrays:
         assert arrays["train_x"].shape == (1437, 8, 8) and arrays["val_x"].shape == (360, 8, 8)
@@ -45,10 +52,50 @@ def test_digits_file_holds_every_digit_once(tmp_path):
     assert np.array_equal(np.bincount(labels), np.bincount(original.target))
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError("disk full")
+
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="disk full"):
         write_digits(str(tmp_path / "digits.npz"))
     assert list(tmp_path.iterdir()) == []
+
+
+def printed(module, *arguments):
+    """Return (first line, decoded second line) that ``python -m module`` prints."""
+    text = subprocess.check_output([sys.executable, "-m", module, *map(str, arguments)])
+    first, second = text.decode().splitlines()
+    return first, base64.b64decode(second, validate=True)
+
+
+def test_the_roles_get_the_digits_as_text_and_check_mode_writes_nothing(tmp_path):
+    kept = tmp_path / "cache"
+    said, content = printed("mxcluster.datasets", kept, "check")
+    assert said == "made" and list(tmp_path.iterdir()) == []
+    assert printed("mxcluster.datasets", kept) == ("made", content)
+    (path,) = kept.iterdir()
+    before = path.stat().st_mtime_ns
+    for check in [], ["check"]:
+        assert printed("mxcluster.datasets", kept, *check) == ("kept", path.read_bytes())
+    assert path.read_bytes() == content and path.stat().st_mtime_ns == before
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "cache").write_text("")
+    run = subprocess.run(
+        [sys.executable, "-m", "mxcluster.datasets", str(tmp_path / "cache")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert run.returncode == 1 and run.stderr.decode().startswith("%s: " % (tmp_path / "cache"))
+
+
+def test_a_python_without_scikit_learn_names_the_cure(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SystemExit, match="lacks a package .*run `make venv`"):
+        datasets.main(str(tmp_path))
+
+
+def test_the_roles_get_the_package_as_text():
+    assert printed("mxcluster.package") == package.archive()

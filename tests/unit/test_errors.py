@@ -3,20 +3,20 @@ import pytest
 from mxcluster.errors import BadInput, did_you_mean, for_each, refuse
 
 
-def test_refuse_raises_all_problems_and_only_if_there_are_any():
+def test_refuse_raises_all_problems_at_once():
     refuse([])
     with pytest.raises(BadInput, match="^one\ntwo$"):
         refuse(line for line in ("one", "two"))
 
 
-def test_a_message_is_fit_for_a_terminal():
+def test_a_message_is_printable_and_limited():
     assert str(BadInput("a \x1b[31mred\rline\nnext\u2028")) == "a \\x1b[31mred\\rline\nnext\\u2028"
-    assert len(str(BadInput("x" * 10 ** 6))) < 3000
+    assert len(str(BadInput("x" * 10**6))) < 3000
     many = str(BadInput("\n".join("problem %d" % number for number in range(1000)))).split("\n")
     assert len(many) == 101 and many[-1] == "... and 900 more"
 
 
-def test_for_each_collects_refusals_and_says_the_same_thing_once():
+def test_for_each_collects_refusals_without_repetition():
     def even(number):
         if number % 2:
             raise BadInput("%d is odd" % number)

@@ -12,20 +12,41 @@ def lines_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_an_event_says_who_and_when(tmp_path):
+def test_an_event_has_its_process_and_time(tmp_path):
     log = events.EventLog(str(tmp_path / "events.jsonl"), role="worker", index=2, host="node1")
     log.write("batch", step=7, loss=0.5)
-    event, = lines_of(tmp_path / "events.jsonl")
+    (event,) = lines_of(tmp_path / "events.jsonl")
     assert abs(event.pop("time") - events.time.time()) < 10
-    assert event == {"event": "batch", "role": "worker", "index": 2, "host": "node1", "step": 7, "loss": 0.5}
+    assert event == {
+        "event": "batch",
+        "role": "worker",
+        "index": 2,
+        "host": "node1",
+        "step": 7,
+        "loss": 0.5,
+    }
 
 
 def test_numbers_of_numpy_are_cast(tmp_path):
     log = events.EventLog(str(tmp_path / "e"))
-    log.write("x", a=numpy.float32(0.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.arange(3),
-              e={1: numpy.float64(2)}, f=[numpy.int8(1), None, "t", True])
-    event, = lines_of(tmp_path / "e")
-    assert [event[name] for name in "abcdef"] == [0.5, 3, True, [0, 1, 2], {"1": 2.0}, [1, None, "t", True]]
+    log.write(
+        "x",
+        a=numpy.float32(0.5),
+        b=numpy.int64(3),
+        c=numpy.bool_(True),
+        d=numpy.arange(3),
+        e={1: numpy.float64(2)},
+        f=[numpy.int8(1), None, "t", True],
+    )
+    (event,) = lines_of(tmp_path / "e")
+    assert [event[name] for name in "abcdef"] == [
+        0.5,
+        3,
+        True,
+        [0, 1, 2],
+        {"1": 2.0},
+        [1, None, "t", True],
+    ]
     assert event["c"] is True
 
 
@@ -38,27 +59,36 @@ def test_nan_and_infinity_become_null_and_are_noted_once(tmp_path):
     batches = [event for event in lines_of(tmp_path / "e") if event["event"] == "batch"]
     assert [(event["loss"], event["deep"]) for event in batches] == [(None, [None])] * 2
     notes = [event["text"] for event in lines_of(tmp_path / "e") if event["event"] == "note"]
-    assert notes == ["deep became -inf (event batch, step 5)", "loss became nan (event batch, step 5)"]
+    assert notes == [
+        "deep became -inf (event batch, step 5)",
+        "loss became nan (event batch, step 5)",
+    ]
 
 
-def test_what_json_cannot_hold_is_refused(tmp_path):
+def test_an_event_with_another_type_is_refused(tmp_path):
     with pytest.raises(TypeError, match="an event cannot hold .*object"):
         events.EventLog(str(tmp_path / "e")).write("x", thing=object())
 
 
 def _write_many(path, index):
     log = events.EventLog(path, role="worker", index=index)
-    threads = [threading.Thread(target=lambda: [log.write("batch", step=step, text="x" * 900) for step in range(50)])
-               for _ in range(3)]
+    threads = [
+        threading.Thread(
+            target=lambda: [log.write("batch", step=step, text="x" * 900) for step in range(50)]
+        )
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def test_threads_and_processes_do_not_tear_each_others_lines(tmp_path):
+def test_concurrent_writes_do_not_tear_lines(tmp_path):
     path = tmp_path / "events.jsonl"
-    workers = [multiprocessing.Process(target=_write_many, args=(str(path), index)) for index in range(4)]
+    workers = [
+        multiprocessing.Process(target=_write_many, args=(str(path), index)) for index in range(4)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -68,21 +98,26 @@ def test_threads_and_processes_do_not_tear_each_others_lines(tmp_path):
 
 
 def test_from_env_is_the_log_of_this_process(tmp_path, monkeypatch):
-    for name, value in (("JOB_DIR", str(tmp_path)), ("ROLE", "server"), ("INDEX", "0"), ("HOST", "node3")):
+    for name, value in (
+        ("JOB_DIR", str(tmp_path)),
+        ("ROLE", "server"),
+        ("INDEX", "0"),
+        ("HOST", "node3"),
+    ):
         monkeypatch.setenv("MXCLUSTER_" + name, value)
     events.from_env().write("note", text="here")
-    event, = lines_of(tmp_path / "events.jsonl")
+    (event,) = lines_of(tmp_path / "events.jsonl")
     assert (event["role"], event["index"], event["host"]) == ("server", 0, "node3")
 
 
-def test_from_env_outside_a_job_takes_events_and_writes_nothing(monkeypatch):
+def test_from_env_outside_a_job_writes_nothing(monkeypatch):
     monkeypatch.delenv("MXCLUSTER_JOB_DIR", raising=False)
     log = events.from_env()
     log.write("batch", loss=object())
     log.close()
 
 
-def test_a_log_that_is_dropped_leaves_no_descriptor_open(tmp_path, monkeypatch):
+def test_a_dropped_log_leaves_no_descriptor_open(tmp_path, monkeypatch):
     monkeypatch.setenv("MXCLUSTER_JOB_DIR", str(tmp_path))
     descriptors = {events.from_env()._fd for _ in range(20)}
     assert len(descriptors) == 1, descriptors
@@ -96,16 +131,22 @@ def test_a_closed_log_drops_events(tmp_path):
     assert (tmp_path / "e").read_text() == ""
 
 
-def test_read_leaves_out_torn_lines(tmp_path):
+def test_read_skips_torn_lines(tmp_path):
     path = tmp_path / "e"
-    path.write_bytes(b'{"event": "a", "time": 1}\n{"event": "b", "ti{"event": "c", "time": 2}\n[1]\n"text"\n'
-                     b'{"event": "d", "time": 3}\n{"event": "e", "time": 4, "text": "\xff')
+    path.write_bytes(
+        b'{"event": "a", "time": 1}\n{"event": "b", "ti{"event": "c", "time": 2}\n[1]\n"text"\n'
+        b'{"event": "d", "time": 3}\n{"event": "e", "time": 4, "text": "\xff'
+    )
     assert [event["event"] for event in events.read(str(path))] == ["a", "d"]
 
 
 def test_merge_sorts_by_time_and_keeps_the_order_of_equal_times(tmp_path):
     for name, moments in (("one", (1, 3, 3)), ("two", (2, 3, 0))):
-        (tmp_path / name).write_text("".join('{"event": "%s%d", "time": %d}\n' % (name, place, moment)
-                                             for place, moment in enumerate(moments)))
+        (tmp_path / name).write_text(
+            "".join(
+                '{"event": "%s%d", "time": %d}\n' % (name, place, moment)
+                for place, moment in enumerate(moments)
+            )
+        )
     merged = events.merge([str(tmp_path / "one"), str(tmp_path / "two")])
     assert [event["event"] for event in merged] == ["two2", "one0", "two0", "one1", "one2", "two1"]

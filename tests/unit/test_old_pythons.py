@@ -1,4 +1,4 @@
-"""What runs on a node is written for the node's Python: 2.7 for Ansible's modules, 3.6 for the package."""
+"""Code for nodes compiles under their Pythons: 2.7 for Ansible's modules, 3.6 for the package."""
 
 import pathlib
 import subprocess
@@ -11,9 +11,18 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 COMPILE = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
 
 
-@pytest.mark.parametrize("version,files", [
-    ("2.7", sorted(PROJECT.glob("plugins/module*/*.py"))), ("3.6", sorted(PROJECT.glob("node/mxcluster/**/*.py")))])
-def test_it_compiles(version, files):
-    result = subprocess.run([find_python(version), "-c", COMPILE, *map(str, files)], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, universal_newlines=True)
+@pytest.mark.parametrize(
+    "version,files",
+    [
+        ("2.7", sorted(PROJECT.glob("plugins/module*/*.py"))),
+        ("3.6", sorted(PROJECT.glob("python/mxcluster/**/*.py"))),
+    ],
+)
+def test_files_compile(version, files):
+    result = subprocess.run(
+        [find_python(version), "-c", COMPILE, *map(str, files)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+    )
     assert files and result.returncode == 0, result.stdout

@@ -1,4 +1,4 @@
-"""The search for the order of merges, on logs of a simulated cluster that does right or wrong."""
+"""The search for the order of merges, on logs of a simulated cluster with and without faults."""
 
 import collections
 import itertools
@@ -11,18 +11,20 @@ from tests.training.replay import OPTIMIZERS, TOLERANCE, NoOrder, explain, load,
 
 SGD = ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01})
 TRAININGS = [
-    ("sgd", {"learning_rate": 0.1}), SGD,
+    ("sgd", {"learning_rate": 0.1}),
+    SGD,
     ("sgd", {"learning_rate": 0.1, "momentum": 0.5, "clip_gradient": 0.05, "wd": 0.1}),
     ("adam", {"learning_rate": 0.01}),
     ("adam", {"learning_rate": 0.01, "wd": 0.1, "clip_gradient": 0.05, "beta1": 0.8}),
     ("rmsprop", {"learning_rate": 0.01, "wd": 0.1, "clip_gradient": 0.05}),
-    ("rmsprop", {"learning_rate": 0.002, "gamma1": 0.95, "centered": True, "clip_weights": 0.4})]
+    ("rmsprop", {"learning_rate": 0.002, "gamma1": 0.95, "centered": True, "clip_weights": 0.4}),
+]
 SHAPES = [(8, 5), (8,), (3, 8), (3,), (2, 3, 2), (1,)]
 RESCALE = 1.0 / 32
 
 
 def step(name, params, weight, slots, gradient, scale, lr, wd, count):
-    """One update in place by the formulas in MXNet's documentation, in float32."""
+    """Make one update in place by the formulas in MXNet's documentation, in float32."""
     scale, lr, wd = np.float32(scale), np.float32(lr), np.float32(wd)
     bound = np.float32(params.get("clip_gradient", np.inf))
     if name == "sgd":
@@ -35,7 +37,9 @@ def step(name, params, weight, slots, gradient, scale, lr, wd, count):
     if name == "adam":
         betas = params.get("beta1", 0.9), params.get("beta2", 0.999)
         beta1, beta2 = map(np.float32, betas)
-        mean, variance = (slots.setdefault(slot, np.zeros_like(weight)) for slot in ("mean", "variance"))
+        mean, variance = (
+            slots.setdefault(slot, np.zeros_like(weight)) for slot in ("mean", "variance")
+        )
         mean[:] = beta1 * mean + (1 - beta1) * gradient
         variance[:] = beta2 * variance + (1 - beta2) * gradient * gradient
         corrected = np.float32(lr * (1 - betas[1] ** count) ** 0.5 / (1 - betas[0] ** count))
@@ -51,33 +55,78 @@ def step(name, params, weight, slots, gradient, scale, lr, wd, count):
         delta[:] = -lr * gradient / np.sqrt(n + np.float32(1e-8))
     weight += delta
     if "clip_weights" in params:
-        np.clip(weight, -np.float32(params["clip_weights"]), np.float32(params["clip_weights"]), out=weight)
+        np.clip(
+            weight,
+            -np.float32(params["clip_weights"]),
+            np.float32(params["clip_weights"]),
+            out=weight,
+        )
 
 
 class Cluster:
-    """Servers and workers that train by Grouping-SGD on numbers out of the blue, one merge after the other.
+    """Servers and workers that train by Grouping-SGD on random numbers, one merge at a time.
 
-    `logs` is what the workers log, and `order[p, begin]` the groups in the order of their merges.  `fault` names
-    something that the servers do wrong.  `size` is that of the gradients; those of the first `quiet` steps are 0.
+    `logs` has the logs of the workers, and `order[p, begin]` the groups in the order of their
+    merges. `fault` names a fault of the servers. `size` is the size of the gradients; the gradients
+    of the first `quiet` steps are 0.
     """
 
-    def __init__(self, groups, steps=30, training=SGD, seed=0, y="gradient", fixed_y=False, schedule=None, servers=1,
-                 bound=10 ** 6, lr_mult=(1,) * 6, wd_mult=(1,) * 6, shapes=SHAPES, fault=None, size=1.0, quiet=0):
+    def __init__(
+        self,
+        groups,
+        steps=30,
+        training=SGD,
+        seed=0,
+        y="gradient",
+        fixed_y=False,
+        schedule=None,
+        servers=1,
+        bound=10**6,
+        lr_mult=(1,) * 6,
+        wd_mult=(1,) * 6,
+        shapes=SHAPES,
+        fault=None,
+        size=1.0,
+        quiet=0,
+    ):
         self.name, self.params = training
         self.groups, self.fault, self.how, self.fixed_y = groups, fault, y, fixed_y
-        self.schedule, self.lr_mult, self.wd_mult, self.size, self.quiet = schedule, lr_mult, wd_mult, size, quiet
+        self.schedule, self.lr_mult, self.wd_mult, self.size, self.quiet = (
+            schedule,
+            lr_mult,
+            wd_mult,
+            size,
+            quiet,
+        )
         self.random, self.numbers = random.Random(seed), np.random.RandomState(seed)
         self.moment = itertools.count()
-        self.master = [self.numbers.randn(*shape).astype("float32") * np.float32(0.3) for shape in shapes]
-        self.pieces = [(p, begin, end, host) for p, weight in enumerate(self.master)
-                       for host, (begin, end) in enumerate(cuts(weight.size, servers, bound))]
+        self.master = [
+            self.numbers.randn(*shape).astype("float32") * np.float32(0.3) for shape in shapes
+        ]
+        self.pieces = [
+            (p, begin, end, host)
+            for p, weight in enumerate(self.master)
+            for host, (begin, end) in enumerate(cuts(weight.size, servers, bound))
+        ]
         self.slots = collections.defaultdict(dict)
-        self.updates, self.last, self.batches = collections.Counter(), collections.Counter(), collections.Counter()
+        self.updates, self.last, self.batches = (
+            collections.Counter(),
+            collections.Counter(),
+            collections.Counter(),
+        )
         self.newest = collections.Counter()
         self.order = collections.defaultdict(list)
         self.snapshots = {g: [weight.copy() for weight in self.master] for g in set(groups)}
-        self.logs = [{"names": ["p%d" % p for p in range(len(shapes))], "started": [], "gradients": [], "history": [],
-                      "initial": [weight.copy() for weight in self.master]} for _ in groups]
+        self.logs = [
+            {
+                "names": ["p%d" % p for p in range(len(shapes))],
+                "started": [],
+                "gradients": [],
+                "history": [],
+                "initial": [weight.copy() for weight in self.master],
+            }
+            for _ in groups
+        ]
         self.waiting = {g: [] for g in sorted(set(groups))}
         self.run(steps)
 
@@ -102,9 +151,12 @@ class Cluster:
         for worker in self.members(group):
             size = np.float32(self.size if len(self.logs[worker]["started"]) >= self.quiet else 0)
             self.logs[worker]["started"].append(next(self.moment))
-            self.logs[worker]["gradients"].append([
-                size * (self.numbers.randn(*weight.shape).astype("float32") + weight)
-                for weight in self.snapshots[group]])
+            self.logs[worker]["gradients"].append(
+                [
+                    size * (self.numbers.randn(*weight.shape).astype("float32") + weight)
+                    for weight in self.snapshots[group]
+                ]
+            )
         self.waiting[group] = self.random.sample(self.pieces, len(self.pieces))
 
     def end_step(self, group):
@@ -123,7 +175,9 @@ class Cluster:
         pushed = [self.logs[worker]["gradients"][t][p].reshape(-1)[begin:end] for worker in members]
         if self.fault == "loses a gradient" and t == 9:
             pushed = pushed[:-1]
-        total = np.sum(pushed, axis=0, dtype="float32") if pushed else np.zeros(end - begin, "float32")
+        total = (
+            np.sum(pushed, axis=0, dtype="float32") if pushed else np.zeros(end - begin, "float32")
+        )
         counted = "all" if self.fault == "counts Y over all parameters" else key
         y = self.updates[counted] - self.last[group, counted] + 1
         if self.fault == "counts Y without the merge itself":
@@ -150,22 +204,38 @@ class Cluster:
         slots = self.slots[key + (group,) if self.fault == "keeps a state per group" else key]
         weight = self.master[p].reshape(-1)[begin:end]
         count = 1 + t if self.fault == "counts updates per group" else self.updates[key]
-        step(self.name, self.params, weight, slots, total, scale, lr * self.lr_mult[p],
-             self.params.get("wd", 0) * self.wd_mult[p], count)
+        step(
+            self.name,
+            self.params,
+            weight,
+            slots,
+            total,
+            scale,
+            lr * self.lr_mult[p],
+            self.params.get("wd", 0) * self.wd_mult[p],
+            count,
+        )
         self.snapshots[group][p].reshape(-1)[begin:end] = weight
         self.order[key].append(group)
         next(self.moment)
 
     def explain(self, **different):
-        settings = dict(y=self.how, fixed_y=self.fixed_y, lr_of_round=self.schedule, lr_mult=self.lr_mult,
-                        wd_mult=self.wd_mult)
+        settings = dict(
+            y=self.how,
+            fixed_y=self.fixed_y,
+            lr_of_round=self.schedule,
+            lr_mult=self.lr_mult,
+            wd_mult=self.wd_mult,
+        )
         settings.update(different)
         rescale = settings.pop("rescale", RESCALE)
-        return explain(self.logs, self.groups, OPTIMIZERS[self.name](**self.params), rescale, **settings)
+        return explain(
+            self.logs, self.groups, OPTIMIZERS[self.name](**self.params), rescale, **settings
+        )
 
 
 def cuts(size, servers, bound):
-    """Where ps-lite cuts, in whole numbers: round(size * host / servers), halves upwards."""
+    """Return ps-lite's cuts in whole numbers: round(size * host / servers), halves upwards."""
     if servers == 1 or size < bound:
         return [(0, size)]
     places = [(2 * size * host + servers) // (2 * servers) for host in range(servers + 1)]
@@ -173,17 +243,20 @@ def cuts(size, servers, bound):
 
 
 def is_explained(cluster, **settings):
-    """Every slice is explained, by the order that the servers had."""
+    """Check that explain() finds the servers' order for every slice; return its result."""
     found = cluster.explain(**settings)
     assert {(int(one.parameter[1:]), one.begin): one.order for one in found} == dict(cluster.order)
     assert all(one.ambiguous == 0 for one in found)
     return found
 
 
-# -- what is right
+# -- without a fault
+
 
 @pytest.mark.parametrize("how", ["gradient", "rate", "fixed"])
-@pytest.mark.parametrize("training", TRAININGS, ids=lambda training: "-".join([training[0], *sorted(training[1])]))
+@pytest.mark.parametrize(
+    "training", TRAININGS, ids=lambda training: "-".join([training[0], *sorted(training[1])])
+)
 def test_every_optimizer_is_explained(training, how):
     settings = {"fixed_y": True} if how == "fixed" else {"y": how}
     found = is_explained(Cluster([0, 0, 1, 2], training=training, seed=3, **settings))
@@ -192,15 +265,24 @@ def test_every_optimizer_is_explained(training, how):
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("groups", [[0, 1], [0, 0, 1], [0, 1, 2], [0, 0, 0, 1, 2, 2], [1, 0, 2, 1, 0]], ids=str)
+@pytest.mark.parametrize(
+    "groups", [[0, 1], [0, 0, 1], [0, 1, 2], [0, 0, 0, 1, 2, 2], [1, 0, 2, 1, 0]], ids=str
+)
 def test_every_interleaving_is_explained(groups, seed):
     for one in is_explained(Cluster(groups, steps=20, seed=seed)):
         assert one.ys == ys_of(one.order)
 
 
 def ys_of(order):
-    """Y of each merge: one more than the merges of others since the group's own last one, or since the start."""
-    return [1 + next((back for back in range(n) if order[n - 1 - back] == group), n) for n, group in enumerate(order)]
+    """Return Y of each merge.
+
+    Y is one more than the number of other groups' merges since the group's last one, or since the
+    start.
+    """
+    return [
+        1 + next((back for back in range(n) if order[n - 1 - back] == group), n)
+        for n, group in enumerate(order)
+    ]
 
 
 def test_one_group_is_dist_sync():
@@ -210,44 +292,61 @@ def test_one_group_is_dist_sync():
 
 @pytest.mark.parametrize("y", ["gradient", "rate"])
 @pytest.mark.parametrize("period", [1, 4])
-def test_a_schedule_may_be_ahead_by_another_parameter(period, y):
+def test_a_schedule_may_be_ahead_through_another_parameter(period, y):
     def schedule(number):
         return 0.1 * 0.7 ** ((number - 1) // period)
+
     cluster = Cluster([0, 0, 1, 2], steps=12, schedule=schedule, y=y, seed=5)
     found = is_explained(cluster)
-    assert [merge.round for merge in found[0].merges] == sorted(merge.round for merge in found[0].merges)
+    assert [merge.round for merge in found[0].merges] == sorted(
+        merge.round for merge in found[0].merges
+    )
     with pytest.raises(NoOrder):
         cluster.explain(lr_of_round=lambda number: 0.1)
     with pytest.raises(NoOrder):
         cluster.explain(lr_of_round=lambda number: schedule(number + 2))
 
 
-def test_slices_have_orders_of_their_own():
+def test_each_slice_has_its_own_order():
     cluster = Cluster([0, 0, 1, 2], servers=3, bound=12, seed=7)
     found = is_explained(cluster, servers=3, bound=12)
     assert [(one.parameter, one.begin, one.end) for one in found] == [
-        ("p0", 0, 13), ("p0", 13, 27), ("p0", 27, 40), ("p1", 0, 8), ("p2", 0, 8), ("p2", 8, 16), ("p2", 16, 24),
-        ("p3", 0, 3), ("p4", 0, 4), ("p4", 4, 8), ("p4", 8, 12), ("p5", 0, 1)]
+        ("p0", 0, 13),
+        ("p0", 13, 27),
+        ("p0", 27, 40),
+        ("p1", 0, 8),
+        ("p2", 0, 8),
+        ("p2", 8, 16),
+        ("p2", 16, 24),
+        ("p3", 0, 3),
+        ("p4", 0, 4),
+        ("p4", 4, 8),
+        ("p4", 8, 12),
+        ("p5", 0, 1),
+    ]
     assert found[0].order != found[1].order
     with pytest.raises(NoOrder):
         cluster.explain()
 
 
-def test_slices():
+def test_slices_are_ps_lites_cuts():
     assert slices(10, 1, 5) == [(0, 10)] and slices(10, 3, 11) == [(0, 10)]
     assert slices(10, 3, 10) == [(0, 3), (3, 7), (7, 10)]
-    assert slices(2, 4, 1) == [(0, 1), (1, 2)]  # and two hosts hold nothing
-    assert all(slices(size, servers, 1) == [cut for cut in cuts(size, servers, 1) if cut[0] < cut[1]]
-               for size in range(1, 60) for servers in range(2, 8))
+    assert slices(2, 4, 1) == [(0, 1), (1, 2)]  # two hosts hold nothing
+    assert all(
+        slices(size, servers, 1) == [cut for cut in cuts(size, servers, 1) if cut[0] < cut[1]]
+        for size in range(1, 60)
+        for servers in range(2, 8)
+    )
 
 
-def test_multipliers():
+def test_wrong_multipliers_are_found():
     lr_mult, wd_mult = (1, 2, 0.5, 1, 1, 3), (1, 0, 1, 4, 0.5, 0)
     cluster = Cluster([0, 0, 1], lr_mult=lr_mult, wd_mult=wd_mult, seed=1)
     is_explained(cluster)
     for index in range(6):
         for which, multipliers in (("lr_mult", lr_mult), ("wd_mult", wd_mult)):
-            wrong = multipliers[:index] + (multipliers[index] + 0.5,) + multipliers[index + 1:]
+            wrong = multipliers[:index] + (multipliers[index] + 0.5,) + multipliers[index + 1 :]
             with pytest.raises(NoOrder) as raised:
                 cluster.explain(**{which: wrong})
             assert raised.value.parameter == "p%d" % index
@@ -255,9 +354,9 @@ def test_multipliers():
 
 def test_groups_may_make_different_numbers_of_steps():
     cluster = Cluster([0, 1], seed=2)
-    # What is cut off is what comes after the last merge of group 0, and Cluster has no earlier end.
+    # Drop the steps after the last merge of group 0, since Cluster has no earlier end.
     last = {key: len(order) - 1 - order[::-1].index(0) for key, order in cluster.order.items()}
-    steps = max(order[:last[key]].count(1) for key, order in cluster.order.items())
+    steps = max(order[: last[key]].count(1) for key, order in cluster.order.items())
     for log in ("gradients", "history", "started"):
         cluster.logs[1][log] = cluster.logs[1][log][:steps]
     for one in cluster.explain():
@@ -265,22 +364,24 @@ def test_groups_may_make_different_numbers_of_steps():
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_clocks_tell_what_weights_cannot(first):
-    """Gradients of 0 move nothing, so that any order fits."""
+def test_clocks_give_the_order_that_weights_do_not(first):
+    """Gradients of 0 leave the weights unchanged, so that any order fits."""
     cluster = Cluster([0, 1], training=("sgd", {"learning_rate": 0.1}), shapes=[(3,)], size=0.0)
     cluster.logs[first]["started"] = list(range(30))
     cluster.logs[1 - first]["started"] = list(range(100, 130))
     blind, seeing = cluster.explain()[0], cluster.explain(clocks=True)[0]
-    # A worker's log does not tell when its last step ended.
+    # A worker's log does not have the end of its last step.
     assert seeing.order[:29] == [first] * 29 and seeing.ambiguous <= 30 <= blind.ambiguous
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quiet", [1, 3, 10])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_search_goes_back_from_an_order_that_fitted_at_first(quiet, seed):
-    """In which order groups merged zeros is told by Y of what comes later."""
-    cluster = Cluster([0, 0, 1, 2], training=("sgd", {"learning_rate": 0.1}), quiet=quiet, seed=seed)
+def test_the_search_returns_from_an_order_that_fitted_at_first(quiet, seed):
+    """Y of later merges determines the order in which groups merged zeros."""
+    cluster = Cluster(
+        [0, 0, 1, 2], training=("sgd", {"learning_rate": 0.1}), quiet=quiet, seed=seed
+    )
     found = cluster.explain()
     for one in found:
         order = cluster.order[int(one.parameter[1:]), one.begin]
@@ -299,10 +400,10 @@ def test_clocks_that_agree_with_the_weights_change_nothing():
     is_explained(Cluster([0, 1, 2]), clocks=True)
 
 
-def test_clocks_that_contradict_the_weights():
+def test_clocks_that_contradict_the_weights_are_found():
     cluster = Cluster([0, 1], seed=4)
     first = cluster.order[0, 0][0]
-    # The group whose merge came first now says that it began when the other had begun its second step.
+    # The log of the group with the first merge now begins after the other group's second step.
     late = cluster.logs[1 - first]["started"][1]
     cluster.logs[first]["started"] = [moment + late for moment in cluster.logs[first]["started"]]
     is_explained(cluster)
@@ -310,17 +411,31 @@ def test_clocks_that_contradict_the_weights():
         cluster.explain(clocks=True)
 
 
-# -- what is wrong
+# -- with a fault
 
-FAULTS = ["ignores Y", "counts Y without the merge itself", "counts Y over all parameters", "is W times too small",
-          "divides by W", "keeps a state per group", "loses a gradient", "sums a gradient of the step before",
-          "pulls what is newest"]
+FAULTS = [
+    "ignores Y",
+    "counts Y without the merge itself",
+    "counts Y over all parameters",
+    "is W times too small",
+    "divides by W",
+    "keeps a state per group",
+    "loses a gradient",
+    "sums a gradient of the step before",
+    "pulls what is newest",
+]
 
 
-@pytest.mark.parametrize("training", [SGD, ("adam", {"learning_rate": 0.01, "wd": 0.1}),
-                                      ("rmsprop", {"learning_rate": 0.01, "wd": 0.1}),
-                                      ("rmsprop", {"learning_rate": 0.002, "wd": 0.1, "centered": True})],
-                         ids=["sgd", "adam", "rmsprop", "centered"])
+@pytest.mark.parametrize(
+    "training",
+    [
+        SGD,
+        ("adam", {"learning_rate": 0.01, "wd": 0.1}),
+        ("rmsprop", {"learning_rate": 0.01, "wd": 0.1}),
+        ("rmsprop", {"learning_rate": 0.002, "wd": 0.1, "centered": True}),
+    ],
+    ids=["sgd", "adam", "rmsprop", "centered"],
+)
 @pytest.mark.parametrize("y", ["gradient", "rate"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_order_explains_a_fault(fault, y, training):
@@ -329,15 +444,21 @@ def test_no_order_explains_a_fault(fault, y, training):
     assert raised.value.error > 10 * TOLERANCE
 
 
-def test_no_order_explains_what_only_some_optimizers_do_wrong():
+def test_no_order_explains_a_fault_of_single_optimizers():
     with pytest.raises(NoOrder):
-        Cluster([0, 0, 1, 2], training=("adam", {"learning_rate": 0.01}), fault="counts updates per group").explain()
+        Cluster(
+            [0, 0, 1, 2],
+            training=("adam", {"learning_rate": 0.01}),
+            fault="counts updates per group",
+        ).explain()
     for fault in ("schedules by updates", "forgets the newest round"):
         with pytest.raises(NoOrder):
-            Cluster([0, 1, 2, 3], schedule=lambda number: 0.1 * 0.9 ** number, fault=fault).explain()
+            Cluster([0, 1, 2, 3], schedule=lambda number: 0.1 * 0.9**number, fault=fault).explain()
 
 
-@pytest.mark.parametrize("training", TRAININGS[1:], ids=lambda training: "-".join([training[0], *sorted(training[1])]))
+@pytest.mark.parametrize(
+    "training", TRAININGS[1:], ids=lambda training: "-".join([training[0], *sorted(training[1])])
+)
 def test_no_order_explains_another_definition(training):
     for y, other in (("gradient", "rate"), ("rate", "gradient")):
         with pytest.raises(NoOrder):
@@ -348,7 +469,7 @@ def test_no_order_explains_another_definition(training):
             Cluster([0, 0, 1, 2], training=training, fixed_y=True).explain(fixed_y=False, y=y)
 
 
-def test_one_way_to_divide_by_y_is_the_other_without_momentum_and_weight_decay():
+def test_both_ways_to_divide_by_y_agree_without_momentum_and_weight_decay():
     Cluster([0, 0, 1, 2], training=("sgd", {"learning_rate": 0.1})).explain(y="rate")
 
 
@@ -359,15 +480,15 @@ def test_no_order_explains_another_scale(factor):
             Cluster([0, 1, 2], seed=seed).explain(rescale=RESCALE * factor)
 
 
-def test_a_small_learning_rate_hides_nothing():
-    """Of steps that are a thousandth of the weights, a factor of 0.9 is seen."""
+def test_a_small_learning_rate_does_not_hide_a_wrong_scale():
+    """The steps are a thousandth of the weights, and a factor of 0.9 is found."""
     cluster = Cluster([0, 1, 2], training=("sgd", {"learning_rate": 0.1}), size=0.03)
     is_explained(cluster)
     with pytest.raises(NoOrder):
         cluster.explain(rescale=RESCALE * 0.9)
 
 
-def test_it_is_said_where_no_order_fits():
+def test_the_failure_names_the_step_without_an_order():
     cluster = Cluster([0, 0, 1, 2], seed=8)
     cluster.logs[2]["gradients"][11][2][1, 1] += 0.01
     with pytest.raises(NoOrder) as raised:
@@ -377,10 +498,12 @@ def test_it_is_said_where_no_order_fits():
     failure = raised.value
     assert (failure.parameter, failure.group, failure.step, failure.merged) == ("p2", 1, 11, merged)
     assert TOLERANCE < failure.error < 1e-2
-    assert "p2[0:24]: after %d of 90 merges" % merged in str(failure) and "group 1, step 11, Y = " in str(failure)
+    assert "p2[0:24]: after %d of 90 merges" % merged in str(
+        failure
+    ) and "group 1, step 11, Y = " in str(failure)
 
 
-def test_logs_that_contradict_each_other():
+def test_contradicting_logs_are_refused():
     def changed(change):
         cluster = Cluster([0, 0, 1])
         change(cluster.logs)
@@ -401,25 +524,49 @@ def test_logs_that_contradict_each_other():
         logs[2]["history"][5][1][2] = np.nan
 
     assert "p3[0:3]: workers 0 and 2 began with different weights" in changed(begin_elsewhere)
-    assert "p4[0:12]: workers 0 and 1 of group 0 pulled different weights after step 7" in changed(pull_something_else)
+    assert "p4[0:12]: workers 0 and 1 of group 0 pulled different weights after step 7" in changed(
+        pull_something_else
+    )
     assert "the members of group 0 made different numbers of steps" in changed(stop)
     forgotten = changed(forget)
-    assert "p1[0:8]: after" in forgotten and "group 1, step 5, " in forgotten and "is off by inf" in forgotten
+    assert (
+        "p1[0:8]: after" in forgotten
+        and "group 1, step 5, " in forgotten
+        and "is off by inf" in forgotten
+    )
 
 
-def test_y_has_two_ways():
+def test_an_unknown_y_is_refused():
     with pytest.raises(ValueError):
         Cluster([0]).explain(y="both")
 
 
-def test_a_log_is_read_as_it_was_saved(tmp_path):
-    arrays = {"%s_%d" % (name, i): np.full(i + 1, i) for name in ("weight", "initial") for i in range(2)}
-    arrays.update({"%s_%d_%d" % (name, t, i): np.full(i + 1, t) for name in ("gradient", "history")
-                   for t in range(3) for i in range(2)})
-    np.savez(str(tmp_path / "log.npz"), names=["a", "b"], started=[1.0, 2.0, 3.0], lr_mult=[1, 2], wd_mult=[1, 0],
-             **arrays)
+def test_a_saved_log_is_read_unchanged(tmp_path):
+    arrays = {
+        "%s_%d" % (name, i): np.full(i + 1, i) for name in ("weight", "initial") for i in range(2)
+    }
+    arrays.update(
+        {
+            "%s_%d_%d" % (name, t, i): np.full(i + 1, t)
+            for name in ("gradient", "history")
+            for t in range(3)
+            for i in range(2)
+        }
+    )
+    np.savez(
+        str(tmp_path / "log.npz"),
+        names=["a", "b"],
+        started=[1.0, 2.0, 3.0],
+        lr_mult=[1, 2],
+        wd_mult=[1, 0],
+        **arrays,
+    )
     log = load(tmp_path / "log.npz")
     assert log["names"] == ["a", "b"] and log["lr_mult"] == [1, 2] and log["wd_mult"] == [1, 0]
     assert log["weights"][1].tolist() == log["initial"][1].tolist() == [1, 1]
-    assert [[array.tolist() for array in step] for step in log["gradients"]] == [[[t], [t, t]] for t in range(3)]
-    assert [[array.tolist() for array in step] for step in log["history"]] == [[[t], [t, t]] for t in range(3)]
+    assert [[array.tolist() for array in step] for step in log["gradients"]] == [
+        [[t], [t, t]] for t in range(3)
+    ]
+    assert [[array.tolist() for array in step] for step in log["history"]] == [
+        [[t], [t, t]] for t in range(3)
+    ]

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes a Debian root into what passes for a bare CentOS 7.9: image.sh ROOT, called by tools/node-image.sh el7.
-# Not real in it: everything but the release files, the repository file and the versions of Python. The C library, systemd, sshd
-# and rpm are Debian's, newer than CentOS's; yum is dnf 4; dracut, grubby and modinfo are scripts that write down or make up.
+# Turn a Debian root into a stand-in for a bare CentOS 7.9: image.sh ROOT, called by
+# tools/node-image.sh el7. Only the release files, the repository file and the versions of Python
+# are real. The C library, systemd, sshd and rpm are Debian's and newer than CentOS's. yum is dnf 4.
+# dracut, grubby and modinfo are scripts that record calls or print invented values.
 set -euo pipefail
 root=$1
 here=$(dirname "$0")
@@ -14,8 +15,9 @@ python27=$(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/2.7.* 2>/dev/null | tail
 cp -a --no-preserve=ownership --remove-destination "$here/root/." "$root"
 mkdir -p "$root/etc/modprobe.d" "$root/usr/libexec/stand-in" "$root/etc/pki/rpm-gpg" "$root/usr/lib64"
 
-# dnf gets the interpreter that Ansible's module looks for where a system's own is another: /usr/libexec/platform-python. The
-# system's own is Python 2.7, and there is no python3 until it is installed.
+# dnf runs on /usr/libexec/platform-python. Ansible's module looks for this interpreter if the
+# system has another Python. Here the system's Python is 2.7, and python3 is missing until an
+# installation.
 mv "$root"/usr/bin/python3.[0-9]* "$root/usr/libexec/stand-in/python3"
 mv "$root/usr/bin/dnf-3" "$root/usr/libexec/stand-in/dnf"
 rm -f "$root"/usr/bin/{dnf,python3,apt,apt-*,dpkg,dpkg-*} "$root"/etc/debian_version
@@ -26,8 +28,8 @@ cp -a "$python27"/lib/libpython2.7.so* "$root/usr/lib64/"
 (cd "$python27/lib" && tar -c --exclude=test --exclude=tests --exclude=site-packages --exclude=config --exclude='*.py[co]' \
     --exclude=lib-tk --exclude=idlelib --exclude=lib2to3 --exclude=_tkinter.so python2.7) | tar -x -C "$root/usr/lib" --no-same-owner
 
-# What a bare CentOS 7 need not have is hidden, so that what installs it is seen to: the RPMs libgomp and libquadmath bring them.
-# Debian's rpm itself is linked to libgomp.
+# Hide libraries that a bare CentOS 7 may lack, so that the tests check their installation: the RPMs
+# libgomp and libquadmath contain them. Debian's rpm is linked to libgomp, so only move libgomp.
 mv "$root"/usr/lib/x86_64-linux-gnu/libgomp.so.1* "$root/usr/libexec/stand-in/"
 rm -f "$root"/usr/lib/x86_64-linux-gnu/libquadmath.so.0*
 chroot "$root" systemctl --quiet enable stand-in-hardware.service

@@ -1,4 +1,8 @@
-"""Builds small RPMs, signs them and makes repositories of them, with Debian's rpmbuild, rpmsign and createrepo_c."""
+"""Build and sign small RPMs, and make repositories of them, with Debian's tools.
+
+The tools are rpmbuild, rpmsign and createrepo_c.
+"""
+
 import os
 import pathlib
 import shlex
@@ -24,7 +28,7 @@ Summary: None of it is real
 License: none
 AutoReqProv: no
 %description
-Built by mxcluster's tests: it has the names and the layout of the real one and none of its contents.
+Built by mxcluster's tests with the names and the layout of the real package, and other contents.
 %install
 cp -a {stage}/. %{{buildroot}}
 """
@@ -35,29 +39,52 @@ Summary: A stand-in for {name}
 AutoReqProv: no
 {relations}
 %description -n {name}
-Built by mxcluster's tests: it has the names and the layout of the real one and none of its contents.
+Built by mxcluster's tests with the names and the layout of the real package, and other contents.
 {post}%files -n {name} -f {files}
 """
 
 
 class Package:
-    """One RPM. files: {path: text (which can be run if it begins with #!), bytes, a Path to copy, file or folder, or a Link}."""
+    """One RPM with files of the form {path: content}.
+
+    The content is a text (executable if it begins with #!), bytes, a Path of a file or folder to
+    copy, or a Link.
+    """
 
     def __init__(self, name, version, release="1", requires=(), provides=(), files=None, post=""):
         self.name, self.version, self.release = name, version, release
-        self.requires, self.provides, self.files, self.post = requires, provides, dict(files or {}), post
-        self.files.setdefault("/usr/share/stand-in/%s-%s" % (name, version), "This is not %s.\n" % name)
+        self.requires, self.provides, self.files, self.post = (
+            requires,
+            provides,
+            dict(files or {}),
+            post,
+        )
+        self.files.setdefault(
+            "/usr/share/stand-in/%s-%s" % (name, version), "This is not %s.\n" % name
+        )
 
     def spec(self, files):
-        """Its part of the spec."""
-        relations = ["Requires: " + what for what in self.requires] + ["Provides: " + what for what in self.provides]
-        # By rpm's own Lua: no RPM here provides a /bin/sh.
-        post = "%%post -n %s -p <lua>\nos.execute('%s')\n" % (self.name, self.post) if self.post else ""
-        return PACKAGE.format(name=self.name, version=self.version, release=self.release, files=files,
-                              relations="\n".join(relations), post=post)
+        """Return its part of the spec file."""
+        relations = ["Requires: " + what for what in self.requires] + [
+            "Provides: " + what for what in self.provides
+        ]
+        # The scriptlet runs in rpm's own Lua: no RPM here provides a /bin/sh.
+        post = (
+            "%%post -n %s -p <lua>\nos.execute('%s')\n" % (self.name, self.post)
+            if self.post
+            else ""
+        )
+        return PACKAGE.format(
+            name=self.name,
+            version=self.version,
+            release=self.release,
+            files=files,
+            relations="\n".join(relations),
+            post=post,
+        )
 
     def lay(self, stage):
-        """Put its files in the stage; the lines of its file list."""
+        """Put its files into the stage; return the lines of its file list."""
         lines = []
         for path, content in self.files.items():
             target = stage / path.lstrip("/")
@@ -78,7 +105,7 @@ class Link(str):
 
 
 def copy(source, target):
-    """A file, a link or a folder, as it is."""
+    """Copy a file, a link or a folder unchanged."""
     if source.is_dir() and not source.is_symlink():
         shutil.copytree(str(source), str(target), symlinks=True)
     else:
@@ -86,32 +113,53 @@ def copy(source, target):
 
 
 class Keys:
-    """Keys to sign with, made on the spot in a folder of their own."""
+    """Keys for signatures, created in their own folder."""
 
     def __init__(self, home):
         self.home = home
         home.mkdir(mode=0o700, parents=True)
 
     def gpg(self, *words, **options):
-        """What gpg prints."""
-        return subprocess.run(["gpg", "--homedir", self.home, "--batch", "--quiet", *words], stdout=subprocess.PIPE, check=True,
-                              **options).stdout.decode()
+        """Return the output of gpg."""
+        return subprocess.run(
+            ["gpg", "--homedir", self.home, "--batch", "--quiet", *words],
+            stdout=subprocess.PIPE,
+            check=True,
+            **options,
+        ).stdout.decode()
 
     def make(self, name):
-        """A new key; its fingerprint and its public part."""
+        """Create a key; return its fingerprint and its public part."""
         self.gpg("--generate-key", input=GPG_BATCH.format(name=name).encode())
         listed = self.gpg("--with-colons", "--list-keys", "=%s <stand-in@mxcluster.invalid>" % name)
-        fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr"))
+        fingerprint = next(
+            line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr")
+        )
         return fingerprint, self.gpg("--armor", "--export", fingerprint)
 
     def sign(self, fingerprint, paths):
-        """Sign RPMs where they are."""
-        subprocess.run(["rpmsign", "--define", "__gpg /usr/bin/gpg", "--define", "_gpg_name " + fingerprint, "--addsign", *paths],
-                       check=True, env=dict(os.environ, GNUPGHOME=str(self.home), GPG_TTY=""), stdout=subprocess.DEVNULL)
+        """Sign RPMs in place."""
+        subprocess.run(
+            [
+                "rpmsign",
+                "--define",
+                "__gpg /usr/bin/gpg",
+                "--define",
+                "_gpg_name " + fingerprint,
+                "--addsign",
+                *paths,
+            ],
+            check=True,
+            env=dict(os.environ, GNUPGHOME=str(self.home), GPG_TTY=""),
+            stdout=subprocess.DEVNULL,
+        )
 
 
 def build(packages, work, target, keys=None, key=None):
-    """Build packages, no two of one name, into the folder `target`, signed if a key is given; their paths."""
+    """Build packages with different names into the folder `target`; return their paths.
+
+    With a key the packages are signed.
+    """
     stage, top = work / "stage", work / "top"
     for folder in (stage, top, target):
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,8 +169,11 @@ def build(packages, work, target, keys=None, key=None):
         files.write_text(package.lay(stage))
         spec.append(package.spec(files))
     (work / "stand-in.spec").write_text("\n".join(spec))
-    done = subprocess.run(["rpmbuild", "-bb", "--quiet", "--define", "_topdir %s" % top, str(work / "stand-in.spec")],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(
+        ["rpmbuild", "-bb", "--quiet", "--define", "_topdir %s" % top, str(work / "stand-in.spec")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     if done.returncode:
         raise SystemExit("rpmbuild: %s" % done.stdout.decode())
     built = []

@@ -1,11 +1,16 @@
-"""Serves a folder over HTTP with ranges, writes down every request, and disturbs those it is told to.
+"""Serve a folder over HTTP with ranges, log every request, and disturb selected requests.
 
-`python server.py FOLDER ADDRESS PORT STATE`: it ends once the folder STATE is gone, as `molecule destroy` has it. There:
-- requests.log, a line of JSON for each request: method, path, range, status, bytes sent, from where;
-- disturb.json, read anew each time: {path or its end: {how}}, how being `status` (answers with it), `cut` (breaks off after so
-  many bytes), `truncate` (serves so many bytes as if they were all), `swap` (serves one byte in the middle changed) or `instead`
-  (serves another file); with `times`, only so often.
+`python server.py FOLDER ADDRESS PORT STATE` ends once the folder STATE is removed, as `molecule
+destroy` does. STATE contains two files.
+
+- requests.log: a line of JSON for each request, with method, path, range, status, bytes sent and
+  client address.
+- disturb.json, read for each request: {path or its end: {disturbance: value}}. A disturbance is
+  `status` (answer with it), `cut` (close the connection after so many bytes), `truncate` (serve so
+  many bytes as the whole file), `swap` (change one byte in the middle) or `instead` (serve another
+  file). `times` limits the number of disturbed requests.
 """
+
 import json
 import os
 import pathlib
@@ -24,7 +29,7 @@ class Handler(BaseHTTPRequestHandler):
     lock, disturbed = threading.Lock(), {}
 
     def disturbance(self):
-        """What is to be done to this request."""
+        """Return the disturbance of this request."""
         try:
             orders = json.loads((self.state / "disturb.json").read_text())
         except (OSError, ValueError):
@@ -32,50 +37,71 @@ class Handler(BaseHTTPRequestHandler):
         for end, how in orders.items():
             if self.path.endswith(end):
                 with self.lock:
-                    count = self.disturbed[json.dumps([end, how])] = self.disturbed.get(json.dumps([end, how]), 0) + 1
+                    count = self.disturbed[json.dumps([end, how])] = (
+                        self.disturbed.get(json.dumps([end, how]), 0) + 1
+                    )
                 return how if count <= how.get("times", count) else {}
         return {}
 
     def do_GET(self):
-        """Answer."""
+        """Answer a request."""
         how = self.disturbance()
         path = (self.folder / self.path.split("?")[0].lstrip("/")).resolve()
-        status = how.get("status") or (200 if path.is_file() and self.folder in path.parents else 404)
+        status = how.get("status") or (
+            200 if path.is_file() and self.folder in path.parents else 404
+        )
         if status != 200:
             return self.answer(status, b"No.\n")
-        content = pathlib.Path(how.get("instead", path)).read_bytes()[:how.get("truncate")]
+        content = pathlib.Path(how.get("instead", path)).read_bytes()[: how.get("truncate")]
         if how.get("swap"):
             middle = len(content) // 2
-            content = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1:]
+            content = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
         wanted = re.match(r"bytes=(\d+)-(\d*)$", self.headers.get("Range", ""))
-        first, last = (int(wanted.group(1)), int(wanted.group(2) or len(content) - 1)) if wanted else (0, len(content) - 1)
+        first, last = (
+            (int(wanted.group(1)), int(wanted.group(2) or len(content) - 1))
+            if wanted
+            else (0, len(content) - 1)
+        )
         if first >= len(content) > 0:
             return self.answer(416, b"", {"Content-Range": "bytes */%d" % len(content)})
         extra = {"Content-Range": "bytes %d-%d/%d" % (first, last, len(content))} if wanted else {}
-        return self.answer(206 if wanted else 200, content[first:last + 1], extra, how.get("cut"))
+        return self.answer(206 if wanted else 200, content[first : last + 1], extra, how.get("cut"))
 
     do_HEAD = do_GET
 
     def answer(self, status, content, extra=(), cut=None):
-        """Send, or as much as is to be sent, and write it down."""
+        """Send the response, or its part before the cut, and log it."""
         self.send_response(status)
-        for name, value in dict(extra, **{"Content-Length": len(content), "Accept-Ranges": "bytes"}).items():
+        for name, value in dict(
+            extra, **{"Content-Length": len(content), "Accept-Ranges": "bytes"}
+        ).items():
             self.send_header(name, str(value))
         self.end_headers()
         sent = content[:cut] if self.command == "GET" else b""
         with self.lock, open(str(self.state / "requests.log"), "a") as log:
-            log.write(json.dumps({"method": self.command, "path": self.path, "range": self.headers.get("Range"), "status": status,
-                                  "sent": len(sent), "from": self.client_address[0]}) + "\n")
+            log.write(
+                json.dumps(
+                    {
+                        "method": self.command,
+                        "path": self.path,
+                        "range": self.headers.get("Range"),
+                        "status": status,
+                        "sent": len(sent),
+                        "from": self.client_address[0],
+                    }
+                )
+                + "\n"
+            )
         self.wfile.write(sent)
         if cut is not None:
             self.close_connection = True
 
     def log_message(self, form, *words):
-        """requests.log says it."""
+        """Suppress the log on stderr; requests.log replaces it."""
 
 
 def main(folder, address, port, state):
-    """Serve until the state folder is gone."""
+    """Serve until the state folder is removed."""
     Handler.folder, Handler.state = pathlib.Path(folder).resolve(), pathlib.Path(state)
     server = ThreadingHTTPServer((address, int(port)), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,41 +1,90 @@
-"""`python -m mxcluster.agent prepare|start|run|wait|status|stop|collect|logs|plan|piece --job-dir DIR`, or `jobs --jobs-dir DIR`:
-one JSON object on stdout.
+"""Command line of the agent. It prints one JSON object on stdout.
 
-Exit status 0; on an error 1, and the object is {"error": "what is wrong, where, and what to do"}.
+`python -m mxcluster.agent COMMAND --job-dir DIR` with the commands prepare, start, run, wait,
+status, stop, collect, logs, plan and piece, or `python -m mxcluster.agent jobs --jobs-dir DIR`.
+
+Exit status 0. On an error the exit status is 1, and the object is {"error": "what is wrong, where,
+and what to do"}.
 """
+
 import json
 import sys
 from typing import List
 
-from mxcluster import answer
-from mxcluster.agent import commands, jobs, parts
+from mxcluster.agent import checkpoint_transfer, commands, jobs
 from mxcluster.agent.folder import LOG_LINES, JobFolder
+from mxcluster.node import json_cli
 
-COMMANDS = ("prepare", "start", "run", "wait", "status", "stop", "collect", "logs", "plan", "piece", "jobs")
+COMMANDS = (
+    "prepare",
+    "start",
+    "run",
+    "wait",
+    "status",
+    "stop",
+    "collect",
+    "logs",
+    "plan",
+    "piece",
+    "jobs",
+)
 
 
 def run(argv: List[str]) -> dict:
     """Carry out one command line and return its answer."""
-    parser = answer.Parser(prog="mxcluster.agent", description="Runs one node's processes of one job.")
+    parser = json_cli.Parser(
+        prog="mxcluster.agent", description="Runs one node's processes of one job."
+    )
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--job-dir", help="the job's folder on this node; holds plan.json")
     parser.add_argument("--jobs-dir", help="jobs: the folder that holds the folders of all jobs")
-    parser.add_argument("--job", help="jobs: tell of this one too, however old it is")
-    parser.add_argument("--clear", action="store_true", help="jobs: first remove what no job owns any more")
-    parser.add_argument("--lines", type=int, default=LOG_LINES, help="logs: how many of each (default: %(default)s)")
-    parser.add_argument("--plan", action="store_true", help="prepare, start: read this node's part of the plan from stdin")
-    parser.add_argument("--secret-env", action="store_true",
-                        help="with the plan: stdin has {\"plan\": it, \"secret_env\": {variable: value that is written nowhere}, "
-                             "\"token\": that of the job, \"script\": a zip file in base64}")
-    parser.add_argument("--seconds", type=float, default=5.0, help="wait: how long at most (default: 5)")
-    parser.add_argument("--renew", action="store_true", help="wait: renew the job's lease meanwhile")
-    parser.add_argument("--took", default="", help="wait: the checkpoint that the controller has got all of")
-    parser.add_argument("--peer", action="store_true", help="stop: since another node's part of the job has failed")
-    parser.add_argument("--file", default="", help="piece: which file of which checkpoint")
+    parser.add_argument("--job", help="jobs: include this job too, at any age")
+    parser.add_argument(
+        "--clear", action="store_true", help="jobs: first remove files of jobs that have ended"
+    )
+    parser.add_argument(
+        "--lines",
+        type=int,
+        default=LOG_LINES,
+        help="logs: lines of each log (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="prepare, start: read this node's part of the plan from stdin",
+    )
+    parser.add_argument(
+        "--secret-env",
+        action="store_true",
+        help='stdin has {"plan": the plan, "secret_env": {variable: secret value}, "token": the '
+        "job's token, \"script\": the script's folder as a zip file in base64}",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="wait: seconds, at most (default: 5)"
+    )
+    parser.add_argument(
+        "--renew", action="store_true", help="wait: renew the job's lease during the wait"
+    )
+    parser.add_argument(
+        "--took", default="", help="wait: the checkpoint that the controller has fetched completely"
+    )
+    parser.add_argument(
+        "--peer", action="store_true", help="stop: another node's part of the job has failed"
+    )
+    parser.add_argument("--file", default="", help="piece: name of a checkpoint file")
     parser.add_argument("--offset", type=int, default=0, help="piece: its first byte")
-    parser.add_argument("--most", type=int, default=1 << 20, help="piece: how many bytes at most (default: %(default)s)")
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=1 << 20,
+        help="piece: bytes, at most (default: %(default)s)",
+    )
     parser.add_argument("--output", help="collect: the tar file to write")
-    parser.add_argument("--output-fd", type=int, help="collect: instead, the number of a descriptor that is open for it")
+    parser.add_argument(
+        "--output-fd",
+        type=int,
+        help="collect: the number of an open descriptor, in place of --output",
+    )
     given = parser.parse_args(argv)
     if given.command == "jobs":
         if not given.jobs_dir:
@@ -51,7 +100,7 @@ def run(argv: List[str]) -> dict:
     if given.command == "wait":
         return commands.wait(folder, given.seconds, given.renew, given.took)
     if given.command == "piece":
-        return parts.piece(folder, given.file, given.offset, given.most)
+        return checkpoint_transfer.piece(folder, given.file, given.offset, given.most)
     if given.command == "collect":
         if not given.output and given.output_fd is None:
             parser.error("collect needs --output FILE")
@@ -60,14 +109,23 @@ def run(argv: List[str]) -> dict:
         return commands.logs(folder, given.lines)
     if given.command == "stop":
         return commands.stop(folder, given.peer)
-    return {"run": commands.run, "status": commands.status, "plan": commands.plan}[given.command](folder)
+    return {"run": commands.run, "status": commands.status, "plan": commands.plan}[given.command](
+        folder
+    )
 
 
 def _told(with_secrets: bool) -> tuple:
-    """The plan, and secret_env, token and script if there are such, from stdin: what is on a command line, everybody can read."""
+    """Return the plan from stdin, and secret_env, token and script if stdin has them.
+
+    Any user of the node can read a command line, so none of these is an argument.
+    """
     told = json.load(sys.stdin)
-    return (told["plan"], told.get("secret_env"), told.get("token"), told.get("script")) if with_secrets else (told,)
+    return (
+        (told["plan"], told.get("secret_env"), told.get("token"), told.get("script"))
+        if with_secrets
+        else (told,)
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(answer.give(run, sys.argv[1:]))
+    sys.exit(json_cli.give(run, sys.argv[1:]))

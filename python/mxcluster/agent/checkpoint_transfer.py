@@ -1,12 +1,13 @@
-"""What a node offers of the checkpoints of a running job, and hands out in pieces (see `mxcluster.checkpoints`)."""
+"""Offer the checkpoints of a running job and send their pieces (`mxcluster.job.checkpoints`)."""
+
 import base64
 import os
 import stat
 from typing import Any, Dict
 
-from mxcluster import checkpoints
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
+from mxcluster.job import checkpoints
 
 Json = Dict[str, Any]
 
@@ -14,9 +15,11 @@ LARGEST_MANIFEST = 64 * 1024
 
 
 def offered(folder: JobFolder) -> Json:
-    """{"held": the name of the checkpoint that waits for the controller, "parts": {manifest that lies here: its text}}.
+    """Return the checkpoint files that this node offers to the controller.
 
-    A part is whole when its manifest is there; without any, {}.
+    {"held": the name of the checkpoint that waits for the controller, "parts": {file name of a
+    manifest on this node: its text}}, or {} without a manifest. A part is complete when its
+    manifest is there.
     """
     try:
         names = os.listdir(folder.file(checkpoints.FOLDER))
@@ -27,24 +30,31 @@ def offered(folder: JobFolder) -> Json:
         if name.endswith(".json") and checkpoints.FILE.fullmatch(name):
             try:
                 parts[name] = _read(folder, name, 0, LARGEST_MANIFEST).decode("utf-8", "replace")
-            except BadInput:  # forgotten meanwhile
+            except BadInput:  # deleted meanwhile
                 continue
-    return {"held": checkpoints.told(folder.path, checkpoints.HELD), "parts": parts} if parts else {}
+    return (
+        {"held": checkpoints.told(folder.path, checkpoints.HELD), "parts": parts} if parts else {}
+    )
 
 
 def take(folder: JobFolder, name: str) -> None:
-    """The controller has all of the checkpoint `name`: it need not be held any more."""
-    if checkpoints.FILE.fullmatch(name + ".json") and checkpoints.told(folder.path, checkpoints.TAKEN) != name:
+    """Record that the controller has fetched checkpoint `name`. The node can drop it."""
+    if (
+        checkpoints.FILE.fullmatch(name + ".json")
+        and checkpoints.told(folder.path, checkpoints.TAKEN) != name
+    ):
         checkpoints.tell(folder.path, checkpoints.TAKEN, name)
 
 
 def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
-    """{"data": up to `most` bytes of a checkpoint's file from `offset` on, in base64}. Renews the lease of a job that has one.
+    """Return {"data": a part of a checkpoint file in base64}. Renew the job's lease, if it has one.
 
-    One piece after the other, none of them costs the job its lease, however slow the line is.
+    The part has up to `most` bytes from `offset` on. Each piece renews the lease, so a slow
+    connection does not end the job. Raises BadInput if `name` is not a checkpoint file or cannot be
+    read.
     """
     if not checkpoints.FILE.fullmatch(name):
-        raise BadInput("%r is no file of a checkpoint" % name)
+        raise BadInput("%r is not the name of a checkpoint file" % name)
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()
     return {"data": base64.b64encode(_read(folder, name, offset, most)).decode("ascii")}
@@ -53,7 +63,7 @@ def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
 def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
     path = os.path.join(folder.file(checkpoints.FOLDER), name)
     try:
-        # No link is followed, and nobody waits for a pipe.
+        # Follow no link, and do not block on a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise BadInput("%s cannot be read (%s)" % (path, error.strerror)) from error

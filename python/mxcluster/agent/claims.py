@@ -1,8 +1,10 @@
-"""What the jobs of a node hold, and how a job gets it: one after the other, and only what no other has.
+"""Ports and GPUs that the jobs of a node hold, and how a job gets its own.
 
-A job holds its ports and GPUs for as long as its agent lives, which is known by pid and start time: there is no second book to
-keep, and nothing in it that a job that was killed could leave behind.
+Jobs start one after the other, and each takes only ports and GPUs that no other job holds. A job
+holds them for as long as its agent lives. Pid and start time identify the agent, so there is no
+second record that a killed job could leave behind.
 """
+
 import contextlib
 import fcntl
 import json
@@ -10,20 +12,24 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
-from mxcluster import processes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.options import is_job_id
+from mxcluster.job.option_types import is_job_id
+from mxcluster.node import processes
 
 Json = Dict[str, Any]
 
 LOCK = ".starting.lock"
-PREPARED = 600.0  # seconds that a job may take from its preparation to its first status
-PATIENCE = 40.0  # seconds for another job that is just being started: longer than an agent may take
+PREPARED = 600.0  # seconds from the preparation of a job to its first status, at most
+PATIENCE = 40.0  # seconds to wait for another starting job: longer than an agent may take
 
 
 def held(root: str, but: Optional[str] = None) -> Json:
-    """{"ports": {"127.0.0.11:9091": job}, "gpus": {"0": job}}: what the jobs of this node hold, but for the job `but`."""
+    """Return the ports and GPUs that the jobs of this node hold, without the job `but`.
+
+    {"ports": {"127.0.0.11:9091": job}, "gpus": {"0": job}}. `root` is the folder of all job
+    folders.
+    """
     ports, gpus = {}, {}  # type: Dict[str, str], Dict[str, str]
     for name in names(root):
         folder = JobFolder(os.path.join(root, name))
@@ -31,45 +37,75 @@ def held(root: str, but: Optional[str] = None) -> Json:
             continue
         try:
             told = of_plan(read_plan(folder) or {})
-        except (MxclusterError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue  # what it listens on is seen all the same
+        except (
+            MxclusterError,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+        ):
+            continue  # the probe finds the job's listening ports anyway
         ports.update({"%s:%s" % (told["address"], port): name for port in told["ports"]})
         gpus.update({str(number): name for number in told["gpus"]})
     return {"ports": ports, "gpus": gpus}
 
 
 def runs(folder: JobFolder) -> bool:
-    """Whether the agent of a job lives."""
+    """Return True if the job's agent is alive."""
     try:
         status = folder.status() or {}
-        return status.get("state") == "running" and processes.alive(processes.Identity(**status["agent"]))
-    except (MxclusterError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return status.get("state") == "running" and processes.alive(
+            processes.Identity(**status["agent"])
+        )
+    except (
+        MxclusterError,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+    ):
         return False
 
 
 def conflicts(plan: Json, taken: Json) -> List[str]:
-    """What a part of a plan wants that others hold, a line each."""
+    """Return a line for each port and GPU of a node's part of a plan that another job holds."""
     wanted = of_plan(plan)
-    lines = ["port %s on %s is held by the job %s, which was faster" % (port, wanted["address"], taken["ports"][key])
-             for port, key in ((port, "%s:%s" % (wanted["address"], port)) for port in sorted(wanted["ports"]))
-             if key in taken["ports"]]
-    lines += ["GPU %d is held by the job %s, which was faster" % (number, taken["gpus"][str(number)])
-              for number in wanted["gpus"] if str(number) in taken["gpus"]]
-    return [line + ": give the command again, and what is free will be taken, or wait until that job has ended" for line in lines]
+    lines = [
+        "port %s on %s is held by the job %s, which started first"
+        % (port, wanted["address"], taken["ports"][key])
+        for port, key in (
+            (port, "%s:%s" % (wanted["address"], port)) for port in sorted(wanted["ports"])
+        )
+        if key in taken["ports"]
+    ]
+    lines += [
+        "GPU %d is held by the job %s, which started first" % (number, taken["gpus"][str(number)])
+        for number in wanted["gpus"]
+        if str(number) in taken["gpus"]
+    ]
+    return [
+        line + ": run the command again to get free ones, or wait until that job has ended"
+        for line in lines
+    ]
 
 
 def open_lock(path: str) -> int:
-    """A descriptor of a lock file. Only its owner can open the file, and so only its owner can hold the lock."""
+    """Return a descriptor of a lock file. Only the owner can open the file and hold the lock."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    os.fchmod(lock, 0o600)  # an earlier version may have made it
+    os.fchmod(lock, 0o600)  # an earlier version may have made it with another mode
     return lock
 
 
 @contextlib.contextmanager
 def starting(folder: JobFolder) -> Iterator[int]:
-    """Be the only one who starts a job on this node: until it is seen to hold what it needs, nobody else looks for that.
+    """Hold the node's start lock, so that one job at a time looks for free ports and GPUs.
 
-    Gives the descriptor of the lock, for who wants to let go of it before the end.
+    Yields the descriptor of the lock. The caller can close it to release the lock early. Raises
+    MxclusterError if another job still holds the lock after PATIENCE seconds.
     """
     path = os.path.join(os.path.dirname(folder.path), LOCK)
     lock = open_lock(path)
@@ -81,8 +117,10 @@ def starting(folder: JobFolder) -> Iterator[int]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise MxclusterError("another job has been starting on this node for %d s (%s is locked): try again, or see "
-                                         "with status.yml which it is" % (PATIENCE, path)) from error
+                    raise MxclusterError(
+                        "another job has been starting on this node for %d s (%s is locked): try "
+                        "again, or see with status.yml which job it is" % (PATIENCE, path)
+                    ) from error
                 time.sleep(0.05)
         yield lock
     finally:
@@ -90,9 +128,9 @@ def starting(folder: JobFolder) -> Iterator[int]:
 
 
 def claim(folder: JobFolder, plan: Json) -> None:
-    """Refuse a job that wants what another holds; asked by one who is `starting`.
+    """Raise Taken if another job holds a port or GPU of `plan`. The caller holds `starting`.
 
-    What other jobs have left behind is forgotten now, since nobody may ever ask for them again.
+    This call also clears the files of jobs that have ended, since no other command may ever do it.
     """
     clear(os.path.dirname(folder.path), but=os.path.basename(folder.path))
     lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
@@ -101,10 +139,11 @@ def claim(folder: JobFolder, plan: Json) -> None:
 
 
 def clear(root: str, but: Optional[str] = None) -> List[str]:
-    """Remove tokens, leases, reserves and secrets that no job of `root` owns any more: the names of the jobs.
+    """Remove tokens, leases, reserves and secrets of jobs that have ended. Return the jobs' names.
 
-    A machine that was switched off, and an agent and a controller that were killed together, leave them. The job
-    `but`, and jobs whose agent lives or may be about to start, keep theirs.
+    `root` is the folder of all job folders. A power loss, or an agent and a controller that were
+    killed together, leave such files. The job `but`, and jobs whose agent lives or may be about to
+    start, keep theirs.
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
@@ -116,8 +155,14 @@ def clear(root: str, but: Optional[str] = None) -> List[str]:
 
 
 def _owned(folder: JobFolder) -> bool:
-    """Whether the job's agent lives, or may be about to start: it holds the folder's lock for as long as it lives."""
-    if not os.path.exists(folder.file("status.json")) and time.time() - os.stat(folder.path).st_mtime < PREPARED:
+    """Return True if the job's agent lives, or may be about to start.
+
+    An agent holds the lock of its folder for as long as it lives.
+    """
+    if (
+        not os.path.exists(folder.file("status.json"))
+        and time.time() - os.stat(folder.path).st_mtime < PREPARED
+    ):
         return True
     try:
         lock = os.open(folder.file("agent.lock"), os.O_RDWR | os.O_NOFOLLOW)
@@ -133,34 +178,46 @@ def _owned(folder: JobFolder) -> bool:
 
 
 class Taken(BadInput):
-    """Another job has been faster."""
+    """Another job holds a port or GPU that this job needs."""
 
 
 def names(root: str) -> List[str]:
-    """The folders in `root` that may be jobs'."""
+    """Return the names of the folders in `root` that can be job folders, sorted."""
     try:
-        return sorted(name for name in os.listdir(root) if is_job_id(name) and os.path.isdir(os.path.join(root, name)))
+        return sorted(
+            name
+            for name in os.listdir(root)
+            if is_job_id(name) and os.path.isdir(os.path.join(root, name))
+        )
     except FileNotFoundError:
         return []
 
 
 def read_plan(folder: JobFolder) -> Optional[Json]:
-    """This node's part of the plan, None if it is not there."""
+    """Return this node's part of the plan, None without a plan. Raises BadInput or ValueError."""
     try:
         with open(folder.file("plan.json"), encoding="utf-8") as stream:
             plan = json.load(stream)
     except FileNotFoundError:
         return None
     if not isinstance(plan, dict):
-        raise BadInput("plan.json is no object")
+        raise BadInput("plan.json is not a JSON object")
     return plan
 
 
 def of_plan(plan: Json) -> Json:
-    """What a summary tells of the plan."""
-    own = plan.get("processes") or (plan.get("meeting") or {}).get("own") or []  # verify.yml's jobs do no more than meet
+    """Return the fields of a plan that a summary of the job shows."""
+    own = (
+        plan.get("processes") or (plan.get("meeting") or {}).get("own") or []
+    )  # a job of verify.yml has a rendezvous only
     addresses = sorted({part["address"] for part in own if part.get("port")})
-    return {"kv": plan.get("kv"), "lease": plan.get("lease"), "address": addresses[0] if addresses else None,
-            "ports": {str(part["port"]): part["name"] for part in own if part.get("port")},
-            "gpus": sorted({int(number) for part in own for number in part.get("gpus") or []}),
-            "nodes": sorted({peer["host"] for peer in plan.get("peers") or []} | {str(plan.get("host"))})}
+    return {
+        "kv": plan.get("kv"),
+        "lease": plan.get("lease"),
+        "address": addresses[0] if addresses else None,
+        "ports": {str(part["port"]): part["name"] for part in own if part.get("port")},
+        "gpus": sorted({int(number) for part in own for number in part.get("gpus") or []}),
+        "nodes": sorted(
+            {peer["host"] for peer in plan.get("peers") or []} | {str(plan.get("host"))}
+        ),
+    }

@@ -1,4 +1,5 @@
-"""The commands of the agent: each takes a job folder and returns a dict fit for JSON."""
+"""Commands of the agent. Each takes a job folder and returns a dict for JSON."""
+
 import contextlib
 import errno
 import os
@@ -8,65 +9,93 @@ import tarfile
 import time
 from typing import Any, Dict, List, Optional, Set, Union
 
-from mxcluster import checkpoints, exitcodes, processes, pulse
-from mxcluster.agent import daemon, left, parts, written
+from mxcluster import exit_codes
+from mxcluster.agent import checkpoint_transfer, daemon, leftovers, script_files
 from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private, remove
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.job import checkpoints
+from mxcluster.node import processes
 from mxcluster.package import OWN_FOLDERS, SCRIPT_FOLDER, SCRIPT_ZIP
-from mxcluster.pulse import SUFFIX as PULSE
+from mxcluster.training import progress_file
+from mxcluster.training.progress_file import SUFFIX as PULSE
 
 Json = Dict[str, Any]
 
 POLL = 0.2  # seconds
-STOP_TIMEOUT = 10.0  # seconds until a stop no longer trusts the agent
+STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
 NO_FILE = "%s is not a regular file and cannot be collected: remove it and collect again"
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None,
-            script: Optional[str] = None) -> Json:
-    """Write what a job needs before it starts: {"job"}.  Refused if the folder holds a job already."""
+def prepare(
+    folder: JobFolder,
+    plan: Json,
+    secret_env: Optional[Dict[str, str]] = None,
+    token: Optional[str] = None,
+    script: Optional[str] = None,
+) -> Json:
+    """Write the files that a job needs before its start. Return {"job": its id}.
+
+    `secret_env`: {variable: value}. `token`: the job's token. `script`: the script's folder as a
+    zip file in base64. Raises BadInput if the folder holds a job already.
+    """
     daemon.prepare(folder, plan, secret_env, token, script)
     return {"job": plan["job"]}
 
 
 def run(folder: JobFolder) -> Json:
-    """Be the agent of a prepared folder until the job has ended: {"job", "reason"}.  What its systemd unit runs."""
+    """Run the agent of a prepared folder until the job has ended. Return {"job", "reason"}.
+
+    The job's systemd unit runs this command.
+    """
     daemon.run(folder)
     status = look(folder)
     return {"job": status["job"], "reason": status["reason"]}
 
 
-def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
-          token: Optional[str] = None, script: Optional[str] = None) -> Json:
-    """Start the agent: {"job", "pid", "status"}.  A `plan` is written into the folder first, unless a job is there."""
+def start(
+    folder: JobFolder,
+    plan: Optional[Json] = None,
+    secret_env: Optional[Dict[str, str]] = None,
+    token: Optional[str] = None,
+    script: Optional[str] = None,
+) -> Json:
+    """Start the agent and return {"job", "pid", "status"}.
+
+    A `plan` is written into the folder first, unless the folder holds a job. See `prepare` for the
+    other arguments.
+    """
     try:
         daemon.start(folder, plan, secret_env, token, script)
     except BaseException:
-        if plan is None and folder.status() is None:  # nobody will come to forget it
+        if plan is None and folder.status() is None:  # no other command removes the token
             folder.forget_token()
         raise
     finally:
-        folder.forget_secret_env()  # an agent that has not got far has not taken it
+        folder.forget_secret_env()  # an agent that failed early has not read the file
     status = look(folder)
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 
 
 def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json:
-    """Wait until the job has ended, at most `seconds`: {"status", "progress"}. With `renew`, renew its lease all the while.
+    """Wait up to `seconds` for the end of the job. Return {"status", "progress"} (`with_progress`).
 
-    `took`: the checkpoint that the controller has got all of.
+    With `renew`, renew the lease during the whole wait. `took` is the checkpoint that the
+    controller has fetched completely.
 
-    So the lease has to last only from one wait to the next, however loaded the machines are.  A wait whose caller is gone
-    renews for `seconds` more, hence for at most half of the lease.
+    The lease has to last only from one wait to the next, even on a busy machine. A wait without a
+    caller renews for `seconds` more, hence for at most half of the lease.
     """
     look(folder)
     if took:
-        parts.take(folder, took)
+        checkpoint_transfer.take(folder, took)
     if renew:
         lease = float(folder.plan().get("lease") or 0)
-        renew, seconds = bool(lease), min(seconds, lease / 2) if lease else seconds  # a detached job has none
+        renew, seconds = (
+            bool(lease),
+            min(seconds, lease / 2) if lease else seconds,
+        )  # a detached job has no lease
     deadline = time.monotonic() + seconds
     held = seconds > 0
     while True:
@@ -76,27 +105,31 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
         agent = processes.Identity(**answer["agent"])
         held = held and answer["state"] != "ended" and processes.is_held(agent)
         rest = deadline - time.monotonic()
-        if held and rest <= 0:  # all the time: nobody supervises the job, and its end would be seen by nobody
+        if (
+            held and rest <= 0
+        ):  # stopped during the whole wait: this agent cannot supervise the job or record its end
             processes.send(agent, signal.SIGKILL)
             _until_gone(agent, STOP_TIMEOUT)
-            answer = look(folder, tidy=True, killed=exitcodes.AGENT_HELD)
+            answer = look(folder, tidy=True, killed=exit_codes.AGENT_HELD)
         if answer["state"] == "ended" or rest <= 0:
             return with_progress(folder, answer)
         time.sleep(min(POLL, rest))
 
 
 def status(folder: JobFolder) -> Json:
-    """{"status", "progress"} as they are now; nothing is changed."""
+    """Return {"status", "progress"} as they are now. This changes nothing."""
     return with_progress(folder, look(folder))
 
 
 def stop(folder: JobFolder, peer: bool = False) -> Json:
-    """End the job if it runs, or was about to: {"ran": whether it did, "status": its last one, None if it never ran, "left"}.
+    """End a running or prepared job. Return {"ran", "status", "left"}.
 
-    `peer`: the reason is that another node's part has failed; else somebody has asked for the end.
+    `peer`: True after a failure on another node, False after a stop command. "ran": bool, True if
+    there was a job to end. "status": the last status, None if the job never ran. "left": leftover
+    processes and ports (see `leftovers.look`). MxclusterError if another user owns the agent.
     """
     answer = _stop(folder, "peer" if peer else "stopped")
-    return dict(answer, left=left.look(folder))
+    return dict(answer, left=leftovers.look(folder))
 
 
 def _stop(folder: JobFolder, reason: str) -> Json:
@@ -109,94 +142,153 @@ def _stop(folder: JobFolder, reason: str) -> Json:
     try:
         processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGTERM)
         if not _until_ended(folder, STOP_TIMEOUT):
-            processes.send(agent, signal.SIGKILL)  # it hangs or is held by SIGSTOP; its processes die with it
+            processes.send(
+                agent, signal.SIGKILL
+            )  # the agent hangs or is stopped by SIGSTOP; its processes die with it
             _until_gone(agent, STOP_TIMEOUT)
             return {"ran": True, "status": look(folder, tidy=True, reason=reason)}
     except PermissionError as error:
-        raise MxclusterError("the agent in %s (pid %d) is another user's: stop it as that user"
-                             % (folder.path, agent.pid)) from error
+        raise MxclusterError(
+            "the agent in %s (pid %d) belongs to another user: stop it as that user"
+            % (folder.path, agent.pid)
+        ) from error
     return {"ran": True, "status": look(folder, tidy=True)}
 
 
 def logs(folder: JobFolder, lines: int = LOG_LINES) -> Json:
-    """{"logs": {"worker-0": [line, ...], "agent": [...]}}: the last lines of every log that there is."""
-    names = sorted(name[:-len(".log")] for name in os.listdir(folder.path) if name.endswith(".log"))
+    """Return {"logs": {"worker-0": [line, ...], "agent": [...]}}: the last `lines` of every log."""
+    names = sorted(
+        name[: -len(".log")] for name in os.listdir(folder.path) if name.endswith(".log")
+    )
     return {"logs": {name: folder.log_lines(name, lines) for name in names}}
 
 
 def plan(folder: JobFolder) -> Json:
-    """{"plan": the plan of the whole job}, for a controller that has never seen it."""
+    """Return {"plan": the plan of the whole job}, for a controller that attaches to the job."""
     return {"plan": folder.whole_plan()}
 
 
 def collect(folder: JobFolder, output: Union[str, int]) -> Json:
-    """Pack what a job has left on this node into the tar file `output`.
+    """Pack the files of a job on this node into the tar file `output`.
 
     Returns {"files", "bytes", "left_out", "left", "problem", "behind"}.
 
-    `output` is a path, of a file that nobody else can read, or the descriptor of a file that is somebody's already.
+    `output` is a path, where a file of mode 0600 is written, or an open descriptor of a file with
+    its own owner.
 
-    Packed are plan.json, status.json, events.jsonl, *.env, *.log, checkpoints/ and the files that scripts wrote, names
-    relative to the folder and in alphabetical order. `behind` tells what of these files stays here, see `written`.
-    `left_out` names everything else that lies in the folder. `left` tells what still lives, see `left`.
-    `problem` is None, or why nothing could be packed: a disk that is full must not keep the rest from being told.
+    The tar file has plan.json, status.json, events.jsonl, *.env, *.log, checkpoints/ and the files
+    that scripts wrote. Names are relative to the folder and in alphabetical order. `behind` names
+    the files of scripts that stay here (see `script_files.find`). `left_out` names everything else
+    in the folder. `left` lists leftover processes (see `leftovers.look`). `problem` is None, or the
+    reason why nothing could be packed: a full disk must not hide the other fields.
     """
-    found = written.find(folder, output)
+    found = script_files.find(folder, output)
     names = sorted(_to_pack(folder) + found.names)
-    own = {name.split(os.sep)[0] for name in names} | {LEASE, RESERVE, "agent.lock", WHOLE_PLAN, checkpoints.HELD,
-                                                               checkpoints.TAKEN, SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS}
+    own = {name.split(os.sep)[0] for name in names} | {
+        LEASE,
+        RESERVE,
+        "agent.lock",
+        WHOLE_PLAN,
+        checkpoints.HELD,
+        checkpoints.TAKEN,
+        SCRIPT_ZIP,
+        SCRIPT_FOLDER,
+        OWN_FOLDERS,
+    }
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
-    answer = {"files": len(names), "bytes": 0, "left": left.look(folder), "problem": None, "behind": found.behind}  # type: Json
+    answer = {
+        "files": len(names),
+        "bytes": 0,
+        "left": leftovers.look(folder),
+        "problem": None,
+        "behind": found.behind,
+    }  # type: Json
     try:
         if isinstance(output, int):
             answer["bytes"] = _write(folder, names, output, set(found.names), found.behind)
         else:
             own.add(os.path.basename(output))
-            draft = "%s.%d.part" % (output, os.getpid())  # two may collect at once
+            draft = "%s.%d.part" % (output, os.getpid())  # two controllers can collect at once
             try:
-                answer["bytes"] = _write(folder, names, private(draft), set(found.names), found.behind)
+                answer["bytes"] = _write(
+                    folder, names, private(draft), set(found.names), found.behind
+                )
                 os.replace(draft, output)
             finally:
                 remove(draft)
     except OSError as error:
-        answer.update(files=0, problem="what it has left could not be packed: %s" % (error.strerror or error))
+        answer.update(
+            files=0, problem="the job's files could not be packed: %s" % (error.strerror or error)
+        )
     return dict(answer, left_out=sorted(set(os.listdir(folder.path)) - own))
 
 
-def look(folder: JobFolder, tidy: bool = False, reason: str = "failed", killed: str = exitcodes.AGENT_KILLED) -> Json:
-    """The status of the job, also when its agent can no longer write it: then it has ended, with `reason`, since it was `killed`.
+def look(
+    folder: JobFolder,
+    tidy: bool = False,
+    reason: str = "failed",
+    killed: str = exit_codes.AGENT_KILLED,
+) -> Json:
+    """Return the status of the job, also when its agent was killed and can no longer write it.
 
-    `tidy`: end what such an agent has left behind, and write its last status in its place.
+    The job of a killed agent has ended with `reason`; `killed` is the text of the failure. `tidy`:
+    end the leftover processes of such an agent, and write its last status. Raises BadInput without
+    a status.
     """
     known = folder.status()
     if known is None:
         raise BadInput("no job in %s: status.json is not there" % folder.path)
     if known["state"] == "ended" or processes.alive(processes.Identity(**known["agent"])):
         return known
-    known = folder.status()  # it may have written its last word between the two looks
+    # The agent may have written its last status since the first read.
+    known = folder.status() or known
     if known["state"] == "ended":
         return known
-    roots = [processes.Identity(part["pid"], part["start_time"]) for part in known["processes"] if part["pid"]]
-    # The plan gives every process this variable; none older than the agent can have it from there.
-    roots += [who for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
-              if who.start_time >= known["agent"]["start_time"] and who.pid != os.getpid()]
+    roots = [
+        processes.Identity(part["pid"], part["start_time"])
+        for part in known["processes"]
+        if part["pid"]
+    ]
+    # The plan gives every process this variable. A process older than the agent got it elsewhere.
+    roots += [
+        who
+        for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
+        if who.start_time >= known["agent"]["start_time"] and who.pid != os.getpid()
+    ]
     there = processes.end_groups(roots) if tidy else processes.family(roots)
     names = [part["name"] for part in known["processes"]]
-    last = without_agent(known, there, reason, folder.last_sign_of_life(names), folder.log_lines("agent"), killed)
+    last = without_agent(
+        known, there, reason, folder.last_sign_of_life(names), folder.log_lines("agent"), killed
+    )
     if tidy:
-        with contextlib.suppress(OSError):  # a full disk: who asks again is told the same
+        with contextlib.suppress(OSError):  # a full disk: a later call computes the same status
             folder.tidy()
             folder.write_status(last)
     return last
 
 
-def without_agent(known: Json, left: List[processes.Identity], reason: str, when: float, log: List[str], killed: str) -> Json:
-    """The last status of a job whose agent was `killed` at about `when` (unix seconds), given the processes still `left`.
+def without_agent(
+    known: Json,
+    left: List[processes.Identity],
+    reason: str,
+    when: float,
+    log: List[str],
+    killed: str,
+) -> Json:
+    """Return the last status of a job whose agent was killed.
 
-    How its processes ended nobody has seen: their exit codes are null, like who ended them.
+    `left`: the processes that still live. `when`: the approximate time of the end (unix seconds).
+    `log`: the last lines of the agent's log. `killed`: the text of the failure.
+
+    No process saw the exit codes of the job's processes: `exit_code` and `ended_by` stay null.
     """
-    parts = [part if part["state"] == "ended" or processes.Identity(part["pid"] or 0, part["start_time"] or 0) in left
-             else dict(part, state="ended", ended_at=when) for part in known["processes"]]
+    parts = [
+        part
+        if part["state"] == "ended"
+        or processes.Identity(part["pid"] or 0, part["start_time"] or 0) in left
+        else dict(part, state="ended", ended_at=when)
+        for part in known["processes"]
+    ]
     cause = known["first_failure"]
     if cause is None and reason == "failed":
         agent = {"role": "agent", "index": None, "name": "agent"}
@@ -204,24 +296,46 @@ def without_agent(known: Json, left: List[processes.Identity], reason: str, when
     met = known.get("meeting")
     if met and met["state"] == "running":
         met = dict(met, state="ended", ended_at=when)
-    return dict(known, state="ended", reason=reason, ended=when, processes=parts, meeting=met, first_failure=cause,
-                left=[who._asdict() for who in left])
+    return dict(
+        known,
+        state="ended",
+        reason=reason,
+        ended=when,
+        processes=parts,
+        meeting=met,
+        first_failure=cause,
+        left=[who._asdict() for who in left],
+    )
 
 
 def with_progress(folder: JobFolder, answer: Json) -> Json:
-    """A status, and with it the last events of its processes, their pulses, and what there is of checkpoints.
+    """Return {"status", "progress", "pulses", "checkpoints"} of `answer`, a status.
 
-    "idle" of a pulse: seconds since it changed, by this node's clock.
+    "checkpoints": see `checkpoint_transfer.offered`, left out without a manifest.
+
+    "progress": the last events of each process. "pulses": {process name: its progress file, and
+    "idle": seconds since its last change by this node's clock}.
     """
-    pulses = {part["name"]: pulse.read(pulse.file_of(folder.path, part["name"])) for part in answer["processes"]}
+    pulses = {
+        part["name"]: progress_file.read(progress_file.file_of(folder.path, part["name"]))
+        for part in answer["processes"]
+    }
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
-    offered = parts.offered(folder)
-    return dict({"checkpoints": offered} if offered else {}, status=answer, progress=folder.progress(names),
-                pulses={name: dict(found, idle=max(0.0, time.time() - found["time"])) for name, found in pulses.items() if found})
+    offered = checkpoint_transfer.offered(folder)
+    return dict(
+        {"checkpoints": offered} if offered else {},
+        status=answer,
+        progress=folder.progress(names),
+        pulses={
+            name: dict(found, idle=max(0.0, time.time() - found["time"]))
+            for name, found in pulses.items()
+            if found
+        },
+    )
 
 
 def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:
-    """Wait until the job has ended, also by the death of its agent; None if it has not after `seconds`."""
+    """Return the status once the job has ended, also by its agent's death. None after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         answer = look(folder)
@@ -238,16 +352,28 @@ def _until_gone(who: processes.Identity, seconds: float) -> None:
 
 
 def _to_pack(folder: JobFolder) -> List[str]:
-    """The names to collect, relative to the folder, in alphabetical order."""
-    names = [name for name in os.listdir(folder.path) if name in PACKED or name.endswith((".env", ".log"))]
+    """Return the names of the files to collect, relative to the folder and sorted."""
+    names = [
+        name
+        for name in os.listdir(folder.path)
+        if name in PACKED or name.endswith((".env", ".log"))
+    ]
     for root, folders, files in os.walk(folder.file("checkpoints")):
-        linked = [name for name in folders if os.path.islink(os.path.join(root, name))]  # os.walk does not enter them
+        linked = [
+            name for name in folders if os.path.islink(os.path.join(root, name))
+        ]  # os.walk does not enter them
         names += [os.path.relpath(os.path.join(root, name), folder.path) for name in files + linked]
     return sorted(names)
 
 
-def _write(folder: JobFolder, names: List[str], descriptor: int, scripts: Set[str], behind: List[str]) -> int:
-    """Write the tar file and close it: its size. Of the files that `scripts` wrote, those that cannot be read stay `behind`."""
+def _write(
+    folder: JobFolder, names: List[str], descriptor: int, scripts: Set[str], behind: List[str]
+) -> int:
+    """Write the tar file, close it and return its size in bytes.
+
+    Files of `scripts` that cannot be read are added to `behind`. Any other unreadable file raises
+    OSError or MxclusterError.
+    """
     with open(descriptor, "wb") as stream:
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for name in names:
@@ -256,14 +382,16 @@ def _write(folder: JobFolder, names: List[str], descriptor: int, scripts: Set[st
                 except (OSError, MxclusterError) as error:
                     if name not in scripts:
                         raise
-                    behind.append("%s cannot be read (%s)" % (name, getattr(error, "strerror", None) or error))
+                    behind.append(
+                        "%s cannot be read (%s)" % (name, getattr(error, "strerror", None) or error)
+                    )
                 else:
                     _pack(archive, source, name)
         return stream.tell()
 
 
 def _open(path: str) -> int:
-    """The descriptor of a file, which is no link and nothing else than a file."""
+    """Return a descriptor of a regular file. Raises MxclusterError for a link or any other kind."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -277,12 +405,17 @@ def _open(path: str) -> int:
 
 
 def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
-    """Add one file as it is now: a log that grows meanwhile is cut where it ended when it was opened.
+    """Add one file to the archive. A growing log is cut at its size at the time of opening.
 
-    Its owner, and permissions such as setuid, mean nothing elsewhere. Files that share an inode are all packed whole.
+    Owner and special permissions such as setuid are dropped: they mean nothing on another machine.
+    Files with a common inode are all packed whole.
     """
     with open(source, "rb") as stream:
         found = os.fstat(source)
         info = tarfile.TarInfo(name)
-        info.size, info.mtime, info.mode = found.st_size, int(found.st_mtime), 0o644 if found.st_mode & 0o044 else 0o600
+        info.size, info.mtime, info.mode = (
+            found.st_size,
+            int(found.st_mtime),
+            0o644 if found.st_mode & 0o044 else 0o600,
+        )
         archive.addfile(info, stream)

@@ -1,7 +1,9 @@
-"""How an agent comes to life: away from the terminal and from the connection that started it, and never twice.
+"""Start an agent detached from the terminal and the connection, and at most once for each job.
 
-Either it detaches itself (`start`), or systemd runs it as an instance of mxcluster-agent@.service (`run`).
+The agent detaches itself (`start`), or systemd runs it as an instance of mxcluster-agent@.service
+(`run`).
 """
+
 import contextlib
 import fcntl
 import os
@@ -11,35 +13,50 @@ import time
 import traceback
 from typing import Callable, Dict, Optional
 
-from mxcluster import processes
 from mxcluster.agent import claims
 from mxcluster.agent.folder import JobFolder, Json
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.node import processes
 
 TIMEOUT = 30.0  # seconds until an agent must have started its processes
 READY = b"ready\n"
-STARTING = 120.0  # seconds from a plan to its agent: TIMEOUT, the wait for another start on the node, and a slow systemd
+# Seconds from a plan to its agent: TIMEOUT, the wait for another start on the node, and a slow
+# systemd.
+STARTING = 120.0
 
 
-def start(folder: JobFolder, plan: Optional[Json] = None, secret_env: Optional[Dict[str, str]] = None,
-          token: Optional[str] = None, script: Optional[str] = None) -> None:
-    """Start the agent of a job folder, in which `plan` is written first; returns once it has written its first status.json.
+def start(
+    folder: JobFolder,
+    plan: Optional[Json] = None,
+    secret_env: Optional[Dict[str, str]] = None,
+    token: Optional[str] = None,
+    script: Optional[str] = None,
+) -> None:
+    """Start the agent of a job folder. Return after the agent has written its first status.json.
 
-    Asked again for the job that has just been started, it returns as well: the first answer was lost on its way.
-    Raises BadInput if the folder holds another job already or another one holds what it wants, and MxclusterError with the end
-    of agent.log if the agent does not get that far; then nothing is left of what was brought for the job.
+    `plan` is written into the folder first. A repeated call for the job that has just started
+    returns, too: the controller repeats it when the first answer was lost.
+
+    Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
+    plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a
+    failure the files brought for the job are removed.
     """
     if plan is None:
-        folder.plan()  # refuses a folder that is none
+        folder.plan()  # raises BadInput for a folder without a plan
     folder.make()
     with claims.starting(folder):
         if plan is None or not (folder.has(plan, token) and claims.runs(folder)):
             _start(folder, plan, secret_env, token, script)
 
 
-def _start(folder: JobFolder, plan: Optional[Json], secret_env: Optional[Dict[str, str]], token: Optional[str],
-           script: Optional[str]) -> None:
+def _start(
+    folder: JobFolder,
+    plan: Optional[Json],
+    secret_env: Optional[Dict[str, str]],
+    token: Optional[str],
+    script: Optional[str],
+) -> None:
     brought = False
     try:
         lock = _lock(folder)
@@ -50,10 +67,16 @@ def _start(folder: JobFolder, plan: Optional[Json], secret_env: Optional[Dict[st
                 brought = True
             heard = _fork(folder, folder.plan(), lock)
         finally:
-            os.close(lock)  # the agent keeps its copy of it, and with it the lock, as long as it lives
+            os.close(
+                lock
+            )  # the agent's copy of the descriptor holds the lock for as long as it lives
         if heard != READY:
-            raise MxclusterError("\n".join(["the agent in %s did not start; the end of its agent.log:" % folder.path]
-                                           + (folder.log_lines("agent") or ["(nothing)"])))
+            raise MxclusterError(
+                "\n".join(
+                    ["the agent in %s did not start; the end of its agent.log:" % folder.path]
+                    + (folder.log_lines("agent") or ["(nothing)"])
+                )
+            )
     except BaseException:
         if brought:
             _forget(folder)
@@ -61,7 +84,7 @@ def _start(folder: JobFolder, plan: Optional[Json], secret_env: Optional[Dict[st
 
 
 def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
-    """Let a child become the agent: what that says."""
+    """Fork the agent and return its output (READY on success)."""
     _claim(folder, plan)
     hear, tell = os.pipe()
     child = os.fork()
@@ -75,9 +98,18 @@ def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
         os.close(hear)
 
 
-def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None,
-            script: Optional[str] = None) -> None:
-    """Write what a job needs before it starts. BadInput if the folder holds another job already."""
+def prepare(
+    folder: JobFolder,
+    plan: Json,
+    secret_env: Optional[Dict[str, str]] = None,
+    token: Optional[str] = None,
+    script: Optional[str] = None,
+) -> None:
+    """Write the files that a job needs before its start.
+
+    A repeated call for the same job (plan and token) returns at once. Raises BadInput if the folder
+    holds another job.
+    """
     folder.make()
     with claims.starting(folder):
         if folder.has(plan, token):
@@ -91,7 +123,10 @@ def prepare(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]] 
 
 
 def forget(folder: JobFolder) -> bool:
-    """Remove a job that was prepared and has not started; whether there was one. One that is being started is waited for."""
+    """Remove a job that was prepared and has not started. Return True if there was one.
+
+    Waits for a job that is just starting.
+    """
     if not os.path.exists(folder.file("plan.json")):
         return False
     with claims.starting(folder):
@@ -101,7 +136,7 @@ def forget(folder: JobFolder) -> bool:
 def _forget(folder: JobFolder) -> bool:
     try:
         lock = _lock(folder)
-    except (BadInput, FileNotFoundError):  # its agent lives, or there is no folder any more
+    except (BadInput, FileNotFoundError):  # its agent lives, or the folder is gone
         return False
     try:
         folder.remove()
@@ -110,8 +145,13 @@ def _forget(folder: JobFolder) -> bool:
     return not os.path.exists(folder.path)
 
 
-def _write(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]], token: Optional[str],
-           script: Optional[str]) -> None:
+def _write(
+    folder: JobFolder,
+    plan: Json,
+    secret_env: Optional[Dict[str, str]],
+    token: Optional[str],
+    script: Optional[str],
+) -> None:
     if os.path.exists(folder.file("plan.json")):
         raise BadInput(_prepared(folder, time.time() - os.stat(folder.file("plan.json")).st_mtime))
     _claim(folder, plan)
@@ -119,21 +159,27 @@ def _write(folder: JobFolder, plan: Json, secret_env: Optional[Dict[str, str]], 
 
 
 def _prepared(folder: JobFolder, age: float) -> str:
-    """The refusal of a folder whose plan was written `age` seconds ago, and whose agent has not started."""
+    """Return the refusal for a folder with a plan of `age` seconds and without a started agent."""
     job = os.path.basename(folder.path)
     if age < STARTING:
-        return "another controller has just started the job %s (%s): %s" % (job, folder.path, _instead(job))
-    return ("%s holds a job that was prepared %d minutes ago and has not started: choose another job_id, or remove it with "
-            "stop.yml -e job=%s" % (folder.path, age // 60, job))
+        return "another controller has just started the job %s (%s): %s" % (
+            job,
+            folder.path,
+            _instead(job),
+        )
+    return (
+        "%s holds a job that was prepared %d minutes ago and has not started: choose another "
+        "job_id, or remove it with stop.yml -e job=%s" % (folder.path, age // 60, job)
+    )
 
 
 def _instead(job: str) -> str:
-    """What a controller can do whose job id is another job's. Nothing that ends the other job."""
+    """Return the advice for a controller whose job id is taken. It never ends the other job."""
     return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
 
 def _claim(folder: JobFolder, plan: Json) -> None:
-    """Refuse a job that another has been faster than. Nothing is left of it: what was brought for it goes."""
+    """Remove this job's files and raise Taken if another job holds one of its ports or GPUs."""
     try:
         claims.claim(folder, plan)
     except claims.Taken:
@@ -142,7 +188,10 @@ def _claim(folder: JobFolder, plan: Json) -> None:
 
 
 def run(folder: JobFolder) -> None:
-    """Be the agent of a job folder; returns when the job has ended. systemd learns when it has started its processes."""
+    """Run the agent of a job folder until the job has ended.
+
+    systemd gets READY=1 when the agent has started its processes.
+    """
     with contextlib.ExitStack() as until_started:
         plan = folder.plan()
         until_started.enter_context(claims.starting(folder))
@@ -151,12 +200,13 @@ def run(folder: JobFolder) -> None:
         _claim(folder, plan)
         os.chdir(folder.path)
         log = folder.open_log("agent")
-        os.dup2(log, 2)  # what the agent notes; whoever runs it hears of its start and its end only
+        os.dup2(log, 2)  # the agent's notes; the caller gets only its start and its end
         os.close(log)
 
         def ready():
-            until_started.close()  # what it holds can be seen now
+            until_started.close()  # other jobs can see now which ports and GPUs it holds
             processes.tell_systemd()
+
         try:
             Supervisor(folder, plan).run(ready=ready)
         finally:
@@ -164,31 +214,41 @@ def run(folder: JobFolder) -> None:
 
 
 def check_unused(folder: JobFolder) -> None:
-    """Refuse a folder that a job was run in before."""
+    """Raise BadInput if a job ran in the folder before."""
     status = folder.status()
     if status is not None:
-        raise BadInput("%s holds a job that has ended already (%s): choose another job_id"
-                       % (folder.path, status.get("reason") or "its agent was killed"))
+        raise BadInput(
+            "%s holds a job that has ended already (%s): choose another job_id"
+            % (folder.path, status.get("reason") or "its agent was killed")
+        )
 
 
 def _lock(folder: JobFolder) -> int:
-    """A descriptor that holds the folder's lock. The kernel lets go of it when the last process that has it ends."""
+    """Return a descriptor that holds the folder's lock. Raises BadInput if another agent holds it.
+
+    The kernel releases the lock when the last process with the descriptor ends.
+    """
     lock = claims.open_lock(folder.file("agent.lock"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         status = folder.status()
         os.close(lock)
-        job, agent = os.path.basename(folder.path), status["agent"]["pid"] if status else "not known yet"
-        raise BadInput("another controller has started the job %s (%s, agent pid %s), and it runs: %s"
-                       % (job, folder.path, agent, _instead(job))) from error
+        job, agent = (
+            os.path.basename(folder.path),
+            status["agent"]["pid"] if status else "not known yet",
+        )
+        raise BadInput(
+            "another controller has started the job %s (%s, agent pid %s), and it runs: %s"
+            % (job, folder.path, agent, _instead(job))
+        ) from error
     return lock
 
 
 def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
-    """In the forked child: fork once more, so as to lead no session and be init's child, then run the supervisor.
+    """Run in the forked child: fork again, so that init is the parent, and run the supervisor.
 
-    Never returns: what is on the stack belongs to the parent.
+    Never returns: the stack belongs to the parent.
     """
     try:
         os.setsid()
@@ -196,7 +256,9 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
             os.chdir(folder.path)
             _detach_files(folder, keep=(tell, lock))
             for signum in SIGNALS:
-                signal.signal(signum, signal.SIG_DFL)  # whoever started us may have ignored them: that is inherited
+                signal.signal(
+                    signum, signal.SIG_DFL
+                )  # a process inherits ignored signals from its parent
             Supervisor(folder, plan).run(ready=_teller(tell))
     except BaseException:
         traceback.print_exc()
@@ -205,8 +267,10 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
 
 
 def _detach_files(folder: JobFolder, keep: tuple) -> None:
-    """stdin from /dev/null, stdout and stderr to agent.log, everything else but `keep` closed: whoever started the
-    agent (ssh, ansible) waits for the other ends of the pipes that it gave us."""
+    """Connect stdin to /dev/null, stdout and stderr to agent.log. Close all descriptors but `keep`.
+
+    The caller (ssh, Ansible) waits until the other ends of its pipes are closed.
+    """
     null, log = os.open(os.devnull, os.O_RDONLY), folder.open_log("agent")
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
@@ -214,7 +278,7 @@ def _detach_files(folder: JobFolder, keep: tuple) -> None:
         if descriptor > 2 and descriptor not in keep:
             try:
                 os.close(descriptor)
-            except OSError:  # the one that listed the directory
+            except OSError:  # the descriptor that listed the directory
                 pass
 
 
@@ -222,14 +286,15 @@ def _teller(tell: int) -> Callable[[], None]:
     def ready():
         try:
             os.write(tell, READY)
-        except OSError:  # whoever started us has not waited; the lease decides what becomes of the job
+        except OSError:  # the starter has not waited; the lease decides when the job ends
             pass
         os.close(tell)
+
     return ready
 
 
 def _hear(descriptor: int, deadline: float) -> bytes:
-    """What comes until the other end is closed, or until `deadline` (monotonic seconds)."""
+    """Return the bytes received until the other end is closed or `deadline` (monotonic seconds)."""
     heard = b""
     while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
         piece = os.read(descriptor, 64)

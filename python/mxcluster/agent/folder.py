@@ -1,4 +1,5 @@
-"""A job's folder on a node: what lies in it and how it is read and written."""
+"""A job's folder on a node: its files, and how they are read and written."""
+
 import base64
 import contextlib
 import errno
@@ -11,12 +12,13 @@ import time
 import zipfile
 from typing import Any, Dict, Iterable, List, Optional
 
-from mxcluster.agent.keep import Mark, mark
+from mxcluster import seal
+from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.kvstore import seal, shared
-from mxcluster.kvstore.seal import TOKEN
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
-from mxcluster.pulse import SUFFIX as PULSE
+from mxcluster.seal import TOKEN
+from mxcluster.training.kvstore import shared_memory
+from mxcluster.training.progress_file import SUFFIX as PULSE
 
 Json = Dict[str, Any]
 
@@ -26,34 +28,39 @@ SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
 RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
-DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: of the process 1234
+DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
 KINDS = ("start", "batch", "epoch", "end")
 
 
 class JobFolder:
-    """The files of one job on one node. Paths are absolute; OSErrors of the file system pass through."""
+    """The files of one job on one node. Paths are absolute. Methods pass OSErrors through."""
 
     def __init__(self, path: str):
         self.path = os.path.abspath(path)
 
     def file(self, name: str) -> str:
-        """The path of a file of the folder."""
+        """Return the path of a file of the folder."""
         return os.path.join(self.path, name)
 
     def make(self) -> None:
-        """Make the folder. Only its owner reads there: plans, logs, scripts and what they write."""
+        """Make the folder with mode 0700: it holds plans, logs, scripts and their files."""
         os.makedirs(self.path, exist_ok=True)
         if os.stat(self.path).st_mode & 0o077:
             os.chmod(self.path, 0o700)
 
-    def prepare(self, plan: Json, secret_env: Optional[Dict[str, str]] = None, token: Optional[str] = None,
-                script: Optional[str] = None) -> None:
-        """Write what a job needs before it starts: plan.json, the three cluster files, copies of the script's folder.
+    def prepare(
+        self,
+        plan: Json,
+        secret_env: Optional[Dict[str, str]] = None,
+        token: Optional[str] = None,
+        script: Optional[str] = None,
+    ) -> None:
+        """Write the job's files: plan.json, the three cluster files, copies of the script's folder.
 
-        `script`: that folder as a zip file in base64.
-        `secret_env` goes into a file of its own, which lies there until the agent takes it; `token` into one that the
-        job's processes read, and that is removed when it has ended. A plan that holds the one of the `whole` job leaves that
-        in a file of its own, too: whoever comes to this node later finds there what the job is.
+        `secret_env` ({variable: value}) goes into its own file until the agent reads it. `token`
+        goes into a file that the job's processes read; it is removed after the job's end. `script`
+        is the script's folder as a zip file in base64. The `whole` plan of the job goes into a file
+        of its own, so that another controller can read it on this node later.
         """
         self.make()
         plan = dict(plan)
@@ -65,7 +72,7 @@ class JobFolder:
             with zipfile.ZipFile(self.file(SCRIPT_ZIP)) as packed:
                 for name in [SCRIPT_FOLDER] + own:
                     packed.extractall(self.file(name))
-                    for member in packed.infolist():  # `extractall` leaves their permissions alone
+                    for member in packed.infolist():  # `extractall` does not set permissions
                         if member.external_attr >> 16 & 0o111 and not member.filename.endswith("/"):
                             os.chmod(os.path.join(self.file(name), member.filename), 0o700)
         for name, text in sorted(plan["files"].items()):
@@ -84,35 +91,46 @@ class JobFolder:
                 stream.write(token)
 
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
-        """Whether just this job, which has not ended, has been prepared here: who asks for it again has not had the answer."""
+        """Return True if this job (same plan and token) is prepared here and has not ended.
+
+        The controller asks again when our reply was lost.
+        """
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
                 there = json.load(stream)
             with open(self.file(TOKEN), encoding="utf-8") as stream:
-                return bool(token) and stream.read() == token and there == {
-                    key: value for key, value in plan.items() if key != "whole"}
+                return (
+                    bool(token)
+                    and stream.read() == token
+                    and there == {key: value for key, value in plan.items() if key != "whole"}
+                )
         except (OSError, ValueError):
             return False
 
     def whole_plan(self) -> Json:
-        """The plan of the job on all its nodes. BadInput if it is not there, or is none."""
+        """Return the plan of the job on all its nodes. Raises BadInput without a plan in JSON."""
         path = self.file(WHOLE_PLAN)
         try:
             with open(path, encoding="utf-8") as stream:
                 return json.load(stream)
         except FileNotFoundError as error:
-            raise BadInput("%s is not there: no job that train.yml has started is in this folder" % path) from error
+            raise BadInput("%s is not there: this folder has no job of train.yml" % path) from error
         except ValueError as error:
-            raise BadInput("%s is not JSON (%s): the job cannot be attached to; end it with stop.yml -e job=%s"
-                           % (path, error, os.path.basename(self.path))) from error
+            raise BadInput(
+                "%s is not JSON (%s): the job cannot be attached to; end it with stop.yml -e job=%s"
+                % (path, error, os.path.basename(self.path))
+            ) from error
 
     def remove(self) -> None:
-        """Remove what was brought for a job that has never started. Of one that has, nothing is touched."""
+        """Remove the job folder, unless the job has started."""
         if self.status() is None:
             shutil.rmtree(self.path)
 
     def take_secret_env(self) -> Dict[str, str]:
-        """The variables of secret_env. Their file is gone from now on: a copy that nobody has cannot be forgotten anywhere."""
+        """Read `secret_env.json` and delete it, so that no copy stays on disk.
+
+        Returns {variable: value}, {} without the file.
+        """
         try:
             with open(self.file(SECRET_ENV), encoding="utf-8") as stream:
                 return json.load(stream)
@@ -122,7 +140,7 @@ class JobFolder:
             self.forget_secret_env()
 
     def forget_secret_env(self) -> None:
-        """Remove the file that nobody has come to take."""
+        """Delete `secret_env.json` if it exists: an agent that failed early has not deleted it."""
         remove(self.file(SECRET_ENV))
 
     def forget_token(self) -> None:
@@ -130,36 +148,52 @@ class JobFolder:
         remove(self.file(TOKEN))
 
     def kept(self) -> List[str]:
-        """The paths of the files that somebody may read at any time while the job runs."""
+        """Return the paths of the files that processes may read at any time while the job runs."""
         names = ["plan.json", WHOLE_PLAN, TOKEN] + sorted(self.plan().get("files") or {})
         return [self.file(name) for name in names]
 
     def spent(self) -> List[str]:
-        """The names of the files that only a job that runs needs, and of those that nobody has finished writing."""
-        return [name for name in os.listdir(self.path) if name in (TOKEN, LEASE, RESERVE, SECRET_ENV) or name.endswith(PULSE)
-                or DRAFT.match(name)]
+        """Return the names of files that only a running job needs, and of unfinished drafts."""
+        return [
+            name
+            for name in os.listdir(self.path)
+            if name in (TOKEN, LEASE, RESERVE, SECRET_ENV)
+            or name.endswith(PULSE)
+            or DRAFT.match(name)
+        ]
 
     def tidy(self) -> None:
-        """Remove what only a job that runs needs."""
+        """Remove the files that only a running job needs, and unfinished drafts."""
         self._forget_memory()
         for name in self.spent():
             remove(self.file(name))
 
     def _forget_memory(self) -> None:
-        """The last server process of a host removes the name of what they share; if one dies before, it is still there."""
+        """Remove the shared memory of the job's server processes.
+
+        The last server process of a host removes it. If that process was killed before, it is still
+        there.
+        """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
             plan = self.plan()
             for process in plan["processes"]:
                 if process["role"] == "server" and process["group"] == 0:
-                    remove(shared.path_of(seal.read_token(self.path), process["index"] // len(plan["groups"])))
+                    remove(
+                        shared_memory.path_of(
+                            seal.read_token(self.path), process["index"] // len(plan["groups"])
+                        )
+                    )
 
     def free(self) -> int:
-        """Bytes that may still be written here by this user."""
+        """Return the number of bytes that this user can still write here."""
         found = os.statvfs(self.path)
         return (found.f_bavail if os.geteuid() else found.f_bfree) * found.f_frsize
 
     def has_inodes(self) -> bool:
-        """Whether this user can make another file here. It is tried: not every file system counts its inodes well."""
+        """Return True if this user can make another file here.
+
+        The method makes a test file: not every file system counts its inodes correctly.
+        """
         found = os.statvfs(self.path)
         if not found.f_files or (found.f_favail if os.geteuid() else found.f_ffree):
             return True
@@ -171,63 +205,79 @@ class JobFolder:
         return True
 
     def take_reserve(self) -> None:
-        """Set room aside for the last status, for when others have filled the disk."""
+        """Reserve disk space for the last status, in case the disk gets full."""
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
 
     def plan(self) -> Json:
-        """This node's slice of the plan, checked as far as the agent needs it."""
+        """Return this node's slice of the plan. Raises BadInput if a field is missing."""
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
                 plan = json.load(stream)
         except FileNotFoundError as error:
-            raise BadInput("%s is not there: train.yml writes it before it starts the agent"
-                           % self.file("plan.json")) from error
+            raise BadInput(
+                "%s is not there: train.yml writes it before it starts the agent"
+                % self.file("plan.json")
+            ) from error
         except ValueError as error:
-            raise BadInput("%s is not JSON (%s): let train.yml write it again"
-                           % (self.file("plan.json"), error)) from error
-        missing = [key for key in ("job", "host", "processes")
-                   if not plan.get(key) and not (key == "processes" and plan.get("meeting"))]
-        missing += ["processes[%d].%s" % (number, key) for number, process in enumerate(plan.get("processes") or [])
-                    for key in ("name", "role", "index", "command", "env") if key not in process]
+            raise BadInput(
+                "%s is not JSON (%s): run train.yml again, which writes it"
+                % (self.file("plan.json"), error)
+            ) from error
+        missing = [
+            key
+            for key in ("job", "host", "processes")
+            if not plan.get(key) and not (key == "processes" and plan.get("meeting"))
+        ]
+        missing += [
+            "processes[%d].%s" % (number, key)
+            for number, process in enumerate(plan.get("processes") or [])
+            for key in ("name", "role", "index", "command", "env")
+            if key not in process
+        ]
         if missing:
-            raise BadInput("%s has no %s: let train.yml write it again" % (self.file("plan.json"), ", ".join(missing)))
+            raise BadInput(
+                "%s has no %s: run train.yml again, which writes it"
+                % (self.file("plan.json"), ", ".join(missing))
+            )
         return plan
 
     def status(self) -> Optional[Json]:
-        """The content of status.json, None if no agent has written one. BadInput if it is not JSON."""
+        """Return the content of status.json, None without it. Raises BadInput if it is not JSON."""
         try:
             with open(self.file("status.json"), encoding="utf-8") as stream:
                 return json.load(stream)
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise BadInput("%s is not JSON (%s): somebody has altered it. The agent of a running job writes it again within a "
-                           "second; of another job only the logs in that folder are left" % (self.file("status.json"), error)
-                           ) from error
+            raise BadInput(
+                "%s is not JSON (%s): another process has changed it. The agent of a running job "
+                "writes it again within a second; of another job only the logs in that folder are "
+                "left" % (self.file("status.json"), error)
+            ) from error
 
     def write_status(self, status: Json) -> Mark:
-        """Replace status.json, and give the mark of the new file. A reader sees the old one or the new one, never a part.
+        """Replace status.json atomically and return the mark of the new file.
 
-        No fsync: only a crash of the machine could lose it, and then the job is lost as well.
+        No fsync: only a crash of the machine could lose the file, and then the job is lost as well.
         """
         draft = self.file(".status.json.%d" % os.getpid())
         with open(draft, "w", encoding="utf-8") as stream:
             json.dump(status, stream, indent=1)
             stream.write("\n")
-        written = mark(draft)  # before anybody can alter it
+        written = mark(draft)  # before another process can change the file
         os.replace(draft, self.file("status.json"))
         return written
 
     def begin_lease(self, renewed: Optional[float] = None) -> None:
-        """Make the lease's file. `renewed`: its last renewal (unix seconds), None for now."""
+        """Make the lease file. `renewed`: its last renewal (unix seconds), None for now."""
         with open(self.file(LEASE), "a"):
             pass
         self.renew_lease(renewed)
 
     def renew_lease(self, renewed: Optional[float] = None) -> None:
-        """Set the lease's mtime to `renewed`, else to this machine's now. A job that has ended has none any more."""
-        # Given, since a network file system would take its server's clock.
+        """Set the lease's mtime to `renewed` (unix seconds, default now), if there is a lease."""
+        # The time is passed explicitly: a network file system would use its server's clock.
         now = time.time() if renewed is None else renewed
         try:
             os.utime(self.file(LEASE), (now, now))
@@ -235,41 +285,64 @@ class JobFolder:
             pass
 
     def lease_mtime(self) -> Optional[float]:
-        """When the lease was renewed last (unix seconds), None if the file is not there."""
+        """Return the time of the last lease renewal (unix seconds), None without the file."""
         try:
             return os.stat(self.file(LEASE)).st_mtime
         except OSError:
             return None
 
-    def write_env(self, process: Json, environment: Dict[str, str], secret: Iterable[str] = ()) -> None:
-        """<name>.env, for people: the command and the environment of a process, to be read by a shell. Mode 0600.
+    def write_env(
+        self, process: Json, environment: Dict[str, str], secret: Iterable[str] = ()
+    ) -> None:
+        """Write <name>.env, mode 0600: command and environment of a process, as a shell script.
 
-        `secret`: the names of variables that it has besides, and whose values are to be found nowhere.
+        `secret`: the names of further variables, whose values are written to no file.
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
-        lines = ["# The environment of %s. To run it by hand: `env -i sh`, cd here, read this file, give its command:"
-                 % process["name"], "# " + command.replace("\n", "\n# ")]
-        lines += ["# from secret_env, kept nowhere: export %s=..." % name for name in sorted(secret)]
-        lines += ["export %s=%s" % (name, shlex.quote(value)) for name, value in sorted(environment.items())]
-        with open(private(self.file(process["name"] + ".env")), "w", encoding="utf-8", errors="surrogateescape") as stream:
+        lines = [
+            "# The environment of %s. To run it by hand: `env -i sh`, cd here, read this file, "
+            "run its command:" % process["name"],
+            "# " + command.replace("\n", "\n# "),
+        ]
+        lines += [
+            "# from secret_env, not written to disk: export %s=..." % name
+            for name in sorted(secret)
+        ]
+        lines += [
+            "export %s=%s" % (name, shlex.quote(value))
+            for name, value in sorted(environment.items())
+        ]
+        with open(
+            private(self.file(process["name"] + ".env")),
+            "w",
+            encoding="utf-8",
+            errors="surrogateescape",
+        ) as stream:
             stream.write("\n".join(lines) + "\n")
 
     def open_log(self, name: str) -> int:
-        """A descriptor that appends to <name>.log."""
+        """Return a descriptor that appends to <name>.log."""
         return os.open(self.file(name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def log_lines(self, name: str, lines: int = LOG_LINES) -> List[str]:
-        """The last lines of <name>.log, fit for a message (see `readable`); none if there is no log."""
+        """Return the last lines of <name>.log (see `readable`), [] without a log."""
         return readable(_part(self.file(name + ".log"), LOG_TAIL), lines)
 
     def progress(self, names: Dict[tuple, str]) -> Dict[str, Json]:
-        """{process name: {"start": event, "batch": event, "epoch": event, "end": event}}: the last of each kind.
+        """Return the last event of each kind for each process.
 
-        Read from the last 256 KB of events.jsonl; `start` events from its first 64 KB as well, since they come once.
-        `names` is {(role, index): process name}; kinds that are not there are left out.
+        {process name: {"start": event, "batch": event, "epoch": event, "end": event}}. `names` is
+        {(role, index): process name}. Missing kinds are left out.
+
+        The events come from the last 256 KB of events.jsonl. `start` events also come from its
+        first 64 KB, since a process writes one only.
         """
         path = self.file("events.jsonl")
-        head = [event for event in _events(_part(path, EVENTS_HEAD, tail=False)) if event["event"] == "start"]
+        head = [
+            event
+            for event in _events(_part(path, EVENTS_HEAD, tail=False))
+            if event["event"] == "start"
+        ]
         latest = {}  # type: Dict[str, Json]
         for event in head + _events(_part(path, EVENTS_TAIL)):
             name = names.get((event.get("role"), event.get("index")))
@@ -278,15 +351,18 @@ class JobFolder:
         return latest
 
     def last_sign_of_life(self, names: List[str]) -> float:
-        """When the agent or a process last wrote something (unix seconds); 0 if none ever did."""
+        """Return when the agent or a process last wrote a file (unix seconds), else 0."""
         files = ["status.json", "events.jsonl", "agent.log"] + [name + ".log" for name in names]
-        return max([os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))] or [0.0])
+        return max(
+            [os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))]
+            or [0.0]
+        )
 
 
 def private(path: str) -> int:
-    """A descriptor that writes a file anew, which nobody else can read."""
+    """Return a descriptor that truncates and writes a file of mode 0600."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.fchmod(descriptor, 0o600)  # it may have been there already
+    os.fchmod(descriptor, 0o600)  # the file may have existed with another mode
     return descriptor
 
 
@@ -299,18 +375,23 @@ def remove(path: str) -> None:
 
 
 def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
-    """The last `number` lines of a log, for people and JSON: what is not text is dropped, lines are cut at 500 characters.
+    """Return the last `number` lines of a log, safe for people and JSON.
 
-    A carriage return begins a new line, as progress bars have it; lines with nothing readable in them are left out.
+    Unprintable characters are dropped, and lines are cut at LOG_WIDTH characters. A carriage return
+    begins a new line, as in progress bars. Lines without a printable character are left out.
     """
     text = data.decode("utf-8", errors="replace").replace("\ufffd", "")
-    lines = ("".join(sign for sign in line if sign.isprintable() or sign == "\t").rstrip()
-             for line in text.splitlines())
-    return [line if len(line) <= LOG_WIDTH else line[:LOG_WIDTH - 3] + "..." for line in lines if line][-number:]
+    lines = (
+        "".join(sign for sign in line if sign.isprintable() or sign == "\t").rstrip()
+        for line in text.splitlines()
+    )
+    return [
+        line if len(line) <= LOG_WIDTH else line[: LOG_WIDTH - 3] + "..." for line in lines if line
+    ][-number:]
 
 
 def _part(path: str, size: int, tail: bool = True) -> bytes:
-    """The last (or first) `size` bytes of a file, nothing if it is not there."""
+    """Return the last (or first) `size` bytes of a file, b"" without the file."""
     try:
         with open(path, "rb") as stream:
             if tail:
@@ -321,7 +402,7 @@ def _part(path: str, size: int, tail: bool = True) -> bytes:
 
 
 def _events(data: bytes) -> List[Json]:
-    """The events of a piece of events.jsonl; a line that the cut has torn is left out."""
+    """Return the events in a piece of events.jsonl. Lines that the cut has torn are left out."""
     events = []
     for line in data.split(b"\n"):
         try:

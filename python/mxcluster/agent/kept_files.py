@@ -1,4 +1,5 @@
-"""Files of a job's folder that must stay as they are while the job runs: the agent restores them."""
+"""Files of a job folder that must not change while the job runs. The agent restores them."""
+
 import os
 import stat
 from typing import Iterable, Optional, Tuple
@@ -7,9 +8,9 @@ Mark = Optional[Tuple[int, int, int]]
 
 
 class Keeper:
-    """Remembers the content of files, and restores a file that was deleted, replaced or altered.
+    """Keep the content of files, and restore a file that was deleted, replaced or changed.
 
-    A file is compared by inode, size and mtime, without being read.
+    A file is compared by inode, size and mtime, without reading it.
     """
 
     def __init__(self, paths: Iterable[str] = ()):
@@ -22,19 +23,21 @@ class Keeper:
                 self._marks[path] = mark(path)
 
     def restore(self) -> Iterable[str]:
-        """Restore what has changed: the paths. Raises OSError if that fails."""
+        """Restore changed files and return their paths. Raises OSError if that fails."""
         changed = [path for path in self._contents if mark(path) != self._marks[path]]
         for path in changed:
-            draft = os.path.join(os.path.dirname(path), ".%s.%d" % (os.path.basename(path), os.getpid()))
+            draft = os.path.join(
+                os.path.dirname(path), ".%s.%d" % (os.path.basename(path), os.getpid())
+            )
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
                 stream.write(self._contents[path])
-            self._marks[path] = mark(draft)  # before anybody can alter it
+            self._marks[path] = mark(draft)  # before another process can change the file
             os.replace(draft, path)
         return changed
 
 
 def mark(path: str) -> Mark:
-    """What tells a file from one that was written later; None if there is no regular file."""
+    """Return (inode, size, mtime in ns), which each write changes; None for no regular file."""
     try:
         found = os.lstat(path)
     except OSError:

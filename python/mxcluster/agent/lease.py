@@ -1,53 +1,68 @@
-"""The lease of a job: the controller renews it, or the job ends. Pure."""
+"""The lease of a job. The controller renews the lease, or the job ends. Pure."""
+
 from typing import Dict, Optional
 
-MOST = 2  # a slow controller gets at most so many times the lease
-MARGIN = 2  # and at least so many times the longest gap that was measured between two renewals
-HANGS = 180.0  # seconds after which a controller counts as gone though its process lives on this machine
+MOST = 2  # limit for a slow controller, as a multiple of the lease
+MARGIN = 2  # limit as a multiple of the longest measured gap between two renewals
+# Seconds without a renewal after which a controller counts as lost though its process lives here.
+HANGS = 180.0
 
 
 class Lease:
-    """Runs out some time after the last renewal; a lease of 0 or None seconds never does.
+    """Decide when a lease expires after its last renewal. 0 or None seconds: it never expires.
 
-    A healthy controller on a busy machine polls late. The lease therefore follows what the agent measures:
+    A healthy controller on a busy machine polls late. The limit therefore follows the agent's
+    measurements:
 
-    - The controller runs on this machine, and has ended: `seconds`.
-    - The controller runs on this machine, and lives: MOST times `seconds`, at least HANGS. Its end would be seen here.
-    - No process of the controller can be seen from here: MARGIN times the longest gap between two renewals so far,
-      at least `seconds` and at most MOST times as much. MOST times `seconds` before the first renewal, since no gap
-      has been measured yet and a busy controller starts all nodes before it polls one.
+    - The controller ran on this machine and has ended: `seconds`.
+    - The controller runs on this machine: MOST times `seconds`, at least HANGS. The agent would see
+      its end.
+    - The controller's process is not visible here: MARGIN times the longest gap between two
+      renewals, at least `seconds` and at most MOST times `seconds`. Before the first renewal the
+      limit is MOST times `seconds`: no gap is known yet, and a busy controller starts all nodes
+      before its first poll.
 
-    A renewal is a change of the lease file's mtime. Its age is taken once, by the wall clock, when the change is
-    seen, and counted on by the monotonic clock from there: a clock that is set while the job runs neither ends a job
-    nor keeps it, and an mtime in the future is a renewal of now. A file that becomes older takes no renewal back.
+    A renewal is a change of the lease file's mtime. Its age is computed once, by the wall clock,
+    when the agent sees the change. From there the monotonic clock counts. A clock that is set while
+    the job runs therefore neither ends nor extends a job, and an mtime in the future is a renewal
+    of now. An mtime that goes back takes no renewal back.
     """
 
     def __init__(self, seconds: Optional[float]):
         self.seconds = seconds or 0
-        self.gap = None  # type: Optional[float]  # the longest between two renewals, in seconds; None before the second
+        self.gap = None  # type: Optional[float]  # longest gap between two renewals, seconds
         self.mtime = None  # type: Optional[float]
         self._renewed = None  # type: Optional[float]
 
     def limit(self, controller: Optional[bool] = None) -> float:
-        """Seconds that may pass without a renewal. `controller`: whether it lives; None if this machine cannot tell."""
+        """Return the seconds that may pass without a renewal.
+
+        `controller`: True if its process lives on this machine, False if it has ended, None if this
+        machine cannot tell.
+        """
         most = MOST * self.seconds
         if controller is None:
             return most if self.gap is None else min(most, max(self.seconds, MARGIN * self.gap))
         return max(most, HANGS) if controller else self.seconds
 
-    def expired(self, mtime: Optional[float], wall: float, ticks: float,
-                controller: Optional[bool] = None) -> Optional[Dict[str, Optional[float]]]:
-        """None while the lease holds, else what was seen: {"age", "limit", "gap"}, in seconds.
+    def expired(
+        self, mtime: Optional[float], wall: float, ticks: float, controller: Optional[bool] = None
+    ) -> Optional[Dict[str, Optional[float]]]:
+        """Return None while the lease holds, else {"age", "limit", "gap"} in seconds.
 
-        `mtime` is the lease file's (None: no file), `wall` time.time(), `ticks` time.monotonic(); `controller`: see `limit`.
+        `mtime` is the mtime of the lease file (None without a file), `wall` is time.time(), `ticks`
+        is time.monotonic(). See `limit` for `controller`.
         """
         if mtime is not None and mtime != self.mtime:
             renewed = ticks - max(0.0, wall - mtime)
             if self.mtime is not None:
+                assert self._renewed is not None  # set together with the mtime
                 self.gap = max(self.gap or 0.0, renewed - self._renewed)
             self._renewed = renewed if self._renewed is None else max(self._renewed, renewed)
             self.mtime = mtime
-        elif self._renewed is None:  # never seen a file: the lease begins now
+        elif self._renewed is None:  # no file seen yet: the lease begins now
             self._renewed = ticks
         age, limit = ticks - self._renewed, self.limit(controller)
-        return {"age": age, "limit": limit, "gap": self.gap} if self.seconds and age > limit else None
+        return (
+            {"age": age, "limit": limit, "gap": self.gap} if self.seconds and age > limit else None
+        )

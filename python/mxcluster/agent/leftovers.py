@@ -1,25 +1,27 @@
-"""What is left of a job on this node: somebody looks, and does not assume. Nothing is changed.
+"""List the leftover processes and ports of a job on this node. Nothing is changed.
 
-The units and the firewall are root's to look at: `mxcluster.entry` and `mxcluster.firewall` do.
+Units and firewall need root: `mxcluster.entry` and `mxcluster.node.firewall` check them.
 """
+
 import os
 import time
 from typing import Any, Dict, List
 
-from mxcluster import network, processes
 from mxcluster.agent import claims
 from mxcluster.agent.folder import JobFolder
+from mxcluster.node import addresses, processes
 
 Json = Dict[str, Any]
 
 VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives it to every process
-PATIENCE = 2.0  # seconds: an agent that has written its last word is about to end
+PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 
 
 def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
-    """What is left, a line each: living processes, among them an agent that still holds ports and GPUs, and listening ports.
+    """Return a line for each leftover process and listening port of the job.
 
-    Looks again for `patience` seconds, as long as there is something.
+    An agent that is still alive counts: it holds ports and GPUs. The check repeats for `patience`
+    seconds as long as something is left.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -35,23 +37,49 @@ def _look(folder: JobFolder) -> List[str]:
         return []
     agent = processes.Identity(**status["agent"])
     known = [processes.Identity(**who) for who in status.get("left") or []]
-    known += [processes.Identity(part["pid"], part["start_time"]) for part in status["processes"] if part["pid"]]
+    known += [
+        processes.Identity(part["pid"], part["start_time"])
+        for part in status["processes"]
+        if part["pid"]
+    ]
     there = {who for who in known if processes.alive(who)}
-    there |= {who for who in processes.with_variable(VARIABLE, folder.path)
-              if who.start_time >= agent.start_time and who.pid != os.getpid()}
-    lines = ["the agent still runs, pid %d, and holds the job's ports and GPUs" % agent.pid] if processes.alive(agent) else []
-    lines += ["pid %d (%s) still runs" % (who.pid, processes.command_name(who.pid)) for who in sorted(there)]
+    there |= {
+        who
+        for who in processes.with_variable(VARIABLE, folder.path)
+        if who.start_time >= agent.start_time and who.pid != os.getpid()
+    }
+    lines = (
+        ["the agent still runs, pid %d, and holds the job's ports and GPUs" % agent.pid]
+        if processes.alive(agent)
+        else []
+    )
+    lines += [
+        "pid %d (%s) still runs" % (who.pid, processes.command_name(who.pid))
+        for who in sorted(there)
+    ]
     for part in (claims.read_plan(folder) or {}).get("processes") or []:
-        pid = network.listener(part["address"], part["port"]) if part.get("port") and part.get("address") else None
+        pid = (
+            addresses.listener(part["address"], part["port"])
+            if part.get("port") and part.get("address")
+            else None
+        )
         if pid is not None and is_of(pid, agent, folder.path):
-            lines.append("port %d is still listened on by pid %d (%s)" % (part["port"], pid, processes.command_name(pid)))
+            lines.append(
+                "port %d is still listened on by pid %d (%s)"
+                % (part["port"], pid, processes.command_name(pid))
+            )
     return lines
 
 
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:
-    """Whether who listens on a port of the job's may be of the job in the folder `path`.
+    """Return True if the process `pid`, which listens on a port of the job, may belong to the job.
 
-    Not if it is older than the job's agent, or of another job, which may have taken the port as soon as it was free.
+    `path` is the job folder. A process older than the job's agent does not belong to the job.
+    Another job may have taken the port as soon as it was free: its processes do not count.
     """
     who = processes.identity(pid)
-    return who is not None and who.start_time >= agent.start_time and processes.variable(pid, VARIABLE) in (None, path)
+    return (
+        who is not None
+        and who.start_time >= agent.start_time
+        and processes.variable(pid, VARIABLE) in (None, path)
+    )

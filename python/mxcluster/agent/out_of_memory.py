@@ -1,8 +1,9 @@
-"""Whether the kernel has killed a process for lack of memory. SIGKILL itself does not say who sent it.
+"""Detect an OOM kill. SIGKILL itself does not tell its sender.
 
-Newer kernels count such kills: those of a control group (that of the job's unit) and those of the whole machine. CentOS 7's
-kernel only writes them to its log, which everybody can read there.
+Newer kernels count OOM kills, for a control group (that of the job's unit) and for the whole
+machine. The kernel of CentOS 7 only writes them to its log, which every user can read there.
 """
+
 import os
 import re
 from typing import Dict, Optional, Set
@@ -12,7 +13,7 @@ _LOG_BYTES = 8192  # more than one record of /dev/kmsg can have
 
 
 class Kills:
-    """Remembers the counters of a moment ago; `root` is where /proc, /sys and /dev are (for tests)."""
+    """Keep the OOM counters of the recent past. `root` is the folder of /proc, /sys and /dev."""
 
     def __init__(self, root: str = "/"):
         self._root = root
@@ -21,29 +22,33 @@ class Kills:
         self._looked = 0.0
 
     def look(self, now: float) -> None:
-        """Remember, from time to time (`now` is monotonic): what was killed long ago does not explain a death of now.
+        """Save the counters every PERIOD seconds. `now` is the monotonic time.
 
-        The counter may grow some moments before the death is seen, so the last counters are kept for as long again.
+        An old OOM kill does not explain a new death. A counter may grow shortly before the agent
+        sees the death, so the previous counters are kept for one more period.
         """
         if now - self._looked >= PERIOD:
             self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
     def explain(self, pid: int) -> Optional[str]:
-        """Why the process `pid`, which died of SIGKILL, was killed; None if it was not for lack of memory."""
+        """Return why `pid`, which died of SIGKILL, was an OOM kill; None if it was not."""
         now = counters(self._root)
         more = {name for name, number in now.items() if number > self._before.get(name, 0)}
         self._before = self._latest = now
         if "group" in more and ("limit" in more or "limit" not in now):
-            return "the memory that the job's unit may use was all used up"
-        # A kill on the machine that the group has not seen was another's.
+            return "the job's unit reached its memory limit"
+        # An OOM kill on the machine that the control group did not count belongs to another group.
         if "group" in more or "machine" in more and "group" not in now or pid in self._log.killed():
-            return "the memory of the node was all used up"
+            return "the node ran out of memory"
         return None
 
 
 def counters(root: str = "/") -> Dict[str, int]:
-    """{"group": kills in this process's control group, "limit": how often that was at its limit and nothing could be freed,
-    "machine": kills on the whole machine}, as far as the kernel counts."""
+    """Return the OOM counters, as far as the kernel has them.
+
+    {"group": kills in this process's control group, "limit": how often the group was at its limit
+    and no memory could be freed, "machine": kills on the whole machine}.
+    """
     found = {}
     for line in _read(root, "proc/self/cgroup").splitlines():
         number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
@@ -65,7 +70,10 @@ def counters(root: str = "/") -> Dict[str, int]:
 
 
 class KernelLog:
-    """What the kernel's log tells from now on, if it can be read: numbers of processes come again, and older records stay."""
+    """OOM kills in the kernel log since now, if the log is readable.
+
+    Pids are reused and old records stay in the log, so reading starts at its end.
+    """
 
     def __init__(self, path: str):
         self._killed = set()  # type: Set[int]
@@ -76,20 +84,25 @@ class KernelLog:
             self._log = None
 
     def killed(self) -> Set[int]:
-        """The processes that the kernel tells to have killed for lack of memory."""
+        """Return the pids of the OOM kills in the log so far."""
         while self._log is not None:
             try:
                 record = os.read(self._log, _LOG_BYTES)
             except BlockingIOError:
                 break
-            except BrokenPipeError:  # records were overwritten before they were read; the next read has the oldest one left
+            except BrokenPipeError:  # the kernel overwrote unread records; read on at the oldest
                 continue
             except OSError:
                 self._log = None
                 break
             if not record:
                 break
-            self._killed |= {int(pid) for pid in re.findall(r"\bKill(?:ed)? process (\d+)\b", record.decode("utf-8", "replace"))}
+            self._killed |= {
+                int(pid)
+                for pid in re.findall(
+                    r"\bKill(?:ed)? process (\d+)\b", record.decode("utf-8", "replace")
+                )
+            }
         return self._killed
 
 

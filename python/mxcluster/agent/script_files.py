@@ -1,4 +1,5 @@
-"""The files that scripts wrote on this node, each worker into its own copy of the script's folder."""
+"""Find the files that scripts wrote on this node. Each worker has its own copy of the folder."""
+
 import os
 import stat
 import zipfile
@@ -11,28 +12,29 @@ from mxcluster.package import OWN_FOLDERS, SCRIPT_ZIP, is_compiled
 
 MEGABYTE = 1 << 20
 DEFAULT_MB = 1024
-SPARE = 64 * MEGABYTE  # bytes that stay free where the files are packed: the logs come first
-NAMED = 5  # files that a message names, of each worker
+SPARE = 64 * MEGABYTE  # bytes that stay free where the files are packed: logs have priority
+NAMED = 5  # files of each worker in a message
 
 Found = NamedTuple("Found", [("names", List[str]), ("behind", List[str])])
 Written = NamedTuple("Written", [("size", int), ("age", float), ("name", str)])
 
 
 def find(folder: JobFolder, output: Union[str, int]) -> Found:
-    """The names of all files to bring, relative to the job folder, and a line for each worker with files that stay.
+    """Return the names of the files to collect, and a line for each worker with files that stay.
 
-    A file counts if it is new, or not as it was sent. Small files come first, and of equal ones the newest, until
-    `collect_mb` of the job, or the room where `output` (a path or descriptor) lies, is used up.
-    Links are not followed: a link, socket, FIFO or device stays, and is named.
+    Names are relative to the job folder. A file counts if it is new or differs from the sent file.
+    Small files come first, and of equal ones the newest. The limit is `collect_mb` of the job and
+    the free space at `output` (a path or descriptor). Links are not followed: a link, socket, FIFO
+    or device stays and is named.
     """
     top = folder.file(OWN_FOLDERS)
     if os.path.islink(top) or not os.path.isdir(top):
         return Found([], [])
     sent = _sent(folder)
     files, special = [], []  # type: Tuple[List[Written], List[str]]
-    for parent, folders, names in os.walk(top):
+    for parent, folders, others in os.walk(top):
         folders[:] = [name for name in folders if not is_compiled(name)]
-        for name in names + folders:
+        for name in others + folders:
             path = os.path.join(parent, name)
             try:
                 seen = os.lstat(path)
@@ -43,7 +45,9 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
                 continue
             if not stat.S_ISREG(seen.st_mode):
                 special.append(relative)
-            elif not is_compiled(name) and not _is_as_sent(path, seen.st_size, sent.get(_inner(relative))):
+            elif not is_compiled(name) and not _is_as_sent(
+                path, seen.st_size, sent.get(_inner(relative))
+            ):
                 files.append(Written(seen.st_size, -seen.st_mtime, relative))
     most = _most(folder)
     room = min(most * MEGABYTE, max(0, _room(output) - SPARE))
@@ -52,12 +56,15 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
         room -= file.size
         (names if room >= 0 else over).append(file.name)
     sizes = {file.name: file.size for file in files}
-    return Found(names, _told(folder, over, sizes, "more than collect_mb=%d or the disk allows" % most)
-                 + _told(folder, special, {}, "no regular files"))
+    return Found(
+        names,
+        _told(folder, over, sizes, "more than collect_mb=%d or the disk allows" % most)
+        + _told(folder, special, {}, "not regular files"),
+    )
 
 
 def _sent(folder: JobFolder) -> Dict[str, Tuple[int, int]]:
-    """{name: (size, CRC)} of the files that the script came with."""
+    """Return {name: (size, CRC)} of the files in the script's zip file."""
     try:
         with zipfile.ZipFile(folder.file(SCRIPT_ZIP)) as packed:
             return {member.filename: (member.file_size, member.CRC) for member in packed.infolist()}
@@ -79,7 +86,7 @@ def _is_as_sent(path: str, size: int, sent: Any) -> bool:
 
 
 def _inner(relative: str) -> str:
-    """The name in the script's folder of files/worker-0/NAME."""
+    """Return NAME of files/worker-0/NAME: its name in the script's folder."""
     return "/".join(relative.split(os.sep)[2:])
 
 
@@ -91,19 +98,31 @@ def _most(folder: JobFolder) -> int:
 
 
 def _room(output: Union[str, int]) -> int:
-    """Bytes that are free where the files are packed."""
-    found = os.statvfs(output if isinstance(output, int) else os.path.dirname(os.path.abspath(output)))
+    """Return the free bytes where the files are packed."""
+    found = os.statvfs(
+        output if isinstance(output, int) else os.path.dirname(os.path.abspath(output))
+    )
     return found.f_bavail * found.f_frsize
 
 
 def _told(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
-    """A line for each worker that has some of `names`."""
+    """Return a line for each worker that has some of `names`."""
     lines = []
     for worker in sorted({name.split(os.sep)[1] for name in names}):
         own = [name for name in names if name.split(os.sep)[1] == worker]
         size = sum(sizes.get(name, 0) for name in own)
-        lines.append("%s: %d file%s%s stay%s in %s (%s): %s%s" % (
-            worker, len(own), "s" * (len(own) > 1), " of %d MB" % (size >> 20) if size else "", "s" * (len(own) == 1),
-            folder.file(os.path.join(OWN_FOLDERS, worker)), why, ", ".join(_inner(name) or name for name in own[:NAMED]),
-            ", ..." if len(own) > NAMED else ""))
+        lines.append(
+            "%s: %d file%s%s stay%s in %s (%s): %s%s"
+            % (
+                worker,
+                len(own),
+                "s" * (len(own) > 1),
+                " of %d MB" % (size >> 20) if size else "",
+                "s" * (len(own) == 1),
+                folder.file(os.path.join(OWN_FOLDERS, worker)),
+                why,
+                ", ".join(_inner(name) or name for name in own[:NAMED]),
+                ", ..." if len(own) > NAMED else "",
+            )
+        )
     return lines

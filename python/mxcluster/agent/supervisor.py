@@ -1,4 +1,5 @@
-"""The supervisor: parent of a node's processes. It starts them, watches them, and ends them all when one fails."""
+"""The supervisor: parent of a node's processes. It starts and watches them, and ends them all."""
+
 import contextlib
 import os
 import signal
@@ -6,71 +7,119 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, cast
 
-from mxcluster import events, exitcodes, firewall, network, processes, pulse
-from mxcluster.agent import health
+from mxcluster import events, exit_codes
+from mxcluster.agent import stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
-from mxcluster.agent.keep import Keeper, mark
+from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
-from mxcluster.agent.memory import Kills
+from mxcluster.agent.out_of_memory import Kills
+from mxcluster.node import addresses, firewall, processes
+from mxcluster.training import progress_file
 
 Json = Dict[str, Any]
 
-STOPS = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGUSR2: "peer"}  # why a stop is asked for
+STOPS = {
+    signal.SIGTERM: "stopped",
+    signal.SIGINT: "stopped",
+    signal.SIGUSR2: "peer",
+}  # type: Dict[int, str]  # signal: reason of the stop
 SIGNALS = {signal.SIGCHLD, signal.SIGHUP} | set(STOPS)
-PERIOD = 0.5  # seconds between looks at the lease; an ended process wakes the loop at once
-LOOK = 1.0  # seconds between looks at the processes' health
+PERIOD = 0.5  # seconds between checks of the lease; an ended process wakes the loop at once
+LOOK = 1.0  # seconds between checks of the processes
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
-WAITED = 10.0  # seconds without progress, after which an end leaves stack traces
-TRACES = 0.5  # seconds for writing them
-KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")  # what processes inherit beside the plan's environment
+WAITED = 10.0  # seconds without progress after which the supervisor asks for stack traces
+TRACES = 0.5  # seconds for writing the stack traces
+KEPT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+)  # variables that processes inherit, besides the plan's environment
 NOT_STARTED = 127  # as in shells
-KINDS = {exitcodes.NOT_A_NUMBER: "nan"}
+KINDS = {exit_codes.NOT_A_NUMBER: "nan"}
 MEETING = {"name": "meeting", "role": "rendezvous", "index": None}
 AGENT = {"name": "agent", "role": "agent", "index": None}
 
 
 class Supervisor:
-    """Runs the processes of `plan` (this node's slice) to their end; status.json in `folder` tells how it goes.
+    """Run the processes of `plan` (this node's slice) to their end. Write status.json in `folder`.
 
-    One thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, and so the processes live exactly as long
-    as this one. Orphans among their descendants become the supervisor's own children, so that none gets lost.
+    One thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so the processes live
+    exactly as long as this thread. The supervisor adopts orphans among their descendants and reaps
+    them.
     """
 
     def __init__(self, folder: JobFolder, plan: Json):
         self.folder = folder
         self.plan = plan
-        self.me = processes.identity(os.getpid())
+        self.me = cast(processes.Identity, processes.identity(os.getpid()))  # it runs
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
-        self.limits = health.limits_of(plan)
-        self.began = {}  # type: Dict[int, float]  # pid -> when it was started (monotonic)
-        self.held = {}  # type: Dict[int, float]  # pid -> since when it is held by SIGSTOP (monotonic)
-        self.pulses = {}  # type: Dict[int, Any]  # pid -> its pulse, and since when it is this one (monotonic)
-        self.peers = {(peer["address"], peer["port"]): peer for peer in plan.get("peers") or []
-                      if peer["host"] != plan["host"]}
-        self.mute = {}  # type: Dict[str, float]  # peer -> since when it acknowledges nothing (monotonic)
+        self.limits = stuck_processes.limits_of(plan)
+        self.began = {}  # type: Dict[int, float]  # pid -> monotonic time of its start
+        self.held = {}  # type: Dict[int, float]  # pid -> monotonic time since when it is stopped
+        self.pulses = {}  # type: Dict[int, Any]  # pid -> (its pulse, monotonic time of its change)
+        self.peers = {
+            (peer["address"], peer["port"]): peer
+            for peer in plan.get("peers") or []
+            if peer["host"] != plan["host"]
+        }
+        self.mute = {}  # type: Dict[str, float]  # peer -> monotonic time since when it is silent
         self.looked = 0.0
         self.kills = Kills()
         self.ending = False
         self.saved = None  # type: Optional[Json]
-        self.written = None  # type: Any  # the mark of status.json as this agent has written it
+        self.written = None  # type: Any  # the mark of status.json at this agent's last write
         self.kept = Keeper()
         self.status = {
-            "job": plan["job"], "host": plan["host"], "kv": plan.get("kv"),
-            "agent": self.me._asdict(), "state": "running", "reason": None, "started": time.time(), "ended": None,
-            "processes": [dict({key: process[key] for key in ("name", "role", "index")}, pid=None, start_time=None,
-                               state="running", exit_code=None, ended_at=None, ended_by=None)
-                          for process in plan["processes"]],
-            "meeting": dict(MEETING, pid=None, start_time=None, state="running", exit_code=None, ended_at=None, ended_by=None)
-            if plan.get("meeting") else None,
-            "first_failure": None, "lease": None, "unanswered": [], "left": []}
+            "job": plan["job"],
+            "host": plan["host"],
+            "kv": plan.get("kv"),
+            "agent": self.me._asdict(),
+            "state": "running",
+            "reason": None,
+            "started": time.time(),
+            "ended": None,
+            "processes": [
+                dict(
+                    {key: process[key] for key in ("name", "role", "index")},
+                    pid=None,
+                    start_time=None,
+                    state="running",
+                    exit_code=None,
+                    ended_at=None,
+                    ended_by=None,
+                )
+                for process in plan["processes"]
+            ],
+            "meeting": dict(
+                MEETING,
+                pid=None,
+                start_time=None,
+                state="running",
+                exit_code=None,
+                ended_at=None,
+                ended_by=None,
+            )
+            if plan.get("meeting")
+            else None,
+            "first_failure": None,
+            "lease": None,
+            "unanswered": [],
+            "left": [],
+        }
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Start all and return when all have ended. `ready` is called once the first status.json is written."""
-        # Blocked and then waited for: a signal between two looks is not lost, and there are no handlers to race with.
+        """Start all processes and return when all have ended.
+
+        `ready` is called once the first status.json is written.
+        """
+        # The signals are blocked and then waited for, so no signal between two checks is lost, and
+        # no handler can race.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         processes.set_subreaper()
         try:
@@ -84,35 +133,45 @@ class Supervisor:
             self.folder.write_status(self.status)
             ready()
             reason = self.watch()
-        except Exception as error:  # whatever goes wrong in here, nothing is left behind
+        except Exception as error:  # any error here must leave no process behind
             note(traceback.format_exc())
             self.blame(AGENT, "the agent failed: %s" % error, None)
             reason = "failed"
         self.end(reason)
 
     def start_all(self) -> None:
-        """Start the processes of the plan, up to the first that cannot be started."""
+        """Start the processes of the plan, up to the first that fails to start."""
         for process, part in zip(self.plan["processes"], self.status["processes"]):
             if not self.status["first_failure"]:
                 self.start(process, part)
 
     def start(self, process: Json, part: Json) -> None:
-        """Start one process; one that cannot be started is one that has failed."""
+        """Start one process. A process that cannot be started counts as failed."""
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment.update(process["env"])
         secret_env = {} if part is self.status["meeting"] else self.secret_env
         log = self.folder.open_log(process["name"])
         try:
             self.folder.write_env(process, environment, secret_env)
-            child = subprocess.Popen(process["command"], env=dict(environment, **secret_env), cwd=self.folder.path,
-                                     start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                     preexec_fn=self.in_child)
+            child = subprocess.Popen(
+                process["command"],
+                env=dict(environment, **secret_env),
+                cwd=self.folder.path,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=self.in_child,
+            )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = "could not be started: %s" % error
             os.write(log, (reason + "\n").encode("utf-8", "replace"))
             self.ended(part, NOT_STARTED, reason)
         else:
-            part["pid"], part["start_time"] = processes.identity(child.pid)
+            # The child is not reaped yet, so it has an identity.
+            part["pid"], part["start_time"] = cast(
+                processes.Identity, processes.identity(child.pid)
+            )
             self.children[child.pid] = part
             self.began[child.pid] = time.monotonic()
             child.returncode = 0  # reaped by `reap`, not by Popen
@@ -121,19 +180,23 @@ class Supervisor:
             os.close(log)
 
     def in_child(self) -> None:
-        """Between fork and exec."""
+        """Run in the child between fork and exec."""
         processes.set_pdeathsig(self.me.pid)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def watch(self) -> str:
-        """Wait until there is a reason to end, and return it: done, failed, stopped, peer or lease."""
+        """Wait for a reason to end and return it: done, failed, stopped, peer or lease."""
         stopped = None
         while True:
             self.restore()
             self.reap()
             self.examine()
-            expired = self.lease.expired(self.folder.lease_mtime(), time.time(), time.monotonic(),
-                                         processes.lives(self.plan.get("controller")))
+            expired = self.lease.expired(
+                self.folder.lease_mtime(),
+                time.time(),
+                time.monotonic(),
+                processes.lives(self.plan.get("controller")),
+            )
             reason = why_end(self.status, stopped, bool(expired))
             if reason:
                 self.status["lease"] = expired if reason == "lease" else None
@@ -143,11 +206,11 @@ class Supervisor:
             stopped = STOPS.get(got.si_signo) if got else None
 
     def restore(self) -> None:
-        """Restore the files that other processes read, if somebody has deleted or altered them."""
+        """Restore the files that other processes read, if they were deleted or changed."""
         try:
             if not os.path.isdir(self.folder.path):
-                self.find(health.folder(self.folder.path))
-                os.makedirs(self.folder.path, 0o700)  # the reason must be found there
+                self.find(stuck_processes.folder(self.folder.path))
+                os.makedirs(self.folder.path, 0o700)  # status.json with the reason goes there
             restored = list(self.kept.restore())
             if self.lease.mtime is not None and self.folder.lease_mtime() is None:
                 self.folder.begin_lease(self.lease.mtime)
@@ -158,47 +221,66 @@ class Supervisor:
             note("a file of the job cannot be restored: %s" % error)
 
     def examine(self) -> None:
-        """Blame what is wrong with processes that live, or with the disk."""
+        """Record the faults of living processes and of the disk."""
         if time.monotonic() - self.looked < LOOK or not self.is_open():
             return
         self.looked = time.monotonic()
         self.kills.look(self.looked)
         free = self.folder.free()
-        if free < health.LEAST_FREE:
-            finding = health.disk(self.folder.path, free)
+        if free < stuck_processes.LEAST_FREE:
+            finding: Optional[stuck_processes.Finding] = stuck_processes.disk(
+                self.folder.path, free
+            )
         elif not self.folder.has_inodes():
-            finding = health.inodes(self.folder.path)
+            finding = stuck_processes.inodes(self.folder.path)
         else:
             sights = self.sights()
-            finding = health.examine(sights, self.limits, bool(self.plan.get("root"))) or self.examine_network(sights)
+            finding = stuck_processes.examine(
+                sights, self.limits, bool(self.plan.get("root"))
+            ) or self.examine_network(sights)
         if finding:
             self.find(finding)
 
-    def examine_network(self, sights: List[health.Sight]) -> Optional[health.Finding]:
-        """What is wrong with the connections to other nodes' servers and workers, if a process here makes no progress.
+    def examine_network(
+        self, sights: List[stuck_processes.Sight]
+    ) -> Optional[stuck_processes.Finding]:
+        """Return the fault of the network to other nodes' servers and workers, None without one.
 
-        The heartbeats go to the scheduler alone: they do not show that a worker has lost a server.
+        It counts only if a process here makes no progress. Heartbeats go to the scheduler only:
+        they do not show that a worker has lost a server.
         """
         seconds, now = self.limits.stopped, time.monotonic()
-        quiet = seconds and any(sight.pulse and sight.still >= seconds for sight in sights if sight.role != "scheduler")
-        mute = [peer["name"] for peer in self.unanswered() if peer["role"] != "scheduler"] if quiet else []
+        quiet = seconds and any(
+            sight.pulse and sight.still >= seconds for sight in sights if sight.role != "scheduler"
+        )
+        mute = (
+            [peer["name"] for peer in self.unanswered() if peer["role"] != "scheduler"]
+            if quiet
+            else []
+        )
         self.mute = {name: self.mute.get(name, now) for name in mute}
         lost = sorted(name for name, since in self.mute.items() if now - since >= seconds)
         if lost:
             self.status["unanswered"] = lost
-        return health.network(self.plan["host"], lost) if lost else None
+        return stuck_processes.network(self.plan["host"], lost) if lost else None
 
     def unanswered(self) -> List[Json]:
-        """The peers on other nodes that do not acknowledge data of this node."""
-        return [self.peers[where] for where in sorted(network.unanswered() & set(self.peers))] if self.peers else []
+        """Return the peers on other nodes that do not acknowledge data of this node."""
+        return (
+            [self.peers[where] for where in sorted(addresses.unanswered() & set(self.peers))]
+            if self.peers
+            else []
+        )
 
-    def find(self, finding: health.Finding) -> None:
-        """Blame a finding."""
-        part = next((part for part in self.children.values() if part["name"] == finding.name), AGENT)
+    def find(self, finding: stuck_processes.Finding) -> None:
+        """Record a fault as the first failure, if none is known."""
+        part = next(
+            (part for part in self.children.values() if part["name"] == finding.name), AGENT
+        )
         self.blame(part, finding.reason, None, finding.kind)
 
-    def sights(self) -> List[health.Sight]:
-        """What is to be seen of the processes that run."""
+    def sights(self) -> List[stuck_processes.Sight]:
+        """Return the observed state of all running processes."""
         now, seen = time.monotonic(), []
         for pid, part in self.children.items():
             line = processes.entry(pid)
@@ -208,56 +290,84 @@ class Supervisor:
                 self.held.setdefault(pid, now)
             else:
                 self.held.pop(pid, None)
-            last = self.pulses[pid][0] if pid in self.pulses else None  # also if its file is deleted or garbled
-            told = pulse.read(pulse.file_of(self.folder.path, part["name"])) or last
-            # By this clock alone: a machine that slept, or whose time was set, has not let its processes wait.
+            last = (
+                self.pulses[pid][0] if pid in self.pulses else None
+            )  # used if the progress file is deleted or damaged
+            told = progress_file.read(progress_file.file_of(self.folder.path, part["name"])) or last
+            # Only this monotonic clock counts. A suspended machine or a changed system time must
+            # not look like a stall.
             if pid not in self.pulses or self.pulses[pid][0] != told:
                 self.pulses[pid] = told, now
-            seen.append(health.Sight(part["name"], part["role"], now - self.began[pid], now - self.held.get(pid, now), told,
-                                     now - self.pulses[pid][1], processes.queued(pid)))
+            seen.append(
+                stuck_processes.Sight(
+                    part["name"],
+                    part["role"],
+                    now - self.began[pid],
+                    now - self.held.get(pid, now),
+                    told,
+                    now - self.pulses[pid][1],
+                    processes.queued(pid),
+                )
+            )
         return seen
 
     def last_sights(self, reason: str) -> None:
-        """Before all ends: keep how far the processes are, and have those that wait say where."""
+        """Save the pulses of all processes before the end, and let them write stack traces.
+
+        Processes write stack traces only if a worker waits (see `stuck_processes.somebody_waits`).
+        """
         seen = self.sights()
         if reason in ("failed", "peer"):
             self.status["unanswered"] = [peer["name"] for peer in self.unanswered()]
             if self.status["unanswered"] and self.is_open():
-                self.find(health.network(self.plan["host"], self.status["unanswered"]))
+                self.find(stuck_processes.network(self.plan["host"], self.status["unanswered"]))
         self.status["pulses"] = {sight.name: sight.pulse for sight in seen if sight.pulse}
-        for pid in set(self.held) & set(self.children):  # one that was held may have been killed since
+        for pid in set(self.held) & set(
+            self.children
+        ):  # a stopped process may have been killed since
             if self.is_open():
-                self.find(health.held(self.children[pid]["name"], time.monotonic() - self.held[pid]))
-        if health.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
+                self.find(
+                    stuck_processes.held(
+                        self.children[pid]["name"], time.monotonic() - self.held[pid]
+                    )
+                )
+        if stuck_processes.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
             for pid, part in self.children.items():
                 if part is not self.status["meeting"]:
-                    processes.send(processes.Identity(pid, part["start_time"]), signal.SIGUSR1)  # see `mxcluster.run`
+                    processes.send(
+                        processes.Identity(pid, part["start_time"]), signal.SIGUSR1
+                    )  # see `mxcluster.training`
             time.sleep(TRACES if self.children else 0)
 
     def end(self, reason: str) -> None:
-        """End whatever still runs, wait for it, and write the last status."""
-        note("ending: %s; the longest time between two renewals of the lease was %.1f s" % (reason, self.lease.gap or 0.0))
+        """End all running processes, wait for them, and write the last status."""
+        note(
+            "ending: %s; the longest time between two renewals of the lease was %.1f s"
+            % (reason, self.lease.gap or 0.0)
+        )
         if reason != "done":
             self.last_sights(reason)
-        self.save()  # whoever waits shall know the cause at once, not only when all have ended
+        self.save()  # the controller sees the cause now, before all processes have ended
         self.ending = True
         left = processes.end_groups([self.me], GRACE, spare=[self.me], each_pass=self.reap)
         self.reap()
         for part in self.status["processes"]:
-            if part["pid"] is None and part["state"] == "running":  # its turn to start never came
+            if part["pid"] is None and part["state"] == "running":  # it was never started
                 part.update(state="ended", ended_at=time.time(), ended_by="agent")
-        self.status.update(state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left])
+        self.status.update(
+            state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left]
+        )
         with contextlib.suppress(OSError):
             self.tell_of_firewall()
-            self.folder.tidy()  # of a full disk, too, where the last word needs room
-        for _ in range(20):  # a full disk may have room again once the processes are gone
+            self.folder.tidy()  # also frees space on a full disk for the last status
+        for _ in range(20):  # a full disk may have space again once the processes are gone
             if self.save():
                 break
             time.sleep(0.5)
         note("ended: %s%s" % (reason, ", left: %s" % left if left else ""))
 
     def tell_of_firewall(self) -> None:
-        """Put what the holder of the firewall has noted among the job's events, for the report."""
+        """Write the notes of the firewall's unit to the job's events, for the report."""
         texts = firewall.notes(self.plan["job"])
         if texts:
             log = events.EventLog(self.folder.file(events.FILE), host=self.plan["host"])
@@ -265,7 +375,7 @@ class Supervisor:
                 log.write("note", text="%s: %s" % (self.plan["host"], text))
 
     def reap(self) -> None:
-        """Take note of every process that has ended. Adopted orphans are reaped too."""
+        """Record every process that has ended. This reaps adopted orphans, too."""
         while True:
             try:
                 pid, wait_status = os.waitpid(-1, os.WNOHANG)
@@ -277,35 +387,60 @@ class Supervisor:
                 self.ended(self.children.pop(pid), exit_code(wait_status))
 
     def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
-        """Record the end of a process, and whether it is the first cause of the job's.
+        """Record the end of a process, and whether it is the first cause of the job's end.
 
-        `reason` is for one that never was: its code is ours, not its own.
+        `reason` is given for a process that was never started: then `code` is the agent's, not its
+        own.
         """
-        part.update(state="ended", exit_code=code, ended_at=time.time(), ended_by="agent" if self.ending else "self")
-        note("%s %s" % (part["name"], reason or exitcodes.describe(code)))
+        part.update(
+            state="ended",
+            exit_code=code,
+            ended_at=time.time(),
+            ended_by="agent" if self.ending else "self",
+        )
+        note("%s %s" % (part["name"], reason or exit_codes.describe(code)))
         if part is self.status["meeting"] and code == 0 and not self.ending:
             self.start_all()
         if code != 0 and not self.ending:
             why = self.kills.explain(part["pid"]) if code == -signal.SIGKILL else None
-            told = "%s by the kernel: %s" % (exitcodes.describe(code), why) if why else exitcodes.describe(code)
-            self.blame(part, reason or told, None if reason else code, "memory" if why else KINDS.get(code))
+            told = (
+                "%s by the kernel: %s" % (exit_codes.describe(code), why)
+                if why
+                else exit_codes.describe(code)
+            )
+            self.blame(
+                part, reason or told, None if reason else code, "memory" if why else KINDS.get(code)
+            )
 
     def is_open(self) -> bool:
-        """Whether no first cause is known: at most an echo of another process's end."""
+        """Return True if no first cause is known, or only an echo of another process's end."""
         known = self.status["first_failure"]
         return known is None or known["echo"]
 
-    def blame(self, part: Json, reason: str, code: Optional[int], kind: Optional[str] = None) -> None:
-        """Make this the node's first failure, unless there is one; an echo of another's end gives way to a cause."""
-        known, echo = self.status["first_failure"], code in exitcodes.reserved()
+    def blame(
+        self, part: Json, reason: str, code: Optional[int], kind: Optional[str] = None
+    ) -> None:
+        """Record the node's first failure, unless there is one.
+
+        A real cause replaces a failure that only followed another process's end ("echo").
+        """
+        known, echo = self.status["first_failure"], code in exit_codes.reserved()
         if known is None or known["echo"] and not echo:
-            self.status["first_failure"] = failure(self.plan["host"], part, reason, code, time.time(),
-                                                   self.folder.log_lines(part["name"]), echo, kind)
+            self.status["first_failure"] = failure(
+                self.plan["host"],
+                part,
+                reason,
+                code,
+                time.time(),
+                self.folder.log_lines(part["name"]),
+                echo,
+                kind,
+            )
 
     def save(self) -> bool:
-        """Write status.json if the status has changed, or somebody has deleted or altered the file.
+        """Write status.json if the status has changed, or if the file was deleted or changed.
 
-        False if the disk is full, which must not end the supervision.
+        Returns False if the write fails: a full disk must not end the supervision.
         """
         path = self.folder.file("status.json")
         if self.status == self.saved and self.written == mark(path):
@@ -320,43 +455,76 @@ class Supervisor:
 
 
 def meeting_process(plan: Json) -> Json:
-    """The process that meets the other nodes' before those of the plan start. It runs as they do, where they will."""
-    return dict(MEETING, command=[sys.executable, "-u", "-m", "mxcluster.meeting"], env={"MXCLUSTER_JOB_DIR": os.getcwd()})
+    """Return the rendezvous process. It runs before the plan's processes, at the same addresses."""
+    return dict(
+        MEETING,
+        command=[sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
+        env={"MXCLUSTER_JOB_DIR": os.getcwd()},
+    )
 
 
 def why_end(status: Json, stopped: Optional[str], expired: bool) -> Optional[str]:
-    """Why a job has to end on this node now, None if it goes on. What the processes did counts first."""
+    """Return why the job has to end on this node now, None if it goes on.
+
+    The state of the processes has priority over stop and lease.
+    """
     parts = status["processes"]
     if status["first_failure"]:
         return "failed"
-    if all(part["state"] == "ended" for part in parts + ([status["meeting"]] if status.get("meeting") else [])):
+    if all(
+        part["state"] == "ended"
+        for part in parts + ([status["meeting"]] if status.get("meeting") else [])
+    ):
         return "done"
     return stopped or ("lease" if expired else None)
 
 
-def failure(host: str, part: Json, reason: str, code: Optional[int], when: float, log: List[str], echo: bool = False,
-            kind: Optional[str] = None) -> Json:
-    """A `first_failure`. `echo`: it ended because another process had, and so gives way to any cause.
+def failure(
+    host: str,
+    part: Json,
+    reason: str,
+    code: Optional[int],
+    when: float,
+    log: List[str],
+    echo: bool = False,
+    kind: Optional[str] = None,
+) -> Json:
+    """Return a `first_failure`.
 
-    `kind`: "stopped", "start", "stall", "disk", "folder", "network", "memory" or "nan", or None for any other death.
+    `echo`: the process ended because of another process's end, so any other cause replaces it.
+    `kind`: "stopped", "start", "stall", "disk", "folder", "network", "memory" or "nan", or None for
+    any other death. `when`: unix seconds.
     """
-    return {"host": host, "role": part["role"], "index": part["index"], "name": part["name"], "reason": reason,
-            "exit_code": code, "time": when, "log": log, "echo": echo, "kind": kind}
+    return {
+        "host": host,
+        "role": part["role"],
+        "index": part["index"],
+        "name": part["name"],
+        "reason": reason,
+        "exit_code": code,
+        "time": when,
+        "log": log,
+        "echo": echo,
+        "kind": kind,
+    }
 
 
 def exit_code(wait_status: int) -> int:
-    """The exit status of a wait status of wait(2), or minus the signal."""
+    """Return the exit status of a wait status of wait(2), or minus the signal."""
     return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
 
 
 def snapshot(status: Json) -> Json:
-    """A copy of a status that later changes do not touch."""
-    return dict(status, processes=[dict(part) for part in status["processes"]],
-                meeting=status["meeting"] and dict(status["meeting"]))
+    """Return a copy of a status. Later changes do not touch it."""
+    return dict(
+        status,
+        processes=[dict(part) for part in status["processes"]],
+        meeting=status["meeting"] and dict(status["meeting"]),
+    )
 
 
 def note(text: str) -> None:
-    """A line in agent.log (the agent's stderr), if the disk takes it."""
+    """Write a line to agent.log (the agent's stderr). Ignore a full disk."""
     try:
         print("%s %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), file=sys.stderr, flush=True)
     except OSError:

@@ -1,4 +1,5 @@
-"""The variables of all roles, from their argument specs."""
+"""Read the variables of all roles from their argument specs."""
+
 import glob
 import os
 from typing import Any, Dict
@@ -7,11 +8,20 @@ import yaml
 
 
 def documented(project: str) -> Dict[str, Dict[str, Any]]:
-    """{variable: its "type", "elements" and "choices"} of all roles of the project in this folder."""
+    """Return {variable: its "type", "elements" and "choices"} of all roles.
+
+    `project`: the folder of the project.
+    """
     found = {}
-    for path in glob.glob(os.path.join(glob.escape(project), "roles", "*", "meta", "argument_specs.yml")):
+    for path in glob.glob(
+        os.path.join(glob.escape(project), "roles", "*", "meta", "argument_specs.yml")
+    ):
         with open(path) as stream:
-            for entry in yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["argument_specs"].values():
+            for entry in yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))[
+                "argument_specs"
+            ].values():
                 for name, option in (entry.get("options") or {}).items():
-                    found[name] = {key: option[key] for key in ("type", "elements", "choices") if key in option}
+                    found[name] = {
+                        key: option[key] for key in ("type", "elements", "choices") if key in option
+                    }
     return found

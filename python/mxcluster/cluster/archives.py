@@ -1,30 +1,41 @@
-"""The controller's store of large files: each fetched once for the cluster, resumed where it was cut off, known by its sha256.
+"""The controller's store of large files, each known by its sha256.
 
-A file that somebody has put there himself is taken as it is, if its digest is right.
+Each file is fetched once for the cluster, and an interrupted download resumes. A file that the user
+put there is used if its digest is right.
 """
+
 import errno
 import http.client
 import os
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Optional, Sequence
 
-from .errors import MxclusterError
-from .wheels import BLOCK, sha256
+from mxcluster.cluster.wheels import BLOCK, sha256
+from mxcluster.errors import MxclusterError
 
 Json = Dict[str, Any]
 
-TRIES, PAUSE = 4, 2.0  # of one file in one run, and the seconds between them
+TRIES, PAUSE = 4, 2.0  # attempts for one file in one run, and seconds between them
 TIMEOUT = 30.0  # seconds without a byte
-OURS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)  # what the store's disk says, not the network
-CUT = (OSError, http.client.HTTPException)  # what a network does to a connection; urllib's errors are OSErrors
+OURS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EROFS,
+)  # errors of the store's disk, not of the network
+CUT = (
+    OSError,
+    http.client.HTTPException,
+)  # errors of a connection; urllib's errors are OSErrors
 
 
 def provide(store: str, file: Json) -> str:
-    """The path of {"url", "name", "sha256" ("" if it is not known)} in the store; fetched if it is not there.
+    """Return the path of a file in the store. Fetch the file if it is missing.
 
-    MxclusterError, with what to put where, if it cannot be had, or is another than the one that is wanted.
+    `file`: {"url", "name", "sha256" ("" if unknown)}. Raises MxclusterError with the cure if the
+    file cannot be fetched or has another digest.
     """
     path = os.path.join(store, file["name"])
     if not os.path.exists(path):
@@ -34,18 +45,22 @@ def provide(store: str, file: Json) -> str:
         if file["sha256"] and sha256(draft) != file["sha256"]:
             found = sha256(draft)
             os.unlink(draft)
-            raise MxclusterError("what %s gave as %s has the sha256 %s, not %s: nothing of it was kept. %s"
-                                 % (file["url"], file["name"], found, file["sha256"], _instead(file, store)))
+            raise MxclusterError(
+                "%s delivered %s with the sha256 %s, not %s: the file was deleted. %s"
+                % (file["url"], file["name"], found, file["sha256"], _instead(file, store))
+            )
         os.replace(draft, path)
     elif file["sha256"] and sha256(path) != file["sha256"]:
-        raise MxclusterError("%s has the sha256 %s, not %s: remove it, or put the right file there; if it is the right one, give "
-                             "its digest in nvidia_sha256" % (path, sha256(path), file["sha256"]))
+        raise MxclusterError(
+            "%s has the sha256 %s, not %s: remove it, or put the right file there; if the file is "
+            "right, set its digest in nvidia_sha256" % (path, sha256(path), file["sha256"])
+        )
     return path
 
 
 def fetch(file: Json, draft: str, store: str) -> None:
-    """Bring the whole of a URL to `draft`, going on from what is there. MxclusterError after some tries without an end."""
-    reason = None  # type: Optional[BaseException]
+    """Fetch a URL to `draft`, resuming at its end. Raises MxclusterError after TRIES attempts."""
+    reason: Optional[BaseException] = None
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE * attempt)
@@ -55,24 +70,31 @@ def fetch(file: Json, draft: str, store: str) -> None:
             reason = None
         except urllib.error.HTTPError as error:
             reason = error
-            if error.code == 416:  # what is there is longer than the file: it is of another one
+            if error.code == 416:  # the draft is longer than the file: it is from another file
                 os.unlink(draft)
             elif error.code < 500:
-                break  # it will not be there the next time either
+                break  # another attempt would fail, too
         except CUT as error:
             if getattr(error, "errno", None) in OURS:
                 raise
             reason = error
-    raise MxclusterError("%s could not be fetched from %s (%s). %s" % (
-        file["name"], file["url"], getattr(reason, "reason", reason) or "it was cut off each time", _instead(file, store)))
+    raise MxclusterError(
+        "%s could not be fetched from %s (%s). %s"
+        % (
+            file["name"],
+            file["url"],
+            getattr(reason, "reason", reason) or "it was cut off each time",
+            _instead(file, store),
+        )
+    )
 
 
 def fetch_once(url: str, draft: str) -> bool:
-    """Go on with `draft` as far as one connection goes. True if it is whole then."""
+    """Continue `draft` over one connection. Return True if the file is complete."""
     begun = os.path.getsize(draft) if os.path.exists(draft) else 0
     request = urllib.request.Request(url, headers={"Range": "bytes=%d-" % begun} if begun else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-        if answer.status != 206:  # the server begins anew
+        if answer.status != 206:  # the server sends the file from its beginning
             begun = 0
         length = answer.headers.get("Content-Length")
         with open(draft, "r+b" if begun else "wb") as target:
@@ -84,10 +106,13 @@ def fetch_once(url: str, draft: str) -> bool:
 
 
 def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
-    """Those of the files that are not there yet."""
+    """Return the files that the store does not have yet."""
     return [file for file in files if not os.path.exists(os.path.join(store, file["name"]))]
 
 
 def _instead(file: Json, store: str) -> str:
-    return "Or bring the file yourself: put %s%s into %s on the controller; or name a mirror of NVIDIA's files: nvidia_mirror" % (
-        file["name"], " (sha256 %s)" % file["sha256"] if file["sha256"] else "", store)
+    return (
+        "Or fetch the file yourself: put %s%s into %s on the controller; or set a mirror of "
+        "NVIDIA's files: nvidia_mirror"
+        % (file["name"], " (sha256 %s)" % file["sha256"] if file["sha256"] else "", store)
+    )

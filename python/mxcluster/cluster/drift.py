@@ -1,8 +1,9 @@
-"""Whether a node is still as provision.yml has left it. On the controller.
+"""Detect whether a node has changed since provision.yml. Runs on the controller.
 
-Remembered is a digest of all that decides what goes on the node, and how the files looked that were put there. Where both are as
-they were, and the node tells the same of itself as in its record, there is nothing to do.
+The controller keeps a digest of all inputs of a node's provisioning, and the state of the installed
+files. If both are unchanged, and the node's facts match its record, there is nothing to do.
 """
+
 import hashlib
 import json
 import os
@@ -10,18 +11,32 @@ from typing import Any, Dict, Optional, Sequence
 
 Json = Dict[str, Any]
 
-SOURCES = ("roles", "plugins", "playbooks", "node/mxcluster")  # of the project: what they say decides, too
+SOURCES = (
+    "roles",
+    "plugins",
+    "playbooks",
+    "python/mxcluster",
+)  # folders of the project whose content decides, too
 
 
 def of_sources(project: str) -> str:
-    """A digest of what the roles do. It is taken when a run begins: they may be edited while it goes on."""
-    return _of_files([os.path.join(folder, name) for source in SOURCES
-                      for folder, _, names in os.walk(os.path.join(project, source))
-                      for name in names if not name.endswith(".pyc")])
+    """Return a digest of the roles and the package.
+
+    Taken at the start of a run: the files may be edited meanwhile.
+    """
+    return _of_files(
+        [
+            os.path.join(folder, name)
+            for source in SOURCES
+            for folder, _, names in os.walk(os.path.join(project, source))
+            for name in names
+            if not name.endswith(".pyc")
+        ]
+    )
 
 
 def digest_of(sources: str, records: Sequence[str], wanted: Json) -> str:
-    """What is wanted of a node: a digest of the sources, the records of all nodes (paths), and what this one was given."""
+    """Return a digest of a node's inputs: sources, all node records (paths), its own values."""
     texts = [sources, _of_files(records), json.dumps(wanted, sort_keys=True, default=str)]
     return hashlib.sha256("\n".join(texts).encode("utf-8")).hexdigest()
 
@@ -37,7 +52,7 @@ def _of_files(paths: Sequence[str]) -> str:
 
 
 def remembered(path: str) -> Json:
-    """What was remembered of a node; {} if nothing was."""
+    """Return the saved state of a node; {} if there is none."""
     try:
         with open(path) as stream:
             found = json.load(stream)
@@ -47,26 +62,41 @@ def remembered(path: str) -> Json:
 
 
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
-    """Why there is something to do on a node, as far as that is known without asking it; None if not (pure)."""
+    """Return why a node needs provisioning, as far as the controller knows; None if not. Pure."""
     if not known:
-        return "it has not been provisioned from here to the end"
-    return None if known.get("digest") == digest else "something else is wanted of it than when it was provisioned"
+        return "its provisioning from here has never completed"
+    return (
+        None
+        if known.get("digest") == digest
+        else "its settings have changed since it was provisioned"
+    )
 
 
 def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
-    """Why there is something to do on a node, from what it shows (`seen`) and tells now; None if there is not (pure)."""
+    """Return why a node needs provisioning, None if it does not. Pure.
+
+    `known`: the saved state. `seen`: the present state of its files. `record`: its node record.
+    `told`: its present facts.
+    """
     before = known.get("seen") or {}
     for name in sorted(set(before) | set(seen)):
         if before.get(name) != seen.get(name):
-            return "%s %s" % (name, "is new" if name not in before else "is gone" if name not in seen else "has changed")
+            return "%s %s" % (
+                name,
+                "is new"
+                if name not in before
+                else "is gone"
+                if name not in seen
+                else "has changed",
+            )
     for name in sorted(told):
         if record.get(name) != told[name]:
-            return "its record is of another time: %s has changed" % name
+            return "its record is out of date: %s has changed" % name
     return None
 
 
 def remember(path: str, digest: str, seen: Json) -> None:
-    """Write it down, for its owner alone: what the digest is of may be secret."""
+    """Save the state of a node with mode 0600: the inputs of the digest may be secret."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
         json.dump({"digest": digest, "seen": seen}, stream, indent=1, sort_keys=True)

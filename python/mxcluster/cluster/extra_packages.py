@@ -1,8 +1,9 @@
-"""The packages that scripts need besides MXNet (mxnet_packages): chosen once on the controller, as wheels, for a node's Python.
+"""The packages that scripts need besides MXNet (mxnet_packages), as wheels for a node's Python.
 
-The choice is kept beside the wheels, by a digest of all that it followed from: the same wish gives the same wheels, asks no
-index again, and can be carried in a bundle.
+The controller chooses them once. It keeps the choice beside the wheels, under a digest of all
+inputs: the same wish gives the same wheels, asks no index again, and fits into a bundle.
 """
+
 import hashlib
 import json
 import os
@@ -11,13 +12,26 @@ import shutil
 import tempfile
 import zipfile
 from email.parser import Parser
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Match,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from . import wheels
-from .errors import BadInput, MxclusterError, refuse
+from mxcluster.cluster import wheels
+from mxcluster.errors import BadInput, MxclusterError, refuse
 
 Json = Dict[str, Any]
-Wish = NamedTuple("Wish", [("text", str), ("digests", List[str])])  # "tqdm==4.66.1", and the sha256 that it may have
+Wish = NamedTuple(
+    "Wish", [("text", str), ("digests", List[str])]
+)  # "tqdm==4.66.1", and the allowed sha256 values
 Fetch = Callable[[str, List[str], List[str], str, str], None]
 
 KNOB = "mxnet_packages"
@@ -25,13 +39,14 @@ NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 VERSION = r"(?:==|>=|<=|~=|!=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*(?:,\s*(?=[=<>~!]))?"
 REQUIREMENT = re.compile(r"(%s)(\[[A-Za-z0-9._, -]+\])?\s*((?:%s)*)$" % (NAME, VERSION))
 OWN = ("mxcluster", "pip")
-ROUNDS = 8  # of looking for what packages need only on the node's Python
+ROUNDS = 8  # of the search for packages that only the node's Python needs
 
 
 def wishes(value: Any, cwd: str) -> List[Wish]:
-    """What the knob says: a list of names with or without versions, or the path of a requirements file; or BadInput.
+    """Return the packages of the knob. Raises BadInput for a wrong value.
 
-    cwd: what a relative path begins at.
+    `value`: a list of names with or without versions, or the path of a requirements file. `cwd`:
+    the folder of a relative path.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -39,8 +54,10 @@ def wishes(value: Any, cwd: str) -> List[Wish]:
             return _file(os.path.abspath(os.path.join(cwd, os.path.expanduser(text))))
         value = re.split(r"[\s,]+(?![=<>~!])", text) if text else []
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise BadInput("%s=%r is refused: it must be a list of names, such as [six, tqdm==4.66.1], or the path of a requirements "
-                       "file on the controller" % (KNOB, value))
+        raise BadInput(
+            "%s=%r is refused: it must be a list of names, such as [six, tqdm==4.66.1], or the "
+            "path of a requirements file on the controller" % (KNOB, value)
+        )
     return _parsed((one.strip(), KNOB) for one in value if one.strip())
 
 
@@ -49,10 +66,15 @@ def _file(path: str) -> List[Wish]:
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
     except (OSError, ValueError) as error:
-        raise BadInput("%s: %s cannot be read on the controller (%s): correct the path"
-                       % (KNOB, path, getattr(error, "strerror", None) or error)) from error
-    lines = re.sub(r"\\\n", " ", text).split("\n")  # as pip-compile writes them
-    stripped = ((re.sub(r"(^|\s)#.*", "", line).strip(), "%s, line %d" % (path, number)) for number, line in enumerate(lines, 1))
+        raise BadInput(
+            "%s: %s cannot be read on the controller (%s): correct the path"
+            % (KNOB, path, getattr(error, "strerror", None) or error)
+        ) from error
+    lines = re.sub(r"\\\n", " ", text).split("\n")  # pip-compile writes such line ends
+    stripped = (
+        (re.sub(r"(^|\s)#.*", "", line).strip(), "%s, line %d" % (path, number))
+        for number, line in enumerate(lines, 1)
+    )
     return _parsed((line, where) for line, where in stripped if line)
 
 
@@ -61,14 +83,26 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
     for line, where in lines:
         text, *options = re.split(r"\s+(?=--)", line)
         match = REQUIREMENT.match(text)
-        if not match or not all(re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options):
-            problems.append("%s: %r is refused: write NAME or NAME==VERSION; options, addresses, paths and conditions cannot be "
-                            "used" % (where, line[:200]))
+        if not match or not all(
+            re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options
+        ):
+            problems.append(
+                "%s: %r is refused: write NAME or NAME==VERSION; options, addresses, paths and "
+                "conditions cannot be used" % (where, line[:200])
+            )
             continue
         name = plain(match.group(1))
         if name in OWN or name.startswith("mxnet"):
-            problems.append("%s: %s is refused: mxcluster installs it itself%s" % (
-                where, match.group(1), "; mxnet_version and cuda_version choose it" if name.startswith("mxnet") else ""))
+            problems.append(
+                "%s: %s is refused: mxcluster installs it itself%s"
+                % (
+                    where,
+                    match.group(1),
+                    "; mxnet_version and cuda_version choose it"
+                    if name.startswith("mxnet")
+                    else "",
+                )
+            )
         elif name in found:
             problems.append("%s: %s is named twice" % (where, match.group(1)))
         found[name] = Wish(re.sub(r"\s", "", text), sorted(option[-64:] for option in options))
@@ -76,11 +110,19 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
     return [found[name] for name in sorted(found)]
 
 
-def extended(environment: Json, wanted: Sequence[Wish], python: str, store: str, fetch: Optional[Fetch] = None,
-             known_only: bool = False) -> Optional[Json]:
-    """{"builds", "hashes"} of an environment (see `versions.environment`) with the packages for Python `python` ("3.11").
+def extended(
+    environment: Json,
+    wanted: Sequence[Wish],
+    python: str,
+    store: str,
+    fetch: Optional[Fetch] = None,
+    known_only: bool = False,
+) -> Optional[Json]:
+    """Return {"builds", "hashes"} of an environment with the packages for one Python.
 
-    None with `known_only` if the choice has not been made before; else it is made, and the wheels are in the store.
+    `environment`: see `versions.environment`. `python`: such as "3.11". `fetch`: by default
+    `download`. With `known_only`, return None if there is no saved choice. Otherwise choose, and
+    put the wheels into the store.
     """
     builds = [build for build in environment["builds"] if python in build["python"]]
     if not builds or not wanted:
@@ -93,15 +135,21 @@ def extended(environment: Json, wanted: Sequence[Wish], python: str, store: str,
             return None
         chosen = choose(store, wanted, build, python, fetch or download)
         _keep(store, wanted, build, python, chosen)
-    return {"builds": [dict(build, python=[python], wheels=build["wheels"] + sorted(chosen))],
-            "hashes": dict(environment["hashes"], **chosen)}
+    return {
+        "builds": [dict(build, python=[python], wheels=build["wheels"] + sorted(chosen))],
+        "hashes": dict(environment["hashes"], **chosen),
+    }
 
 
-def choose(store: str, wanted: Sequence[Wish], build: Json, python: str, fetch: Fetch) -> Dict[str, List[str]]:
-    """{"name==version": [sha256]} of all that must be installed for `wanted` besides the build; the wheels come to the store.
+def choose(
+    store: str, wanted: Sequence[Wish], build: Json, python: str, fetch: Fetch
+) -> Dict[str, List[str]]:
+    """Return {"name==version": [sha256]} of all packages for `wanted` besides the build.
 
-    pip applies conditions such as `python_version < "3.8"` to its own Python. So what each wheel needs on the node's is looked
-    up here, and asked for too.
+    The wheels are put into the store.
+
+    pip applies conditions such as `python_version < "3.8"` to its own Python. This function
+    therefore looks up the requirements of each wheel for the node's Python, and adds them.
     """
     names = [wish.text for wish in wanted]
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"] + [build["pip"]]}
@@ -112,27 +160,44 @@ def choose(store: str, wanted: Sequence[Wish], build: Json, python: str, fetch: 
             folder = os.path.join(draft, str(number))
             os.mkdir(folder)
             fetch(folder, names, list(pinned.values()), python, store)
-            there = {plain(name.split("-")[0]): name for name in sorted(os.listdir(folder)) if name.endswith(".whl")}
-            more = sorted({need for file in there.values() for need in needs(os.path.join(folder, file), python, wanted)
-                           if plain(REQUIREMENT.match(need).group(1)) not in set(there) | set(pinned)})
+            there = {
+                plain(name.split("-")[0]): name
+                for name in sorted(os.listdir(folder))
+                if name.endswith(".whl")
+            }
+            more = sorted(
+                {
+                    need
+                    for file in there.values()
+                    for need in needs(os.path.join(folder, file), python, wanted)
+                    if plain(_parts(need).group(1)) not in set(there) | set(pinned)
+                }
+            )
             if not more:
                 break
             names += more
         else:
-            raise MxclusterError("%s: what the packages need for Python %s could not be found out" % (KNOB, python))
+            raise MxclusterError(
+                "%s: the packages' requirements for Python %s could not be resolved"
+                % (KNOB, python)
+            )
         chosen, moved = {}, []
         for name, file in there.items():
             pin = "==".join(file.split("-")[:2])
             if name in pinned:
                 continue
             if name in OWN or name.startswith("mxnet"):
-                raise BadInput("%s: one of %s would bring %s beside %s: take it out, or a version of it that does not need it"
-                               % (KNOB, ", ".join(names), pin, build["wheels"][0]))
+                raise BadInput(
+                    "%s: one of %s would install %s beside %s: remove it, or use a version of it "
+                    "without that requirement" % (KNOB, ", ".join(names), pin, build["wheels"][0])
+                )
             chosen[pin] = [wheels.sha256(os.path.join(folder, file))]
             allowed = next((wish.digests for wish in wanted if name_of(wish) == name), [])
             if allowed and chosen[pin][0] not in allowed:
-                raise BadInput("%s: %s for Python %s has the sha256 %s, which the requirements file does not list"
-                               % (KNOB, pin, python, chosen[pin][0]))
+                raise BadInput(
+                    "%s: %s for Python %s has the sha256 %s, which the requirements file does not "
+                    "list" % (KNOB, pin, python, chosen[pin][0])
+                )
             moved.append(file)
         for file in moved:
             os.replace(os.path.join(folder, file), os.path.join(store, file))
@@ -142,77 +207,129 @@ def choose(store: str, wanted: Sequence[Wish], build: Json, python: str, fetch: 
 
 
 def download(folder: str, names: List[str], pinned: List[str], python: str, store: str) -> None:
-    """Fetch the wheels of packages, and of all that these need, with pip. MxclusterError if there is one without a wheel."""
+    """Fetch the wheels of packages and of their requirements with pip into `folder`.
+
+    `pinned`: constraints. `store`: a folder with wheels to use. Raises MxclusterError if a package
+    has no wheel.
+    """
     constraints = os.path.join(folder, "constraints.txt")
     with open(constraints, "w", encoding="utf-8") as stream:
         stream.write("\n".join(pinned) + "\n")
-    said = wheels.pip_download(folder, python, ["--constraint", constraints, "--find-links", store] + list(names))
+    said = wheels.pip_download(
+        folder, python, ["--constraint", constraints, "--find-links", store] + list(names)
+    )
     if said is not None:
         lacking = re.findall(r"No matching distribution found for (\S+)", said)
-        raise MxclusterError("%s: %s. pip says:\n%s" % (KNOB, (
-            "there is no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. Only wheels are installed, since nodes have "
-            "no compiler. Name a version that has one; without a network, bring a bundle that was made with it"
-            % (", ".join(lacking), python)) if lacking else "the packages could not be fetched for Python %s" % python, said))
+        raise MxclusterError(
+            "%s: %s. pip says:\n%s"
+            % (
+                KNOB,
+                (
+                    "there is no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. Only "
+                    "wheels are installed, since nodes have no compiler. Name a version that has "
+                    "one; without "
+                    "a network, use a bundle that was made with it" % (", ".join(lacking), python)
+                )
+                if lacking
+                else "the packages could not be fetched for Python %s" % python,
+                said,
+            )
+        )
 
 
 def needs(path: str, python: str, wanted: Sequence[Wish] = ()) -> List[str]:
-    """What the wheel `path` needs on Python `python`, as lines for pip without conditions."""
-    from packaging.requirements import Requirement  # of the controller, where it comes with Ansible
+    """Return the requirements of the wheel `path` on Python `python`, without conditions."""
+    from packaging.requirements import Requirement  # on the controller it comes with Ansible
+
     name = plain(os.path.basename(path).split("-")[0])
     extras = [extra for wish in wanted if name_of(wish) == name for extra in _extras(wish)]
     found = []
     with zipfile.ZipFile(path) as wheel:
-        metadata = next(one for one in wheel.namelist() if re.match(r"[^/]+\.dist-info/METADATA$", one))
+        metadata = next(
+            one for one in wheel.namelist() if re.match(r"[^/]+\.dist-info/METADATA$", one)
+        )
         told = Parser().parsestr(wheel.read(metadata).decode("utf-8", "replace"), headersonly=True)
     for line in told.get_all("Requires-Dist") or []:
         need = Requirement(line)
-        there = {"python_version": python, "python_full_version": python + ".0", "implementation_version": python + ".0"}
-        if need.marker is None or any(need.marker.evaluate(dict(there, extra=extra)) for extra in extras + [""]):
-            found.append("%s%s%s" % (need.name, "[%s]" % ",".join(sorted(need.extras)) if need.extras else "", need.specifier))
+        there = {
+            "python_version": python,
+            "python_full_version": python + ".0",
+            "implementation_version": python + ".0",
+        }
+        if need.marker is None or any(
+            need.marker.evaluate(dict(there, extra=extra)) for extra in extras + [""]
+        ):
+            found.append(
+                "%s%s%s"
+                % (
+                    need.name,
+                    "[%s]" % ",".join(sorted(need.extras)) if need.extras else "",
+                    need.specifier,
+                )
+            )
     return found
 
 
 def name_of(wish: Wish) -> str:
-    """The package's name as names are compared."""
-    return plain(REQUIREMENT.match(wish.text).group(1))
+    """Return the package's normalized name."""
+    return plain(_parts(wish.text).group(1))
 
 
 def plain(name: str) -> str:
-    """A package's name as names are compared."""
+    """Return a normalized package name (see `wheels.plain`)."""
     return wheels.plain(name)
 
 
+def _parts(text: str) -> Match[str]:
+    """Return the parts of a requirement of the form REQUIREMENT: name, extras, versions."""
+    match = REQUIREMENT.match(text)
+    assert match is not None
+    return match
+
+
 def _extras(wish: Wish) -> List[str]:
-    extras = REQUIREMENT.match(wish.text).group(2)
+    extras = _parts(wish.text).group(2)
     return [plain(extra.strip()) for extra in extras.strip("[]").split(",")] if extras else []
 
 
 def _against(wanted: Sequence[Wish], build: Json, python: str) -> Iterator[str]:
-    """What is wrong with a wish for something that MXNet needs in one version."""
+    """Yield a line for each wish that contradicts a version that MXNet needs."""
     from packaging.specifiers import SpecifierSet
+
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"]}
     for wish in wanted:
         pin = pinned.get(name_of(wish))
-        if pin and pin.split("==")[1] not in SpecifierSet(REQUIREMENT.match(wish.text).group(3)):
-            yield ("%s: %s is refused: %s on Python %s goes with %s; leave it out, or name that version"
-                   % (KNOB, wish.text, build["wheels"][0], python, pin))
+        if pin and pin.split("==")[1] not in SpecifierSet(_parts(wish.text).group(3)):
+            yield (
+                "%s: %s is refused: %s on Python %s goes with %s; leave it out, or name that "
+                "version" % (KNOB, wish.text, build["wheels"][0], python, pin)
+            )
 
 
 def _path(store: str, wanted: Sequence[Wish], build: Json, python: str) -> str:
     told = json.dumps([[list(wish) for wish in wanted], python, build["wheels"], build["pip"]])
-    return os.path.join(store, "packages-py%s-%s.json" % (python, hashlib.sha256(told.encode("utf-8")).hexdigest()[:16]))
+    return os.path.join(
+        store,
+        "packages-py%s-%s.json" % (python, hashlib.sha256(told.encode("utf-8")).hexdigest()[:16]),
+    )
 
 
-def _known(store: str, wanted: Sequence[Wish], build: Json, python: str) -> Optional[Dict[str, List[str]]]:
+def _known(
+    store: str, wanted: Sequence[Wish], build: Json, python: str
+) -> Optional[Dict[str, List[str]]]:
     try:
         with open(_path(store, wanted, build, python), encoding="utf-8") as stream:
             kept = json.load(stream)
-        return {str(pin): [str(digest) for digest in digests] for pin, digests in kept["wheels"].items()}
+        return {
+            str(pin): [str(digest) for digest in digests] for pin, digests in kept["wheels"].items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _keep(store: str, wanted: Sequence[Wish], build: Json, python: str, chosen: Dict[str, List[str]]) -> None:
+def _keep(
+    store: str, wanted: Sequence[Wish], build: Json, python: str, chosen: Dict[str, List[str]]
+) -> None:
     path = _path(store, wanted, build, python)
     with open(path + ".part", "w", encoding="utf-8") as stream:
         json.dump({"asked": [wish.text for wish in wanted], "wheels": chosen}, stream, indent=1)
@@ -220,7 +337,7 @@ def _keep(store: str, wanted: Sequence[Wish], build: Json, python: str, chosen: 
 
 
 def kept(store: str, wanted: Sequence[Wish], build: Json, python: str) -> List[str]:
-    """The files of a choice that was made: for a bundle."""
+    """Return the paths of the files of a saved choice, for a bundle."""
     chosen = _known(store, wanted, build, python) or {}
     lines = ["%s --hash=sha256:%s" % (pin, digests[0]) for pin, digests in chosen.items()]
     return [_path(store, wanted, build, python)] + wheels.provide(store, lines, python)

@@ -1,4 +1,4 @@
-"""The three cluster files: who works, who waits for whom, who reads what.
+"""The three cluster files: workers, groups, and shares of the training data.
 
 The formats are those of MXNet-G (Grouping-SGD, CCGrid 2019):
 
@@ -6,24 +6,25 @@ The formats are those of MXNet-G (Grouping-SGD, CCGrid 2019):
 - groups: one group a line, the addresses of its workers separated by blanks;
 - data_sharding: `begin end` a line, the part of the training data of worker i as fractions of 1.
 
-Parsing tolerates blank lines, tabs, CRLF and comments after '#'. Every refusal names file, line, value and cure, and
-all of a file's mistakes come in one BadInput.
+Parsers accept blank lines, tabs, CRLF and comments after '#'. Every message names file, line, value
+and cure, and one BadInput has all mistakes of a file.
 """
+
 import ipaddress
 import re
 import sys
 from collections import OrderedDict
 from fractions import Fraction
-from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from .casts import to_float
-from .errors import BadInput, refuse
+from mxcluster.errors import BadInput, refuse
+from mxcluster.numbers import to_float
 
 Share = Tuple[float, float]
 
 
 def is_ipv4(text: str) -> bool:
-    """Whether `text` is a literal IPv4 address in its usual spelling (no leading zeros, which some read as octal)."""
+    """Return True for a literal IPv4 address without leading zeros, which some read as octal."""
     try:
         return str(ipaddress.IPv4Address(text)) == text
     except ValueError:
@@ -32,23 +33,30 @@ def is_ipv4(text: str) -> bool:
 
 # hosts
 
-def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] = None) -> List[str]:
-    """The workers' addresses, one per worker; with `known`, only addresses of that list.
 
-    `name` is what messages call the file.
+def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] = None) -> List[str]:
+    """Return the workers' addresses, one per worker. Raises BadInput with all mistakes.
+
+    `name`: the file's name in messages. `known`: the allowed addresses, None for all.
     """
     addresses, problems = [], []
     for number, fields in _lines(text):
         address = fields[0]
         if len(fields) > 1:
-            problems.append("%s line %d: '%s' has %d words: write one address a line, and repeat the line for several "
-                            "workers on a host" % (name, number, _cut(" ".join(fields)), len(fields)))
+            problems.append(
+                "%s line %d: '%s' has %d words: write one address a line, and repeat the line for "
+                "several workers on a host" % (name, number, _cut(" ".join(fields)), len(fields))
+            )
         elif not is_ipv4(address):
-            problems.append("%s line %d: '%s' is not an IPv4 address: write the worker's address as four numbers, "
-                            "such as 10.0.0.5" % (name, number, _cut(address)))
+            problems.append(
+                "%s line %d: '%s' is not an IPv4 address: write the worker's address as four "
+                "numbers, such as 10.0.0.5" % (name, number, _cut(address))
+            )
         elif known is not None and address not in known:
-            problems.append("%s line %d: %s is not an address of the group workers (they have %s): correct it, or add "
-                            "its host to the group" % (name, number, address, _some(known) or "none that is known"))
+            problems.append(
+                "%s line %d: %s is not an address of the group workers (they have %s): correct it, "
+                "or add its host to the group" % (name, number, address, _some(known) or "none")
+            )
         addresses.append(address)
     refuse(problems)
     check_hosts(addresses, name)
@@ -56,81 +64,113 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
 
 
 def check_hosts(addresses: Sequence[str], name: str = "hosts") -> None:
-    """Refuse an empty list and anything that is not a literal IPv4 address."""
+    """Raise BadInput for an empty list, or for an item that is not a literal IPv4 address."""
     if not addresses:
         raise BadInput("%s: 0 workers: write one IPv4 address a line, one line per worker" % name)
-    refuse("%s: '%s' is not an IPv4 address such as 10.0.0.5" % (name, address)
-           for address in addresses if not is_ipv4(address))
+    refuse(
+        "%s: '%s' is not an IPv4 address such as 10.0.0.5" % (name, address)
+        for address in addresses
+        if not is_ipv4(address)
+    )
 
 
 def render_hosts(addresses: Sequence[str]) -> str:
-    """The text of hosts; the inverse of parse_hosts."""
+    """Return the text of hosts; the inverse of parse_hosts."""
     return "".join(address + "\n" for address in addresses)
 
 
 # groups
 
-def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[List[int]]:
-    """The groups as lists of worker indices, in the order of the lines.
 
-    `hosts` are the addresses of all workers by index. An address that several workers share stands for all of them.
-    BadInput for an address that is no worker, that occurs twice, and for a worker in no group.
+def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[List[int]]:
+    """Return the groups as lists of worker indices, in the order of the lines.
+
+    `hosts`: the addresses of all workers by index. An address that several workers share stands for
+    all of them. Raises BadInput for an address without a worker, for an address that occurs twice,
+    and for a worker without a group.
     """
-    groups, seen, problems = [], {}, []
+    seen: Dict[str, int] = {}
+    groups, problems = [], []
     for number, fields in _lines(text):
         group = []
         for address in fields:
             if address not in hosts:
-                problems.append("%s line %d: %s is not a worker: the workers are %s; correct it or take it out "
-                                "(blanks separate addresses)" % (name, number, _cut(address), _some(hosts)))
+                problems.append(
+                    "%s line %d: %s is not a worker: the workers are %s; correct it or take it out "
+                    "(blanks separate addresses)" % (name, number, _cut(address), _some(hosts))
+                )
             elif address in seen:
-                problems.append("%s line %d: %s is already in the group of line %d: a worker belongs to one group; "
-                                "take one of the two out" % (name, number, address, seen[address]))
+                problems.append(
+                    "%s line %d: %s is already in the group of line %d: a worker belongs to one "
+                    "group; take one of the two out" % (name, number, address, seen[address])
+                )
             else:
                 seen[address] = number
                 group += [index for index, host in enumerate(hosts) if host == address]
         groups.append(sorted(group))
-    problems += ["%s: worker %s is in no group: add its address to a line, or give it a line of its own"
-                 % (name, address) for address in _unique(hosts) if address not in seen]
+    problems += [
+        "%s: worker %s is in no group: add its address to a line, or give it a line of its own"
+        % (name, address)
+        for address in _unique(hosts)
+        if address not in seen
+    ]
     refuse(problems)
     return groups
 
 
 def check_groups(groups: Sequence[Sequence[int]], workers: int, name: str = "groups") -> None:
-    """Refuse groups in which one of the indices 0 .. workers-1 is missing or occurs twice, and empty groups."""
+    """Raise BadInput for empty groups, or unless each of 0 .. workers-1 is in just one group."""
     members = [index for group in groups for index in group]
-    problems = ["%s: group %d has no workers: take it out" % (name, number)
-                for number, group in enumerate(groups) if not group]
-    problems += ["%s: worker %d is in %d groups: put it into exactly one" % (name, index, members.count(index))
-                 for index in range(workers) if members.count(index) != 1]
-    problems += ["%s: there is no worker %d: the workers are 0 to %d" % (name, index, workers - 1)
-                 for index in sorted(set(members)) if not 0 <= index < workers]
+    problems = [
+        "%s: group %d has no workers: take it out" % (name, number)
+        for number, group in enumerate(groups)
+        if not group
+    ]
+    problems += [
+        "%s: worker %d is in %d groups: put it into exactly one"
+        % (name, index, members.count(index))
+        for index in range(workers)
+        if members.count(index) != 1
+    ]
+    problems += [
+        "%s: there is no worker %d: the workers are 0 to %d" % (name, index, workers - 1)
+        for index in sorted(set(members))
+        if not 0 <= index < workers
+    ]
     refuse(problems)
 
 
 def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
-    """The text of groups, each address once; the inverse of parse_groups.
+    """Return the text of groups, each address once; the inverse of parse_groups.
 
-    BadInput if the workers of one address are in different groups, which the format cannot say.
+    Raises BadInput if the workers of one address are in different groups: the format cannot express
+    that.
     """
     lines = [_unique(hosts[index] for index in group) for group in groups]
     everywhere = [address for line in lines for address in line]
-    refuse("groups: the workers on %s are in different groups: put all workers of a host into one group" % address
-           for address in _unique(everywhere) if everywhere.count(address) > 1)
+    refuse(
+        "groups: the workers on %s are in different groups: put all workers of a host into one "
+        "group" % address
+        for address in _unique(everywhere)
+        if everywhere.count(address) > 1
+    )
     return "".join(" ".join(line) + "\n" for line in lines)
 
 
 # data_sharding
 
+
 def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") -> List[Share]:
-    """The workers' shares (begin, end) as fractions of 1; line i is for worker i, of `workers` in all."""
+    """Return the workers' shares (begin, end) as fractions of 1; line i is for worker i."""
     shares, numbers, problems = [], [], []
     for number, fields in _lines(text):
         where = "%s line %d: '%s'" % (name, number, _cut(" ".join(fields)))
         try:
             begin, end = [to_float(field) + 0.0 for field in fields]
         except ValueError:
-            problems.append("%s is not a share: write two numbers, begin and end, such as 0 0.25" % where)
+            problems.append(
+                "%s is not a share: write two numbers, begin and end, such as 0 0.25" % where
+            )
             continue
         shares.append((begin, end))
         numbers.append(number)
@@ -139,74 +179,109 @@ def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") ->
     return shares
 
 
-def check_data_sharding(shares: Sequence[Share], workers: int, name: str = "data_sharding",
-                        numbers: Optional[Sequence[int]] = None) -> None:
-    """Refuse shares that do not cut [0, 1] into one piece per worker, without a gap and without an overlap.
+def check_data_sharding(
+    shares: Sequence[Share],
+    workers: int,
+    name: str = "data_sharding",
+    numbers: Optional[Sequence[int]] = None,
+) -> None:
+    """Raise BadInput unless the shares cut [0, 1] into one piece per worker: no gap, no overlap.
 
-    Pieces may stand in any order, since line i is for worker i. `numbers` are the line numbers (1, 2, ... by default).
+    The pieces can be in any order, since line i is for worker i. `numbers`: the line numbers (1, 2,
+    ... by default).
     """
     numbers = numbers or range(1, len(shares) + 1)
     problems = []
     if len(shares) != workers:
-        problems.append("%s: %d lines for %d workers: write one line `begin end` per worker, in the order of hosts"
-                        % (name, len(shares), workers))
+        problems.append(
+            "%s: %d lines for %d workers: write one line `begin end` per worker, in the order of "
+            "hosts" % (name, len(shares), workers)
+        )
     for number, (begin, end) in zip(numbers, shares):
         if not begin < end:
-            problems.append("%s line %d: %r %r is %s: begin must be smaller than end"
-                            % (name, number, begin, end, "empty" if begin == end else "reversed"))
+            problems.append(
+                "%s line %d: %r %r is %s: begin must be smaller than end"
+                % (name, number, begin, end, "empty" if begin == end else "reversed")
+            )
         elif begin < 0 or end > 1:
-            problems.append("%s line %d: %r %r is outside of 0 to 1: shares are fractions of the training data"
-                            % (name, number, begin, end))
+            problems.append(
+                "%s line %d: %r %r is outside of 0 to 1: shares are fractions of the training data"
+                % (name, number, begin, end)
+            )
     refuse(problems or _seams(shares, name, numbers))
 
 
 def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterator[str]:
-    """What is wrong where one share ends and the next begins."""
+    """Yield a line for each gap or overlap between two shares, and at 0 and 1."""
     pieces = sorted(zip(shares, numbers))
     (begin, end), last = pieces[0]
     if begin != 0:
-        yield ("%s line %d: the first share begins at %r: nobody would read what is before it; let it begin at 0"
-               % (name, last, begin))
+        yield (
+            "%s line %d: the first share begins at %r: no worker would read the samples before it; "
+            "let it begin at 0" % (name, last, begin)
+        )
     for (begin, next_end), number in pieces[1:]:
         if begin != end:
-            yield ("%s line %d begins at %r and line %d ends at %r: %s; let both be the same number"
-                   % (name, number, begin, last, end, "a gap that nobody reads" if begin > end else "they overlap"))
+            yield (
+                "%s line %d begins at %r and line %d ends at %r: %s; let both be the same number"
+                % (
+                    name,
+                    number,
+                    begin,
+                    last,
+                    end,
+                    "no worker would read the gap" if begin > end else "they overlap",
+                )
+            )
         if next_end > end:
             end, last = next_end, number
     if end != 1:
-        yield ("%s line %d: the last share ends at %r: nobody would read what is after it; let it end at 1"
-               % (name, last, end))
+        yield (
+            "%s line %d: the last share ends at %r: no worker would read the samples after it; let "
+            "it end at 1" % (name, last, end)
+        )
 
 
 def render_data_sharding(shares: Sequence[Share]) -> str:
-    """The text of data_sharding; the inverse of parse_data_sharding (repr keeps every bit of a float)."""
+    """Return the text of data_sharding; the inverse of parse_data_sharding.
+
+    repr keeps every bit of a float.
+    """
     return "".join("%r %r\n" % (begin, end) for begin, end in shares)
 
 
 # from shares to samples and batches
 
+
 def length(share: Share) -> Fraction:
-    """The exact length of a share, reading its ends as the decimal numbers that a person would write."""
+    """Return the exact length of a share. Its ends count as the decimal numbers of their repr."""
     begin, end = share
     return Fraction(repr(float(end))) - Fraction(repr(float(begin)))
 
 
 def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
-    """The samples of every worker: (first, last + 1) for its share, out of `samples` in all.
+    """Return (first, last + 1) for each worker: its samples out of `samples` in all.
 
-    Largest remainder (Hamilton): everyone gets the whole part of its quota, and the samples left over go to the
-    largest remainders, at a tie to the lower index. The ranges follow each other in the order of the shares and are
-    exactly all samples. BadInput if somebody would get none.
+    Largest remainder method (Hamilton): each worker gets the whole part of its quota. The remaining
+    samples go to the largest remainders, at a tie to the lower index. The ranges follow each other
+    in the order of the shares and cover all samples. Raises BadInput if a worker would get no
+    sample.
     """
     quotas = [length(share) * samples for share in shares]
     sizes = [int(quota) for quota in quotas]
-    # Rounded, since a tie between thirds must not be decided by the last bit of a float.
+    # Rounded: the last bit of a float must not decide a tie between thirds.
     remainders = [round(float(quota - size), 6) for quota, size in zip(quotas, sizes)]
-    for index in sorted(range(len(shares)), key=lambda i: (-remainders[i], i))[:samples - sum(sizes)]:
+    for index in sorted(range(len(shares)), key=lambda i: (-remainders[i], i))[
+        : samples - sum(sizes)
+    ]:
         sizes[index] += 1
-    refuse("worker %d with the share %r %r would get none of the %d training samples: give it a larger share, "
-           "or use fewer workers (num_workers)" % (index, shares[index][0], shares[index][1], samples)
-           for index, size in enumerate(sizes) if not size)
+    refuse(
+        "worker %d with the share %r %r would get none of the %d training samples: give it a "
+        "larger share, "
+        "or use fewer workers (num_workers)" % (index, shares[index][0], shares[index][1], samples)
+        for index, size in enumerate(sizes)
+        if not size
+    )
     ranges, first = [(0, 0)] * len(shares), 0
     for index in sorted(range(len(shares)), key=lambda i: shares[i]):
         ranges[index] = (first, first + sizes[index])
@@ -217,8 +292,8 @@ def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
 def waiting_sets(kv: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
     """The sets of workers that wait for each other under `kv`.
 
-    All of them in the synchronous schemes and in ssync (whose bound counts iterations), the groups in gsync;
-    nobody waits in async, local and device.
+    All of them in the synchronous schemes and in ssync (whose bound counts iterations), the groups
+    in gsync; nobody waits in async, local and device.
     """
     everyone = sorted(index for group in groups for index in group)
     if kv == "dist_gsync":
@@ -228,12 +303,14 @@ def waiting_sets(kv: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
     return [[index] for index in everyone]
 
 
-def batches_per_epoch(ranges: Sequence[Tuple[int, int]], batch_size: int,
-                      waiting: Sequence[Sequence[int]]) -> Tuple[List[int], List[int]]:
-    """How many batches each worker runs per epoch, and how many samples it repeats to fill them.
+def batches_per_epoch(
+    ranges: Sequence[Tuple[int, int]], batch_size: int, waiting: Sequence[Sequence[int]]
+) -> Tuple[List[int], List[int]]:
+    """Return each worker's batches per epoch, and the samples that it repeats to fill them.
 
-    Workers that wait for each other must run the same number: that which the largest of their shares needs. The
-    others repeat samples of their own share. `ranges` come from cut(), `waiting` from waiting_sets().
+    Workers that wait for each other must run the same number of batches: the number that the
+    largest of their shares needs. The others repeat samples of their own share. `ranges` come from
+    cut(), `waiting` from waiting_sets().
     """
     sizes = [end - begin for begin, end in ranges]
     batches = [-(-size // batch_size) for size in sizes]
@@ -246,8 +323,9 @@ def batches_per_epoch(ranges: Sequence[Tuple[int, int]], batch_size: int,
 
 # helpers
 
+
 def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
-    """(line number from 1, words) of every line that has any."""
+    """Yield (line number from 1, words) for every line with words."""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text.lstrip("\ufeff")), 1):
         words = line.partition("#")[0].split()
         if words:
@@ -259,7 +337,7 @@ def _unique(items: Iterable[str]) -> List[str]:
 
 
 def _cut(text: str) -> str:
-    """A text of a file for a message: the file may be something else altogether."""
+    """Return a text of a file cut to 200 characters: the file may have another format."""
     return text if len(text) <= 200 else text[:200] + "..."
 
 
@@ -269,9 +347,10 @@ def _some(items: Sequence[str]) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """`python -m mxcluster.clusterfiles KIND FILE [HOSTS]`: 0 if FILE is a good file of that kind, else 1 and the reason.
+    """Check FILE for `python -m mxcluster.cluster.files KIND FILE [HOSTS]`.
 
-    KIND is hosts, groups or data_sharding; for the latter two HOSTS is the hosts file that they go with.
+    KIND is hosts, groups or data_sharding. For groups and data_sharding, HOSTS is their hosts file.
+    Returns 0 for a good file, else 1 and prints the reason on stderr.
     """
     kind, path = argv[:2]
     try:

@@ -1,26 +1,36 @@
-"""The node record: what the controller remembers of a node, and what each part of it must look like. Pure.
+"""The node record: the facts that the controller keeps of a node, and their shapes. Pure.
 
-The part that the node tells comes through a process of the training user and is believed only as far
-as it matches. Paths, which root runs and writes to, the provisioning role adds from its own variables.
+The node's own part comes from a process of the training user and is accepted only as far as it
+matches the shapes. The provisioning role adds the paths, which root runs and writes to, from its
+own variables.
 """
+
 import re
 from typing import Any, Dict
 
-from . import shapes
-from .errors import BadInput
+from mxcluster import shapes
+from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 
-SCHEMA = 2  # 1 had its paths from the node
-CURE = ("run provision.yml for this host; if it is refused again, look on the host at who writes into what the "
-        "training user's programs print, and give that user to nobody else")
+SCHEMA = 2  # schema 1 had its paths from the node
+CURE = (
+    "run provision.yml for this host; if the record is refused again, find the process on the host "
+    "that changes the output of the training user's programs, and use that user for nothing else"
+)
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_KEY = (r"(ssh-ed25519|ssh-rsa|ssh-dss|ecdsa-sha2-nistp(256|384|521)|sk-ssh-ed25519@openssh\.com"
-        r"|sk-ecdsa-sha2-nistp256@openssh\.com) [A-Za-z0-9+/]+={0,2}")
+_KEY = (
+    r"(ssh-ed25519|ssh-rsa|ssh-dss|ecdsa-sha2-nistp(256|384|521)|sk-ssh-ed25519@openssh\.com"
+    r"|sk-ecdsa-sha2-nistp256@openssh\.com) [A-Za-z0-9+/]+={0,2}"
+)
 
-public_key = shapes.matching(_KEY, "a public ssh key (its type and its base64, without options or a comment)", 20000)
-interface_name = shapes.matching(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,14}", "the name of a network interface")
+public_key = shapes.matching(
+    _KEY, "a public ssh key (its type and its base64, without options or a comment)", 20000
+)
+interface_name = shapes.matching(
+    r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,14}", "the name of a network interface"
+)
 hostname = shapes.matching(r"%s(\.%s)*" % (_LABEL, _LABEL), "a host name", 253)
 user_name = shapes.matching(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?", "the name of a user")
 version = shapes.matching(r"[0-9][0-9A-Za-z.+_-]{0,39}", "a version")
@@ -28,19 +38,40 @@ network = shapes.matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", "the name of a net
 path = shapes.matching(r"/[^\x00-\x1f\x7f-\x9f]*", "an absolute path", 4096)
 digest = shapes.matching(r"[0-9a-f]{64}", "a sha256")
 
-# What a node tells of its machine, as root where there is one, and of its environment, as the training user.
+# The node's facts: the machine, as root if there is one, and the environment, as the training user.
 MACHINE = {
     "address_of_default_route": shapes.either(None, shapes.ipv4),
     "interfaces": shapes.dict_of(interface_name, shapes.list_of(shapes.ipv4_interface)),
-    "hostname": shapes.either("", hostname), "host_keys": shapes.list_of(public_key, 16), "gpus": shapes.whole(0, 1024)}
-ENVIRONMENT = {"python_version": version, "mxnet": version, "numpy": version, "model_zoo": shapes.list_of(network)}
+    "hostname": shapes.either("", hostname),
+    "host_keys": shapes.list_of(public_key, 16),
+    "gpus": shapes.whole(0, 1024),
+}
+ENVIRONMENT = {
+    "python_version": version,
+    "mxnet": version,
+    "numpy": version,
+    "model_zoo": shapes.list_of(network),
+}
 FINGERPRINTS = shapes.dict_of(shapes.one_of("libmxnet.so", "numpy"), digest)
-# What the role adds.
-PLACES = {"python": path, "job_dir": path, "data_dir": path, "target": shapes.words,
-          "bus": lambda value: shapes.whole(0, 1024)(_number(value)),
-          "cuda": lambda value: shapes.fields({"folder": path}, rest=shapes.json_of(1))(value) if value else None,
-          "ssh": shapes.fields({}, {"public_key": shapes.either("", public_key), "user": shapes.either("", user_name),
-                                    "port": lambda value: shapes.whole(1, 65535)(_number(value))})}
+# The role's part.
+PLACES = {
+    "python": path,
+    "job_dir": path,
+    "data_dir": path,
+    "target": shapes.words,
+    "bus": lambda value: shapes.whole(0, 1024)(_number(value)),
+    "cuda": lambda value: (
+        shapes.fields({"folder": path}, rest=shapes.json_of(1))(value) if value else None
+    ),
+    "ssh": shapes.fields(
+        {},
+        {
+            "public_key": shapes.either("", public_key),
+            "user": shapes.either("", user_name),
+            "port": lambda value: shapes.whole(1, 65535)(_number(value)),
+        },
+    ),
+}
 
 of_machine = shapes.fields(MACHINE)
 of_node = shapes.fields({}, dict(MACHINE, **dict(ENVIRONMENT, fingerprints=FINGERPRINTS)))
@@ -48,17 +79,23 @@ of_role = shapes.fields({}, PLACES)
 
 
 def make(host: str, told: Json, places: Json) -> Json:
-    """The record of a host: what the node has told, checked, with the role's own `places`, which count. Or BadInput."""
-    return _checked(host, dict(_checked(host, told, of_node), host=host, schema=SCHEMA, **places), _whole)
+    """Return the record of a host: its checked facts and the role's `places`, which have priority.
+
+    Raises BadInput if a value has the wrong shape.
+    """
+    return _checked(
+        host, dict(_checked(host, told, of_node), host=host, schema=SCHEMA, **places), _whole
+    )
 
 
 def read(host: str, record: Any) -> Json:
-    """A record as it lies on the controller's disk, checked anew: those of earlier versions were not. Or BadInput.
+    """Return a record from the controller's disk, checked again: earlier versions did not check.
 
-    Paths that were the node's own are left out of those; a plan then asks for provision.yml.
+    Raises BadInput if it is wrong. Paths from the node itself (schema 1) are removed; a plan then
+    asks for provision.yml.
     """
     if not isinstance(record, dict) or record.get("host") != host:
-        raise BadInput("the node record of %s tells of %s: %s" % (host, _name(record), CURE))
+        raise BadInput("the node record of %s belongs to %s: %s" % (host, _name(record), CURE))
     found = _checked(host, record, _whole)
     if record.get("schema") != SCHEMA:
         found.pop("python", None)
@@ -66,20 +103,27 @@ def read(host: str, record: Any) -> Json:
 
 
 def _whole(record: Json) -> Json:
-    return dict(of_node(record), host=record["host"], schema=record.get("schema"), **of_role(record))
+    return dict(
+        of_node(record), host=record["host"], schema=record.get("schema"), **of_role(record)
+    )
 
 
 def _checked(host: str, value: Any, shape: shapes.Shape) -> Json:
     try:
-        return shape(value)
+        found: Json = shape(value)
+        return found
     except shapes.Wrong as wrong:
         raise BadInput("the node record of %s is refused: %s: %s" % (host, wrong, CURE)) from None
 
 
 def _name(record: Any) -> str:
-    return shapes.words(str(record.get("host")))[:shapes.SHOWN] if isinstance(record, dict) else "nothing"
+    return (
+        shapes.words(str(record.get("host")))[: shapes.SHOWN]
+        if isinstance(record, dict)
+        else "nothing"
+    )
 
 
 def _number(value: Any) -> Any:
-    """Ansible's templates give numbers as texts."""
+    """Return an int for a text of digits: Ansible's templates give numbers as texts."""
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value) else value

@@ -1,84 +1,137 @@
-"""Every node's way to every other by ssh: the blocks of authorized_keys, known_hosts and config, the same on all nodes.
+"""ssh between all nodes: the blocks of authorized_keys, known_hosts and config, equal on all nodes.
 
-Pure. What is known of a node is its part of the inventory's plan (`plan.cluster_files`), its record, and from the inventory
-the host variables ansible_host (where the controller finds it) and ssh_mesh_from (more addresses it may come from).
+Pure. The facts of a node are its part of the inventory's plan (`plan.cluster_files`), its record,
+and the host variables ansible_host (where the controller finds it) and ssh_mesh_from (more
+addresses that it may come from).
 
-Records are checked when they are written and read. Here each word of a line is checked once more: whatever it comes from, no
-word can become two, an option, a marker such as @cert-authority, or another line.
+Records are checked on writing and reading. This module checks each word of a line once more: no
+word from any source can become two words, an option, a marker such as @cert-authority, or another
+line.
 """
+
 import ipaddress
 import re
 from collections import Counter
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Iterable, List, Sequence
 
-from . import records as node_records
-from . import shapes
-from .errors import BadInput, refuse
+from mxcluster import shapes
+from mxcluster.cluster import node_records
+from mxcluster.errors import BadInput, refuse
 
 Json = Dict[str, Any]
 
 VARIABLES = ("ansible_host", "ansible_port", "node_host_key", "ssh_mesh_from")
 DRAFT = re.compile(r"\(the (key that [^\s\"]+ is going to make|host keys of [^\s\"]+)\)")
-# A host name, an address (IPv6 with its zone), an inventory name. In ssh's files '*', '?', '!', ',', '|' and '@' have meanings.
+# A host name, an address (IPv6 with its zone), an inventory name. The characters '*', '?', '!',
+# ',', '|' and '@' have a meaning in ssh's files.
 NAME = shapes.matching(r"[A-Za-z0-9_:][A-Za-z0-9_.:%/+-]*", "one name or address", 255)
-ORIGIN = shapes.matching(r"[A-Za-z0-9_.:%/*?!-]+", "an address, a pattern or a network that ssh's from= takes", 255)
+ORIGIN = shapes.matching(
+    r"[A-Za-z0-9_.:%/*?!-]+", "an address, a pattern or a network that ssh's from= takes", 255
+)
 
 
-def blocks(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json], key_file: str,
-           draft: bool = False) -> Dict[str, str]:
-    """{"authorized_keys", "known_hosts", "config"}: the text of each block.
+def blocks(
+    nodes: Dict[str, Json],
+    records: Dict[str, Json],
+    variables: Dict[str, Json],
+    key_file: str,
+    draft: bool = False,
+) -> Dict[str, str]:
+    """Return {"authorized_keys", "known_hosts", "config"}: the text of each block.
 
-    nodes: {host: {"address", ...}} of the whole cluster. records: {host: node record}. variables: {host: host variables}.
-    key_file: the private key, as ssh's configuration names it. draft: a node without a record, or with one from before
-    there were keys, is not refused but shown as what will be known later (check mode).
+    `nodes`: {host: {"address", ...}} of the whole cluster. `records`: {host: node record}.
+    `variables`: {host: host variables}. `key_file`: the private key's path in ssh's configuration.
+    `draft`: show a placeholder for unknown keys of a node (check mode); without it they raise
+    BadInput.
     """
     if not draft:
-        refuse("%s: its ssh keys are not known here: run provision.yml without --limit" % host
-               for host in nodes if not _ssh(records, host).get("public_key"))
+        refuse(
+            "%s: its ssh keys are not known here: run provision.yml without --limit" % host
+            for host in nodes
+            if not _ssh(records, host).get("public_key")
+        )
     names = {host: names_of(host, node, records, variables) for host, node in nodes.items()}
     counts = Counter(name for found in names.values() for name in found)
-    # What two nodes go by stands for neither of them, but a name in the inventory and a planned address are one node's own.
-    names = {host: [name for name in found if counts[name] == 1 or name in (host, nodes[host]["address"])]
-             for host, found in names.items()}
+    # Drop names that two nodes claim. Inventory names and planned addresses always stay.
+    names = {
+        host: [
+            name for name in found if counts[name] == 1 or name in (host, nodes[host]["address"])
+        ]
+        for host, found in names.items()
+    }
     try:
-        return {"authorized_keys": "\n".join(authorized(nodes, records, variables)),
-                "known_hosts": "\n".join(line for host in nodes for line in known(host, names[host], records)),
-                "config": "\n".join([line for host in nodes
-                                     for line in configured(host, nodes[host], names[host], records, key_file)]
-                                    + ["# What follows is for all hosts again.", "Match all"])}
+        return {
+            "authorized_keys": "\n".join(authorized(nodes, records, variables)),
+            "known_hosts": "\n".join(
+                line for host in nodes for line in known(host, names[host], records)
+            ),
+            "config": "\n".join(
+                [
+                    line
+                    for host in nodes
+                    for line in configured(host, nodes[host], names[host], records, key_file)
+                ]
+                + ["# What follows is for all hosts again.", "Match all"]
+            ),
+        }
     except shapes.Wrong as wrong:
-        raise BadInput("ssh's files are not written: %s is not %s: correct it in the inventory (a host's name, ansible_host, "
-                       "ssh_mesh_from), or run provision.yml for the node that has told it" % (wrong.shown, wrong.what)) from None
+        raise BadInput(
+            "ssh's files are not written: %s is not %s: correct it in the inventory (a host's "
+            "name, ansible_host, ssh_mesh_from), or run provision.yml for the node with this value"
+            % (wrong.shown, wrong.what)
+        ) from None
 
 
-def authorized(nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json]) -> List[str]:
-    """Lines of authorized_keys: every key, from the addresses of the nodes that have it."""
+def authorized(
+    nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json]
+) -> List[str]:
+    """Return the lines of authorized_keys: every key, limited to the addresses of its nodes."""
     holders = {}  # type: Dict[str, List[str]]
     for host in nodes:
-        holders.setdefault(_ssh(records, host).get("public_key") or "(the key that %s is going to make)" % host, []).append(host)
+        holders.setdefault(
+            _ssh(records, host).get("public_key") or "(the key that %s is going to make)" % host, []
+        ).append(host)
     lines = []
     for key, hosts in holders.items():
         origins = []  # type: List[str]
         for host in hosts:
             more = variables.get(host, {}).get("ssh_mesh_from") or []
-            origins += [nodes[host]["address"]] + addresses(records.get(host, {})) + ([more] if isinstance(more, str) else more)
+            origins += (
+                [nodes[host]["address"]]
+                + addresses(records.get(host, {}))
+                + ([more] if isinstance(more, str) else more)
+            )
         owner = NAME(hosts[0]) if len(hosts) == 1 else "all"
-        lines.append('from="%s" %s mxcluster:%s' % (",".join(map(ORIGIN, _unique(origins))), _key(key), owner))
+        lines.append(
+            'from="%s" %s mxcluster:%s'
+            % (",".join(map(ORIGIN, _unique(origins))), _key(key), owner)
+        )
     return lines
 
 
 def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:
-    """Lines of known_hosts: every host key of the node, under every name and address."""
+    """Return the lines of known_hosts: every host key of a node, for all names and addresses."""
     port = _port(records, host)
-    patterns = ",".join(NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names)
+    patterns = ",".join(
+        NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names
+    )
     keys = records.get(host, {}).get("host_keys") or ["(the host keys of %s)" % host]
     return ["%s %s" % (patterns, _key(key)) for key in keys]
 
 
-def configured(host: str, node: Json, names: Sequence[str], records: Dict[str, Json], key_file: str) -> List[str]:
-    """Lines of ssh's configuration, so that `ssh <inventory name>` finds the node, the user and the key."""
+def configured(
+    host: str, node: Json, names: Sequence[str], records: Dict[str, Json], key_file: str
+) -> List[str]:
+    """Return the lines of ssh's configuration with address, port, user and key of a node.
+
+    With them `ssh <inventory name>` reaches the node.
+    """
     ssh = _ssh(records, host)
-    lines = ["Host " + " ".join(map(NAME, names)), "    HostName " + NAME(node["address"]), "    IdentityFile " + key_file]
+    lines = [
+        "Host " + " ".join(map(NAME, names)),
+        "    HostName " + NAME(node["address"]),
+        "    IdentityFile " + key_file,
+    ]
     if _port(records, host) != 22:
         lines.append("    Port %d" % _port(records, host))
     if ssh.get("user"):
@@ -86,50 +139,76 @@ def configured(host: str, node: Json, names: Sequence[str], records: Dict[str, J
     return lines
 
 
-def names_of(host: str, node: Json, records: Dict[str, Json], variables: Dict[str, Json]) -> List[str]:
-    """Every name and address that a node goes by: in the inventory, for the controller, for itself, in its networks."""
+def names_of(
+    host: str, node: Json, records: Dict[str, Json], variables: Dict[str, Json]
+) -> List[str]:
+    """Return all names and addresses of a node.
+
+    They come from the inventory, ansible_host, the node's own host name and its interfaces.
+    """
     hostname = records.get(host, {}).get("hostname") or ""
-    return _unique(name for name in [host, variables.get(host, {}).get("ansible_host"), hostname, hostname.split(".")[0],
-                                     node["address"]] + addresses(records.get(host, {}))
-                   if name == host or (name and not name.startswith("localhost")))
+    return _unique(
+        name
+        for name in [
+            host,
+            variables.get(host, {}).get("ansible_host"),
+            hostname,
+            hostname.split(".")[0],
+            node["address"],
+        ]
+        + addresses(records.get(host, {}))
+        if name == host or (name and not name.startswith("localhost"))
+    )
 
 
 def addresses(record: Json) -> List[str]:
-    """The addresses of a node's interfaces, loopback left out."""
-    found = [ipaddress.IPv4Interface(text).ip for name in sorted(record.get("interfaces") or {})
-             for text in record["interfaces"][name]]
+    """Return the addresses of a node's interfaces, without loopback."""
+    found = [
+        ipaddress.IPv4Interface(text).ip
+        for name in sorted(record.get("interfaces") or {})
+        for text in record["interfaces"][name]
+    ]
     return [str(address) for address in found if not address.is_loopback]
 
 
 def gone(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
-    """The hosts that have a record and are no longer in the inventory, sorted."""
+    """Return the hosts that have a record and have left the inventory, sorted."""
     return sorted(set(records) - set(nodes))
 
 
 def still_hold(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
-    """Those of the hosts that have left that have a key which is still in use, sorted."""
+    """Return the hosts that have left the inventory and have a key that is in use, sorted."""
     keys = {_ssh(records, host).get("public_key") for host in nodes} - {None, ""}
     return [host for host in gone(nodes, records) if _ssh(records, host).get("public_key") in keys]
 
 
 def of_ssh(hostvars: Dict[str, Json], hosts: Sequence[str]) -> Dict[str, Json]:
-    """{host: those of its variables that are read here}."""
-    return {host: {name: hostvars[host][name] for name in VARIABLES if name in hostvars[host]} for host in hosts}
+    """Return {host: its host variables that this module reads}."""
+    return {
+        host: {name: hostvars[host][name] for name in VARIABLES if name in hostvars[host]}
+        for host in hosts
+    }
 
 
 def of_the_controller(variables: Dict[str, Json]) -> str:
-    """The controller's block of known_hosts: the keys that the inventory gives as node_host_key (a string or a list)."""
+    """Return the controller's block of known_hosts, from node_host_key (a string or a list)."""
     lines = []
     for host in sorted(variables):
         keys = variables[host].get("node_host_key") or []
-        name, port = variables[host].get("ansible_host") or host, int(variables[host].get("ansible_port") or 22)
+        name, port = (
+            variables[host].get("ansible_host") or host,
+            int(variables[host].get("ansible_port") or 22),
+        )
         for key in [keys] if isinstance(keys, str) else keys:
-            lines.append("%s %s" % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2])))
+            lines.append(
+                "%s %s"
+                % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2]))
+            )
     return "\n".join(lines)
 
 
 def _key(text: str) -> str:
-    """A public key without a comment, or what stands for one that is not made yet."""
+    """Return a public key without its comment, or the placeholder of an unknown key."""
     return text if DRAFT.fullmatch(text) else node_records.public_key(" ".join(text.split(" ")[:2]))
 
 
@@ -141,5 +220,5 @@ def _port(records: Dict[str, Json], host: str) -> int:
     return int(_ssh(records, host).get("port") or 22)
 
 
-def _unique(items) -> list:
+def _unique(items: Iterable[str]) -> List[str]:
     return list(dict.fromkeys(items))

@@ -1,13 +1,15 @@
-"""Which MXNet, CUDA, cuDNN and driver go on a node: what the person chose, held against what the node is.
+"""Choose MXNet, CUDA, cuDNN and driver of a node from the user's settings and the node's facts.
 
-Pure: the table (versions.yml) and what is known of a node in, a decision or a refusal out. Runs on the controller.
+Pure: from the table (versions.yml) and the facts of a node follows a decision or a BadInput. Runs
+on the controller.
 """
+
 import functools
 import os
 import re
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from .errors import BadInput, did_you_mean
+from mxcluster.errors import BadInput, did_you_mean
 
 Json = Dict[str, Any]
 
@@ -17,19 +19,21 @@ CPU = "cpu"
 
 @functools.lru_cache(maxsize=None)
 def table() -> Json:
-    """The table."""
-    import yaml  # the controller has it
+    """Return the table of versions.yml."""
+    import yaml  # only the controller has it
+
     with open(TABLE, encoding="utf-8") as stream:
-        return yaml.safe_load(stream)
+        found: Json = yaml.safe_load(stream)
+    return found
 
 
 def number(version: str) -> Tuple[int, ...]:
-    """(9, 2, 148) of "9.2.148", to compare."""
+    """Return (9, 2, 148) for "9.2.148", for comparisons."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def chip(device: str) -> Tuple[str, Optional[str]]:
-    """("GK210", "3.7") of the PCI device number "102d", in hexadecimal; ("", None) of one that is not in the table."""
+    """Return ("GK210", "3.7") for the PCI device number "102d" (hex); ("", None) if unknown."""
     for first, last, name, capability in table()["devices"]:
         if int(first, 16) <= int(device, 16) <= int(last, 16):
             return name, capability
@@ -37,55 +41,87 @@ def chip(device: str) -> Tuple[str, Optional[str]]:
 
 
 def architecture(capability: str) -> str:
-    """'Kepler' of "3.7"."""
-    return next(name for name, known in table()["architectures"].items() if capability in known["capabilities"])
+    """Return the architecture of a compute capability: 'Kepler' for "3.7"."""
+    found: str = next(
+        name
+        for name, known in table()["architectures"].items()
+        if capability in known["capabilities"]
+    )
+    return found
 
 
 def target(cuda: str, mkl: bool = False) -> str:
-    """What a wheel is built for: "cpu", "cu92", "cpu-mkl", "cu92-mkl"; `cuda` is "9.2", or "" for none."""
+    """Return the target of a wheel: "cpu", "cu92", "cpu-mkl" or "cu92-mkl".
+
+    `cuda` is "9.2", or "" for none.
+    """
     return ("cu" + cuda.replace(".", "") if cuda else CPU) + ("-mkl" if mkl else "")
 
 
 def wheel(mxnet: str, wanted: str) -> str:
-    """`mxnet-cu92==1.2.1.post1` of ("1.2.1", "cu92"). BadInput, with the nearest that there is, if there is none."""
+    """Return the wheel `mxnet-cu92==1.2.1.post1` for ("1.2.1", "cu92").
+
+    Raises BadInput, with the nearest version, if there is none.
+    """
     known = table()["mxnet"]
     if mxnet not in known:
-        raise BadInput("there is no MXNet %s that mxcluster trains with%s: set mxnet_version to one of %s"
-                       % (mxnet, did_you_mean(mxnet, known), ", ".join(known)))
+        raise BadInput(
+            "there is no MXNet %s in mxcluster's table%s: set mxnet_version to one of %s"
+            % (mxnet, did_you_mean(mxnet, known), ", ".join(known))
+        )
     if wanted not in known[mxnet]["wheels"]:
         what = spoken(wanted)
         others = [version for version in known if wanted in known[version]["wheels"]]
-        cures = ["mxnet_version: \"%s\" is the nearest that does" % nearest(mxnet, others)] if others else []
-        same = [one for one in known[mxnet]["wheels"] if one.endswith("-mkl") == wanted.endswith("-mkl") and one.startswith("cu")]
+        cures = (
+            ['mxnet_version: "%s" is the nearest version for it' % nearest(mxnet, others)]
+            if others
+            else []
+        )
+        same = [
+            one
+            for one in known[mxnet]["wheels"]
+            if one.endswith("-mkl") == wanted.endswith("-mkl") and one.startswith("cu")
+        ]
         if wanted.startswith("cu") and same:
-            cures.append("cuda_version: \"%s\" is the nearest that MXNet %s goes with" % (nearest(
-                version_of(wanted), [version_of(one) for one in same]), mxnet))
+            cures.append(
+                'cuda_version: "%s" is the nearest version for MXNet %s'
+                % (nearest(version_of(wanted), [version_of(one) for one in same]), mxnet)
+            )
         if wanted.endswith("-mkl"):
             cures.append("set mxnet_build: openblas")
         raise BadInput("MXNet %s was never made for %s: %s" % (mxnet, what, "; ".join(cures)))
-    return known[mxnet]["wheels"][wanted]
+    wheel: str = known[mxnet]["wheels"][wanted]
+    return wheel
 
 
 def spoken(wanted: str) -> str:
-    """'CUDA 9.2 with MKL' of "cu92-mkl"."""
+    """Return the words for a target: 'CUDA 9.2 with MKL' for "cu92-mkl"."""
     cuda = version_of(wanted)
-    return ("CUDA " + cuda if cuda else "CPUs alone") + (" with MKL" if wanted.endswith("-mkl") else "")
+    return ("CUDA " + cuda if cuda else "CPUs only") + (
+        " with MKL" if wanted.endswith("-mkl") else ""
+    )
 
 
 def version_of(wanted: str) -> str:
-    """"9.2" of "cu92-mkl", "" of "cpu"."""
+    """Return the CUDA version of a target: "9.2" for "cu92-mkl", "" for "cpu"."""
     digits = re.sub(r"\D", "", wanted)
     return "%s.%s" % (digits[:-1], digits[-1]) if digits else ""
 
 
 def nearest(version: str, others: Sequence[str]) -> str:
-    """Of `others` the one that is the fewest releases away; the newer of two."""
+    """Return the version in `others` that is the fewest releases away, the newer of two."""
     order = sorted(set(others) | {version}, key=number)
-    return min(sorted(others, key=number, reverse=True), key=lambda other: abs(order.index(other) - order.index(version)))
+    return min(
+        sorted(others, key=number, reverse=True),
+        key=lambda other: abs(order.index(other) - order.index(version)),
+    )
 
 
 def environment(mxnet: str, wanted: str) -> Json:
-    """What the module mxcluster_env builds: {"builds", "hashes", "name", "note"}, of every Python that this MXNet runs on."""
+    """Return {"builds", "hashes", "name", "note"} for the module mxcluster_env.
+
+    It has a build for every Python that this MXNet runs on.
+    """
     first = wheel(mxnet, wanted)
     row, builds, hashes = table()["mxnet"][mxnet], [], {}
     for numpy, pythons in row["pythons"].items():
@@ -94,94 +130,151 @@ def environment(mxnet: str, wanted: str) -> Json:
             wheels = [first, numpy, stand["graphviz"]] + list(row.get("instead") or stand["beside"])
             builds.append({"python": [python], "pip": stand["pip"], "wheels": wheels})
             hashes.update({one: table()["wheel_sha256"][one] for one in wheels + [stand["pip"]]})
-    return {"builds": builds, "hashes": hashes, "name": "MXNet %s for %s" % (mxnet, spoken(wanted)), "note": row["note"]}
+    return {
+        "builds": builds,
+        "hashes": hashes,
+        "name": "MXNet %s for %s" % (mxnet, spoken(wanted)),
+        "note": row["note"],
+    }
 
 
 def pythons(mxnet: str) -> List[str]:
-    """The Pythons that this MXNet runs on, the oldest first."""
-    return sorted((python for known in table()["mxnet"][mxnet]["pythons"].values() for python in known), key=number)
+    """Return the Python versions that this MXNet runs on, the oldest first."""
+    return sorted(
+        (python for known in table()["mxnet"][mxnet]["pythons"].values() for python in known),
+        key=number,
+    )
 
 
 def check_python(mxnet: str, python: str) -> None:
-    """BadInput, with the reason and the nearest that works, if this MXNet does not run on Python `python` ("3.6")."""
+    """Raise BadInput if this MXNet does not run on Python `python` ("3.6").
+
+    The message has the reason and the nearest version that works.
+    """
     if python in pythons(mxnet):
         return
     if number(python) < (3, 6):
-        raise BadInput("Python %s is too old for mxcluster's nodes: install Python 3.6 (CentOS 7: yum install python3) and set "
-                       "mxnet_python to it" % python)
+        raise BadInput(
+            "Python %s is too old for mxcluster's nodes: install Python 3.6 (CentOS 7: yum install "
+            "python3) and set mxnet_python to it" % python
+        )
     works = [version for version in table()["mxnet"] if python in pythons(version)]
-    cure = "mxnet_version: \"%s\" is the nearest that runs on it" % nearest(mxnet, works) if works else "none of the others does"
-    raise BadInput("MXNet %s does not run on Python %s, only on %s. %s %s; or set mxnet_python to another interpreter"
-                   % (mxnet, python, ", ".join(pythons(mxnet)), table()["mxnet"][mxnet]["note"], cure))
+    cure = (
+        'mxnet_version: "%s" is the nearest that runs on it' % nearest(mxnet, works)
+        if works
+        else "no other version does"
+    )
+    raise BadInput(
+        "MXNet %s does not run on Python %s, only on %s. %s %s; or set mxnet_python to another "
+        "interpreter"
+        % (mxnet, python, ", ".join(pythons(mxnet)), table()["mxnet"][mxnet]["note"], cure)
+    )
 
 
 def cuda_row(cuda: str) -> Json:
-    """The table's row of a version of CUDA. BadInput if there is none."""
+    """Return the table's row of a CUDA version. Raises BadInput if there is none."""
     rows = table()["cuda"]
     if cuda not in rows:
-        raise BadInput("there is no CUDA %s in mxcluster's table%s: set cuda_version to one of %s"
-                       % (cuda, did_you_mean(cuda, rows), ", ".join(rows)))
-    return rows[cuda]
+        raise BadInput(
+            "there is no CUDA %s in mxcluster's table%s: set cuda_version to one of %s"
+            % (cuda, did_you_mean(cuda, rows), ", ".join(rows))
+        )
+    row: Json = rows[cuda]
+    return row
 
 
 def runs_on(cuda: str, capability: str) -> bool:
-    """Whether this CUDA has code that a GPU of this compute capability runs."""
+    """Return True if this CUDA has code for a GPU of this compute capability."""
     row = cuda_row(cuda)
     oldest, newest = (number(one) for one in row["capabilities"])
     return oldest <= number(capability) <= newest or capability in row.get("also", [])
 
 
 def check_gpus(cuda: str, devices: Iterable[str]) -> None:
-    """BadInput if a GPU, known by its PCI device number, is too old or too new for this CUDA."""
+    """Raise BadInput if a GPU of `devices` (PCI numbers) is too old or too new for this CUDA."""
     for device in sorted(set(devices)):
         name, capability = chip(device)
-        if capability is None or runs_on(cuda, capability):  # one that is newer than the table may be anything
+        if capability is None or runs_on(
+            cuda, capability
+        ):  # a device newer than the table cannot be judged
             continue
         works = [one for one in table()["cuda"] if runs_on(one, capability)]
         age = "old" if number(capability) < number(cuda_row(cuda)["capabilities"][0]) else "new"
-        cure = "set cuda_version to %s" % " or ".join(works) if works else "no CUDA of the table has, so take it out (gpus: [])"
-        raise BadInput("its GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for %s to %s: %s"
-                       % (device, name, capability, age, cuda, *cuda_row(cuda)["capabilities"], cure))
+        cure = (
+            "set cuda_version to %s" % " or ".join(works)
+            if works
+            else "no CUDA of the table supports it, so remove it (gpus: [])"
+        )
+        raise BadInput(
+            "its GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for %s "
+            "to %s: %s"
+            % (device, name, capability, age, cuda, *cuda_row(cuda)["capabilities"], cure)
+        )
 
 
 def check_driver(cuda: str, driver: Optional[str]) -> None:
-    """BadInput if the driver that runs on the node is too old for this CUDA."""
+    """Raise BadInput if the node's loaded driver is too old for this CUDA."""
     least = cuda_row(cuda)["driver"]
     if driver and number(driver) < number(least):
-        works = [one for one in table()["cuda"] if number(table()["cuda"][one]["driver"]) <= number(driver)]
-        raise BadInput("its driver %s is too old for CUDA %s, which needs %s or newer: install a newer one%s" % (
-            driver, cuda, least, ", or set cuda_version to %s" % nearest(cuda, works) if works else ""))
+        works = [
+            one
+            for one in table()["cuda"]
+            if number(table()["cuda"][one]["driver"]) <= number(driver)
+        ]
+        raise BadInput(
+            "its driver %s is too old for CUDA %s, which needs %s or newer: install a newer one%s"
+            % (
+                driver,
+                cuda,
+                least,
+                ", or set cuda_version to %s" % nearest(cuda, works) if works else "",
+            )
+        )
 
 
 def driver_branch(cuda: str, devices: Iterable[str]) -> int:
-    """The branch of drivers that serves all GPUs of a node and this CUDA. BadInput if there is none."""
+    """Return the driver branch for all GPUs of a node and this CUDA, or raise BadInput."""
     newest = []
     for device in devices:
         capability = chip(device)[1]
         if capability:
             row = table()["architectures"][architecture(capability)]
-            newest.append(row.get("newest_driver", 10 ** 6))
+            newest.append(row.get("newest_driver", 10**6))
+    branch: int
     for branch in table()["driver_branches"]:
-        if branch <= min(newest, default=10 ** 6) and branch >= number(cuda_row(cuda)["driver"])[0]:
+        if branch <= min(newest, default=10**6) and branch >= number(cuda_row(cuda)["driver"])[0]:
             return branch
-    raise BadInput("no driver serves its GPUs %s and CUDA %s: set cuda_version to 8.0 for Fermi, or take the old GPU out"
-                   % (", ".join(sorted(set(devices))), cuda))
+    raise BadInput(
+        "no driver serves its GPUs %s and CUDA %s: set cuda_version to 8.0 for Fermi, or remove "
+        "the old GPU" % (", ".join(sorted(set(devices))), cuda)
+    )
 
 
 def cudnn(cuda: str, wanted: str = "") -> Json:
-    """{"version", "url", "sha256"} of the cuDNN that goes with a CUDA; `wanted` "7.6.5" or "7.6.5.32", else the newest."""
+    """Return {"version", "url", "sha256"} of the cuDNN for a CUDA.
+
+    `wanted`: "7.6.5" or "7.6.5.32"; "" for the newest. Raises BadInput if there is none.
+    """
     cuda_row(cuda)
     rows = table()["cudnn"][cuda]
-    found = [version for version in rows if version == wanted or version.startswith(wanted + ".")] if wanted else [
-        table()["cuda"][cuda]["cudnn"]]
+    found = (
+        [version for version in rows if version == wanted or version.startswith(wanted + ".")]
+        if wanted
+        else [table()["cuda"][cuda]["cudnn"]]
+    )
     if not found:
-        raise BadInput("there is no cuDNN %s for CUDA %s in mxcluster's table: set cudnn_version to one of %s"
-                       % (wanted, cuda, ", ".join(rows)))
+        raise BadInput(
+            "there is no cuDNN %s for CUDA %s in mxcluster's table: set cudnn_version to one of %s"
+            % (wanted, cuda, ", ".join(rows))
+        )
     return dict(rows[found[-1]], version=found[-1])
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
-    """(name, row): ("CentOS", "7.9") is "CentOS 7", ("Ubuntu", "20.04") "Ubuntu 20.04"; None if not known."""
+    """Return (name, row) of an operating system; None if unknown.
+
+    ("CentOS", "7.9") is "CentOS 7", and ("Ubuntu", "20.04") is "Ubuntu 20.04".
+    """
     rows = table()["systems"]
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
         if known in rows:
@@ -189,55 +282,86 @@ def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
     return None
 
 
-# What a node needs of its system, and the package that brings it, by Ansible's os_family. The program ip tells Ansible the
-# addresses of a node.
+# The system's parts that a node needs, and their packages, by Ansible's os_family. Ansible uses the
+# program ip to find a node's addresses.
 INSTALL = {"Debian": "apt-get install -y", "RedHat": "yum install -y"}
-PACKAGES = {"Debian": {"ip": "iproute2", "python3": "python3", "libgomp.so.1": "libgomp1", "libquadmath.so.0": "libquadmath0"},
-            "RedHat": {"ip": "iproute", "python3": "python3", "libgomp.so.1": "libgomp", "libquadmath.so.0": "libquadmath"}}
+PACKAGES = {
+    "Debian": {
+        "ip": "iproute2",
+        "python3": "python3",
+        "libgomp.so.1": "libgomp1",
+        "libquadmath.so.0": "libquadmath0",
+    },
+    "RedHat": {
+        "ip": "iproute",
+        "python3": "python3",
+        "libgomp.so.1": "libgomp",
+        "libquadmath.so.0": "libquadmath",
+    },
+}
 
 
 def check_system(node: Json) -> None:
-    """BadInput if the system lacks what is needed and mxcluster does not install, with the command that brings all of it."""
+    """Raise BadInput if the system lacks a part that mxcluster does not install.
+
+    The message has the command that installs all missing parts.
+    """
     missing = [name for name in node["missing"] if name == "ip" or not node["own_system"]]
     if not node["own_system"] and not node["python"]:
         missing.append("python3")
     if not missing:
         return
     brings = PACKAGES.get(node["family"], {})
-    cure = "install what brings them"
+    cure = "install the missing parts"
     if all(name in brings for name in missing):
-        cure = "as root, '%s %s'" % (INSTALL[node["family"]], " ".join(sorted(brings[name] for name in missing)))
-    raise BadInput("its system lacks %s. There, %s; then run this again. Nothing was fetched or changed"
-                   % (", ".join(missing), cure))
+        cure = "as root, '%s %s'" % (
+            INSTALL[node["family"]],
+            " ".join(sorted(brings[name] for name in missing)),
+        )
+    raise BadInput(
+        "its system lacks %s. There, %s; then run this again. Nothing was fetched or changed"
+        % (", ".join(missing), cure)
+    )
 
 
 def decide(choice: Json, node: Json) -> Json:
-    """What goes on one node.
+    """Return the software of one node. Raises BadInput with the reason and the nearest cure.
 
-    `choice`, as the person set it: "cuda_version" ("" for none anywhere), "mxnet_version", "mxnet_build" ("openblas" or "mkl"),
-    "gpu_required", "cuda_source" ("" for the first that the system has), "cudnn_version" ("" for the newest, "none"), "mirror"
-    (of NVIDIA's files, or ""), "sha256" (the person's own, by file name), "keys" ([] for NVIDIA's own).
-    `node`: "system", "system_version", "architecture", "python" ("3.6", None if there is none yet), "gpus" (PCI device numbers),
-    "driver" (of the loaded module, None), "own_system" (whether mxcluster may install anything there), "family" (Ansible's
-    os_family), "missing" (libraries and programs that it needs and has not).
+    `choice`, the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
+    ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first that the system has),
+    "cudnn_version" ("" for the newest, or "none"), "mirror" (of NVIDIA's files, or ""), "sha256"
+    (the user's own, by file name), "keys" ([] for NVIDIA's own).
 
-    {"target", "gpus": how many of those on its bus it trains on, "system", "environment", "cuda": None or {"version", "source",
-    ...its row}, "cudnn": None or {"version", ...}, "driver": None or {"branch", "least", "installable"}, "installed":
-    None or what verify.yml should find}; each file of NVIDIA's is {"url", "name", "sha256" or ""}.
-    BadInput with the reason and the nearest that works.
+    `node`: "system", "system_version", "architecture", "python" ("3.6", None without one), "gpus"
+    (PCI device numbers), "driver" (of the loaded module, None), "own_system" (whether mxcluster may
+    install system packages there), "family" (Ansible's os_family), "missing" (necessary libraries
+    and programs that it lacks).
+
+    The result is {"target", "gpus": number of GPUs on its bus that it trains on, "system",
+    "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version",
+    ...}, "driver": None or {"branch", "least", "installable"}, "installed": None or the state that
+    verify.yml expects}. Each file of NVIDIA's is {"url", "name", "sha256" or ""}.
     """
     if node["architecture"] != "x86_64":
-        raise BadInput("it is a machine for %s, and MXNet's wheels are for x86_64: take it out" % node["architecture"])
+        raise BadInput(
+            "its architecture is %s, and MXNet's wheels are for x86_64: remove it"
+            % node["architecture"]
+        )
     known = system(node["system"], node["system_version"])
     if node["own_system"] and known is None:
-        raise BadInput("%s %s is not a system that mxcluster can install on; it knows %s. Without touching the system: "
-                       "mxcluster_user: ''" % (node["system"], node["system_version"], ", ".join(table()["systems"])))
+        raise BadInput(
+            "mxcluster cannot install on %s %s; it supports %s. Without changes to the system: "
+            "mxcluster_user: ''"
+            % (node["system"], node["system_version"], ", ".join(table()["systems"]))
+        )
     check_system(node)
     row = known[1] if known else {"cuda": []}
     cuda = choice["cuda_version"]
     if cuda and choice["gpu_required"] and not node["gpus"]:
-        raise BadInput("it has no NVIDIA GPU on its PCI bus, and gpu_required is set: take the node out, look whether the card "
-                       "is seated (lspci -d 10de:), or set gpu_required: false for it to train on its CPU")
+        raise BadInput(
+            "it has no NVIDIA GPU on its PCI bus, and gpu_required is set: remove the node, check "
+            "the seat of the card (lspci -d 10de:), or set gpu_required: false to train on its CPU"
+        )
     if not node["gpus"]:
         cuda = ""
     wanted = target(cuda, choice["mxnet_build"] == "mkl")
@@ -245,41 +369,73 @@ def decide(choice: Json, node: Json) -> Json:
     python = node["python"] or row.get("python")
     if python:
         check_python(choice["mxnet_version"], python)
-    decision = {"target": wanted, "gpus": len(node["gpus"]) if cuda else 0, "system": known[0] if known else "",
-                "environment": built, "cuda": None, "cudnn": None, "driver": None, "installed": None}
+    decision: Json = {
+        "target": wanted,
+        "gpus": len(node["gpus"]) if cuda else 0,
+        "system": known[0] if known else "",
+        "environment": built,
+        "cuda": None,
+        "cudnn": None,
+        "driver": None,
+        "installed": None,
+    }
     if cuda:
         check_gpus(cuda, node["gpus"])
         check_driver(cuda, node["driver"])
         source = Source(choice["mirror"], choice["sha256"])
-        decision["cuda"] = dict(cuda_row(cuda), version=cuda, source=cuda_source(choice["cuda_source"], row, known, node),
-                                rpm=[source.file(url) for url in cuda_row(cuda)["rpm"]],
-                                runfile=[source.file(**one) for one in cuda_row(cuda)["runfile"]],
-                                packages=packages(cuda), network_repo=source.url(table()["network_repo"]),
-                                keys=[dict(key, **source.file(key["url"])) for key in choice["keys"] or table()["keys"]])
+        decision["cuda"] = dict(
+            cuda_row(cuda),
+            version=cuda,
+            source=cuda_source(choice["cuda_source"], row, known, node),
+            rpm=[source.file(url) for url in cuda_row(cuda)["rpm"]],
+            runfile=[source.file(**one) for one in cuda_row(cuda)["runfile"]],
+            packages=packages(cuda),
+            network_repo=source.url(table()["network_repo"]),
+            keys=[
+                dict(key, **source.file(key["url"])) for key in choice["keys"] or table()["keys"]
+            ],
+        )
         if choice["cudnn_version"] != "none":
             found = cudnn(cuda, choice["cudnn_version"])
-            decision["cudnn"] = dict(source.file(found["url"], found["sha256"]), version=found["version"])
-        decision["driver"] = {"branch": driver_branch(cuda, node["gpus"]), "least": cuda_row(cuda)["driver"],
-                              "installable": bool(row.get("driver"))}
+            decision["cudnn"] = dict(
+                source.file(found["url"], found["sha256"]), version=found["version"]
+            )
+        decision["driver"] = {
+            "branch": driver_branch(cuda, node["gpus"]),
+            "least": cuda_row(cuda)["driver"],
+            "installable": bool(row.get("driver")),
+        }
         if decision["cuda"]["source"] != "none":
-            decision["installed"] = {"version": cuda, "release": cuda_row(cuda)["release"], "driver": cuda_row(cuda)["driver"],
-                                     "folder": "/usr/local/cuda-" + cuda, "cudnn": (decision["cudnn"] or {}).get("version"),
-                                     "gpus": len(node["gpus"])}
+            decision["installed"] = {
+                "version": cuda,
+                "release": cuda_row(cuda)["release"],
+                "driver": cuda_row(cuda)["driver"],
+                "folder": "/usr/local/cuda-" + cuda,
+                "cudnn": (decision["cudnn"] or {}).get("version"),
+                "gpus": len(node["gpus"]),
+            }
     return decision
 
 
 class Source:
-    """Where files come from: a mirror in the place of NVIDIA's servers, and what the person knows of the files."""
+    """URLs and digests of NVIDIA's files, with the user's mirror and digests.
+
+    `mirror`: a URL in place of NVIDIA's servers, or "". `sha256`: {file name: digest}.
+    """
 
     def __init__(self, mirror: str, sha256: Dict[str, str]) -> None:
         self.mirror, self.sha256 = mirror.rstrip("/"), sha256
 
     def url(self, url: str) -> str:
-        """The same file on the mirror, if there is one."""
-        return re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url) if self.mirror else url
+        """Return the URL of the same file on the mirror, if there is one."""
+        return (
+            re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
+            if self.mirror
+            else url
+        )
 
     def file(self, url: str, sha256: str = "") -> Json:
-        """{"url", "name", "sha256"} of a file. RPMs are called so, which NVIDIA does not always do."""
+        """Return {"url", "name", "sha256"} of a file. An RPM's name gets the suffix .rpm."""
         name = url.rsplit("/", 1)[1]
         if name.startswith("cuda-repo-") and not name.endswith(".rpm"):
             name = re.sub(r"-rpm$", "", name) + ".rpm"
@@ -287,18 +443,28 @@ class Source:
 
 
 def packages(cuda: str) -> Dict[str, Dict[str, str]]:
-    """What the RPMs of a CUDA are to be, {name: version, "" for any}, by "toolkit" and "libraries"."""
+    """Return the RPMs of a CUDA: {"toolkit" and "libraries": {name: version, "" for any}}."""
     row = cuda_row(cuda)
     libraries = dict(dict.fromkeys(row["libraries"], ""), **row["patched"])
-    developers = {name.replace("cublas", "cublas-dev"): version for name, version in row["patched"].items()}
-    return {"libraries": libraries, "toolkit": dict(dict.fromkeys(row["toolkit"], ""), **row["patched"], **developers)}
+    developers = {
+        name.replace("cublas", "cublas-dev"): version for name, version in row["patched"].items()
+    }
+    return {
+        "libraries": libraries,
+        "toolkit": dict(dict.fromkeys(row["toolkit"], ""), **row["patched"], **developers),
+    }
 
 
 def cuda_source(wanted: str, row: Json, known: Optional[Tuple[str, Json]], node: Json) -> str:
-    """The way to install CUDA on a node: `wanted`, or the first that its system has. BadInput if it has not that one."""
+    """Return the way to install CUDA on a node: `wanted`, or the first way of its system.
+
+    Raises BadInput if the system does not have `wanted`.
+    """
     if not node["own_system"]:
-        return "none"  # whoever has no root brings his own
+        return "none"  # without root, users install their own CUDA
     if wanted and wanted not in row["cuda"]:
-        raise BadInput("CUDA cannot be installed as %s on %s: set cuda_source to %s, or leave it away"
-                       % (wanted, known[0] if known else node["system"], " or ".join(row["cuda"])))
+        raise BadInput(
+            "CUDA cannot be installed as %s on %s: set cuda_source to %s, or remove the setting"
+            % (wanted, known[0] if known else node["system"], " or ".join(row["cuda"]))
+        )
     return wanted or row["cuda"][0]

@@ -1,13 +1,15 @@
-"""The way into a node: one program that carries out one command of the controller's and answers with one JSON object.
+"""Entry point on a node: carry out one command of the controller and answer with a JSON object.
 
-`python -I -m mxcluster.entry`, with the arguments of mxcluster_node as JSON on stdin: nothing of them is on a command line. As
-root it sees and does what only root can; everything else a child process does with the rights of the training user.
+`python -I -m mxcluster.entry` reads the arguments of mxcluster_node as JSON from stdin, so none of
+them is on a command line. As root it does what only root can do. A child process with the rights of
+the training user does the rest.
 """
+
 import os
 from typing import Any, Dict, List
 
-from ..errors import MxclusterError
-from . import left, programs, units
+from mxcluster.entry import leftovers, programs, units
+from mxcluster.errors import MxclusterError
 
 Json = Dict[str, Any]
 
@@ -16,10 +18,10 @@ SWEEPING = ("start", "stop", "collect", "jobs")
 
 
 def run(asked: Json) -> Json:
-    """The answer to a command. MxclusterError if there is none, with what is wrong."""
+    """Carry out a command and return its answer. Raises MxclusterError if it fails."""
     asked = dict(asked, **{name: os.path.expanduser(asked[name]) for name in PATHS if asked[name]})
     command = asked["command"]
-    swept = left.sweep(asked["spool"]) if command in SWEEPING and not asked["check"] else []
+    swept = leftovers.sweep(asked["spool"]) if command in SWEEPING and not asked["check"] else []
     unit = units.unit_of(asked) if command in ("start", "stop", "collect") else None
     if unit and command == "start":
         return units.start(asked, unit)
@@ -35,16 +37,20 @@ def run(asked: Json) -> Json:
 
 
 def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
-    """End a job that is a unit, and close the firewall, whatever the user's process answers."""
+    """End a job that is a unit, and close the firewall, even if the user's process fails."""
     try:
         answer = programs.answer_of(asked)
     except MxclusterError as error:
-        raise MxclusterError("\n".join([str(error), "Root has ended the unit %s." % unit] + units.settle(asked, unit))) from error
+        raise MxclusterError(
+            "\n".join(
+                [str(error), "Root has ended the unit %s." % unit] + units.settle(asked, unit)
+            )
+        ) from error
     return _with(answer, {"left": units.settle(asked, unit) + swept})
 
 
 def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
-    """What root sees of a node, and what the answer of the user's process cannot change."""
+    """Return what root sees of a node. The answer of the user's process cannot change it."""
     command = asked["command"]
     if command == "collect":
         untrue = units.untrue_end(asked, unit) if unit else None
@@ -63,7 +69,10 @@ def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
 
 
 def _with(answer: Json, seen: Json) -> Json:
-    """An answer with what root has seen, which counts; of these lists, both parts count."""
+    """Return the answer with the fields that root has seen in place of the user's.
+
+    The lists "left" and "problems" of both are joined.
+    """
     both = {}
     for name in ("left", "problems"):
         if name in seen:
@@ -72,7 +81,9 @@ def _with(answer: Json, seen: Json) -> Json:
 
 
 def check(asked: Any) -> Json:
-    """The command as it came over the connection; MxclusterError if it is none."""
+    """Return the command from the connection. Raises MxclusterError if it is not a command."""
     if not isinstance(asked, dict) or "command" not in asked:
-        raise MxclusterError("mxcluster.entry reads one JSON object from stdin: the arguments of mxcluster_node")
+        raise MxclusterError(
+            "mxcluster.entry reads one JSON object from stdin, the arguments of mxcluster_node"
+        )
     return asked

@@ -1,10 +1,12 @@
-"""`python -I -m mxcluster.entry`, see `mxcluster.entry`."""
+"""Run `python -I -m mxcluster.entry` (see `mxcluster.entry`)."""
+
 import json
 import os
 import sys
 
-from mxcluster import answer, entry
+from mxcluster import entry
 from mxcluster.entry import programs
+from mxcluster.node import json_cli
 
 
 def _run(_):
@@ -12,10 +14,10 @@ def _run(_):
     return entry.run(entry.check(json.load(sys.stdin)))
 
 
-# What libraries and children print, in whatever language, goes where errors go.
+# stdout is for the answer. Output of libraries and children, in any language, goes to stderr.
 programs.ANSWERS.append(os.dup(1))
 os.dup2(2, 1)
-result, code = answer.of(_run, sys.argv[1:])
+result, code = json_cli.of(_run, sys.argv[1:])
 with os.fdopen(programs.ANSWERS.pop(), "w") as stream:
     stream.write("\n%s\n" % json.dumps(result))
 sys.exit(code)

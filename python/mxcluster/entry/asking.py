@@ -1,4 +1,5 @@
-"""How the controller asks `mxcluster.entry` on a node, and what it makes of the answer. Pure."""
+"""Build the controller's request to `mxcluster.entry` on a node, and check its answer. Pure."""
+
 import json
 import shlex
 from typing import Any, Dict, Optional
@@ -6,38 +7,80 @@ from typing import Any, Dict, Optional
 Json = Dict[str, Any]
 
 READING = ("look", "record", "check", "status", "logs", "plan", "jobs")
-# What Ansible acts on in a result. The programs that answer are the training user's: they say nothing to Ansible.
-ANSIBLES_OWN = ("add_group", "add_host", "changed", "deprecations", "diff", "exception", "failed", "invocation", "msg", "rc",
-                "results", "skipped", "unreachable", "warnings")
-NEEDS = dict({command: ["job_dir"] for command in ("start", "wait", "status", "stop", "logs", "plan")},
-             collect=["job_dir", "output"], jobs=["jobs_dir"], piece=["job_dir", "file"])
-# What the node is told. The others are for the controller alone.
-TOLD = ("command", "job_dir", "jobs_dir", "job", "lines", "plan", "secret_env", "token", "script", "request", "seconds", "took",
-        "peer", "file", "offset", "most", "output", "spool", "told", "reader", "user")
-NO_PROGRAM = (126, 127)  # exit status of a shell that cannot run a program, or finds none
+# Keys of a result that Ansible acts on. The answering programs run as the training user, so their
+# answers must not set them.
+ANSIBLES_OWN = (
+    "add_group",
+    "add_host",
+    "changed",
+    "deprecations",
+    "diff",
+    "exception",
+    "failed",
+    "invocation",
+    "msg",
+    "rc",
+    "results",
+    "skipped",
+    "unreachable",
+    "warnings",
+)
+NEEDS = dict(
+    {command: ["job_dir"] for command in ("start", "wait", "status", "stop", "logs", "plan")},
+    collect=["job_dir", "output"],
+    jobs=["jobs_dir"],
+    piece=["job_dir", "file"],
+)
+# Arguments that the node gets. The others are for the controller only.
+TOLD = (
+    "command",
+    "job_dir",
+    "jobs_dir",
+    "job",
+    "lines",
+    "plan",
+    "secret_env",
+    "token",
+    "script",
+    "request",
+    "seconds",
+    "took",
+    "peer",
+    "file",
+    "offset",
+    "most",
+    "output",
+    "spool",
+    "told",
+    "reader",
+    "user",
+)
+NO_PROGRAM = (126, 127)  # exit status of a shell: the program cannot run, or was not found
 ANEW = ": run provision.yml"
-OLDER = ": it has another mxcluster than this one; run provision.yml, beside which jobs go on"
+OLDER = ": its mxcluster is another version; run provision.yml (running jobs go on)"
 
 
 def missing(asked: Json) -> Optional[str]:
-    """Which argument a command lacks, as a refusal; None if none."""
+    """Return a message with the arguments that a command lacks; None if it has all."""
     lacking = [name for name in NEEDS.get(asked["command"], []) if asked.get(name) in (None, "")]
     return "command=%s needs %s" % (asked["command"], " and ".join(lacking)) if lacking else None
 
 
 def program(python: str) -> str:
-    """The command line that a shell on the node runs."""
-    home = "~/" if python.startswith("~/") else ""  # the shell knows whose
-    return "%s%s -I -m mxcluster.entry" % (home, shlex.quote(python[len(home):]))
+    """Return the command line that a shell on the node runs."""
+    home = "~/" if python.startswith("~/") else ""  # the shell on the node expands ~
+    return "%s%s -I -m mxcluster.entry" % (home, shlex.quote(python[len(home) :]))
 
 
 def request(asked: Json, check: bool) -> bytes:
-    """The bytes for the stdin of that program."""
-    return json.dumps(dict({name: asked.get(name) for name in TOLD}, check=check), sort_keys=True).encode()
+    """Return the bytes for the stdin of that program. `check` means check mode."""
+    return json.dumps(
+        dict({name: asked.get(name) for name in TOLD}, check=check), sort_keys=True
+    ).encode()
 
 
 def result(asked: Json, code: int, out: str, err: str) -> Json:
-    """The task's result, from the exit status and the output of the program."""
+    """Return the task's result, from the exit status `code` and the output of the program."""
     where = "%s on this node" % asked["python"]
     answer = _last(out)
     if code in NO_PROGRAM and answer is None:
@@ -47,11 +90,22 @@ def result(asked: Json, code: int, out: str, err: str) -> Json:
     if answer is None:
         tail = "\n".join((err or out).strip().splitlines()[-5:]) or "(nothing)"
         cure = OLDER if "No module named" in tail else ""
-        return _failed("%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. Its last words:\n%s"
-                       % (asked["python"], asked["command"], code, cure, tail))
+        return _failed(
+            "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. Its last "
+            "output:\n%s" % (asked["python"], asked["command"], code, cure, tail)
+        )
     if code != 0:
-        return _failed(str(answer.get("error") or "%s (%s) ended with status %d" % (where, asked["command"], code)))
-    told = {key: value for key, value in answer.items() if key not in ANSIBLES_OWN and not key.startswith(("_", "ansible_"))}
+        return _failed(
+            str(
+                answer.get("error")
+                or "%s (%s) ended with status %d" % (where, asked["command"], code)
+            )
+        )
+    told = {
+        key: value
+        for key, value in answer.items()
+        if key not in ANSIBLES_OWN and not key.startswith(("_", "ansible_"))
+    }
     return _of(asked, told)
 
 
@@ -60,7 +114,10 @@ def _failed(text: str) -> Json:
 
 
 def _last(out: str) -> Optional[Json]:
-    """The answer is one line, the last that is an object: a shell and its start files may say something, too."""
+    """Return the last line that is a JSON object, None without one.
+
+    A shell and its start files may print other lines, too.
+    """
     for line in reversed(out.strip().splitlines()):
         try:
             found = json.loads(line)
@@ -75,24 +132,33 @@ def _of(asked: Json, answer: Json) -> Json:
     command = asked["command"]
     if command in ("record", "check"):
         return {"changed": False, command: answer}
-    found = dict(answer, changed=command in ("start", "collect") or bool(answer.get("ran") or answer.get("cleared")))
+    found = dict(
+        answer,
+        changed=command in ("start", "collect") or bool(answer.get("ran") or answer.get("cleared")),
+    )
     if command in ("wait", "status"):
         status = answer.get("status")
         found["ended"] = isinstance(status, dict) and status.get("state") == "ended"
     if command == "jobs":
         jobs = answer.get("jobs")
-        found["has"] = asked["job"] in [entry.get("job") for entry in (jobs if isinstance(jobs, list) else [])
-                                        if isinstance(entry, dict)]
+        found["has"] = asked["job"] in [
+            entry.get("job")
+            for entry in (jobs if isinstance(jobs, list) else [])
+            if isinstance(entry, dict)
+        ]
         found["asked"] = {"python": asked["python"], "jobs_dir": asked["jobs_dir"]}
     return found
 
 
 def of_check_mode(command: str) -> Json:
-    """The result in check mode of a command that would not only read.
+    """Return the result in check mode of a command that changes something.
 
-    Nothing was started, and so nothing is there to wait for.
+    No job was started, so there is none to wait for.
     """
-    found = {"changed": command in ("start", "collect"), "msg": "check mode: the command %s was not run" % command}  # type: Json
+    found = {
+        "changed": command in ("start", "collect"),
+        "msg": "check mode: the command %s was not run" % command,
+    }  # type: Json
     if command in ("wait", "stop"):
         found["status"] = None
     if command == "wait":

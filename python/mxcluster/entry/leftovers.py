@@ -1,4 +1,5 @@
-"""What modules and controllers that were killed have left on a node: Ansible's temporary folders, and packed jobs."""
+"""Remove files of killed modules and controllers: Ansible's temporary folders and packed jobs."""
+
 import glob
 import os
 import shutil
@@ -7,39 +8,50 @@ import tempfile
 import time
 from typing import Callable, List, Optional
 
-OLD = 3600.0  # seconds after which no module still uses its folder, and no controller still fetches an archive
+# Seconds after which no module uses its folder any more, and no controller fetches an archive.
+OLD = 3600.0
 FOLDERS = "ansible_mxcluster_*_payload_*"
 
 
 def sweep(spool: Optional[str] = None) -> List[str]:
-    """Remove old temporary folders of our modules, and old archives in `spool`: a line for each that is still there.
+    """Remove old temporary folders of our modules and old archives in `spool`.
 
-    Only what is of this process's own user, in a folder where nobody else can put another thing in its place.
+    Returns a line for each that is still there. Only files of this process's user are removed, in
+    folders where no other user can replace them.
     """
     lines = []
-    for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (ours(spool, "*.tar", stat.S_ISREG) if spool else []):
+    for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
+        ours(spool, "*.tar", stat.S_ISREG) if spool else []
+    ):
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)
         if os.path.lexists(path):
-            lines.append("%s is left of a module that was killed, and cannot be removed" % path)
+            lines.append("%s: leftover of a killed module, cannot be removed" % path)
     return lines
 
 
 def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
-    """The paths in `folder` that are old, of this process's user, and of this kind (of the module stat)."""
+    """Return the paths in `folder` that are old, this user's and of this kind.
+
+    `pattern`: a glob. `kind`: a function of the module stat, such as S_ISDIR.
+    """
     try:
         above = os.stat(folder)
     except OSError:
         return []
-    if above.st_uid not in (0, os.geteuid()) or above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
+    if (
+        above.st_uid not in (0, os.geteuid())
+        or above.st_mode & 0o022
+        and not above.st_mode & stat.S_ISVTX
+    ):
         return []
     found = []
     for path in sorted(glob.glob(os.path.join(folder, pattern))):
         try:
             seen = os.lstat(path)
-        except OSError:  # somebody else was faster
+        except OSError:  # another process removed it
             continue
         if seen.st_uid == os.geteuid() and kind(seen.st_mode) and time.time() - seen.st_mtime > OLD:
             found.append(path)

@@ -1,42 +1,50 @@
-"""Checkpoints on disk: which files one has, and whether it is whole.  Only the standard library.
+"""Write, check and delete checkpoints on disk. Needs the standard library only.
 
-After epoch 5 of mlp there are::
+After epoch 5 of mlp a checkpoint has these files::
 
-    mlp-0005.params           the weights, by worker 0
-    mlp-0005.server-0.npz     the optimizer's states of one server: momentum and the like (kvstore.states)
-    mlp-0005.server-0.json    its manifest: SHA-256 and size of the file, and the number that all of this checkpoint have
-    mlp-0005.json             the manifest of the whole, written last, when all the others are there
+    mlp-0005.params           the weights, written by worker 0
+    mlp-0005.server-0.npz     the optimizer's states of one server, such as momentum
+                              (`training.kvstore.optimizer_states`)
+    mlp-0005.server-0.json    its manifest: SHA-256 and size of the file, and an id that all
+                              parts of this checkpoint share
+    mlp-0005.json             the manifest of the whole checkpoint, written last
 
-Every file is written under another name, forced to disk and renamed.  The files of the servers may lie on other nodes than
-worker 0's until they are collected.
+Each file is written under another name, forced to disk and renamed. The servers' files may lie on
+other nodes than worker 0's until they are collected.
 
-While the job runs they are brought to the controller, one checkpoint at a time.  Epochs may be shorter than that takes, so worker
-0 holds one: it is not forgotten, on no node, until the controller has all of it and says so.  Then the next whole one is held.
+While the job runs, the controller fetches one checkpoint at a time. An epoch may be shorter than
+the transfer, so worker 0 holds one checkpoint: no node deletes it until the controller reports
+that all of it has arrived. Then worker 0 holds the next complete checkpoint.
 """
+
 import collections
 import hashlib
 import json
 import os
 import re
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Pattern, Tuple
 
 from mxcluster.errors import BadInput
 
-FOLDER, RESUMED = "checkpoints", "resume"  # in the job's folder: what it saves, and what it goes on from
-HELD, TAKEN = "held", "taken"  # in the job's folder, names: what is kept for the controller, and what it has got
-FILE = re.compile(r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)")
+# Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
+FOLDER, RESUMED = "checkpoints", "resume"
+# Files in the job folder with a checkpoint's name: held for the controller, fetched by it.
+HELD, TAKEN = "held", "taken"
+FILE = re.compile(
+    r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
+)
 
-# `name`: network and epoch, as "mlp-0005"; `files`: all of its paths; `content` of its manifest.
+# `name`: network and epoch, such as "mlp-0005"; `files`: all paths; `content`: of the manifest.
 Checkpoint = collections.namedtuple("Checkpoint", "name epoch files content")
 
 
 def name_of(network: str, epochs: int) -> str:
-    """The name of the checkpoint of a network after so many epochs."""
+    """Return the name of the checkpoint of a network after `epochs` epochs."""
     return "%s-%04d" % (network, epochs)
 
 
 def write(path: str, fill: Callable[[str], Any]) -> None:
-    """Have `fill(other path)` write a file, and put it in place of `path` once it is on the disk."""
+    """Let `fill(other path)` write a file, force it to disk and rename it to `path`."""
     partial = path + ".partial"
     fill(partial)
     descriptor = os.open(partial, os.O_RDONLY)
@@ -48,35 +56,53 @@ def write(path: str, fill: Callable[[str], Any]) -> None:
 
 
 def write_manifest(path: str, files: List[str], **content: Any) -> None:
-    """A manifest with the digests of `files`, which lie in the same folder, and what else it shall say."""
+    """Write a manifest with the digests of `files` and the entries of `content`.
+
+    All `files` lie in the folder of the manifest.
+    """
     content["files"] = {os.path.basename(name): digest(name) for name in files}
 
-    def fill(partial):
+    def fill(partial: str) -> None:
         with open(partial, "w", encoding="utf-8") as stream:
             json.dump(content, stream, indent=1, sort_keys=True)
+
     write(path, fill)
 
 
 def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
-    """Remove the checkpoints of the network up to that after so many epochs, but not the one named `spare`; manifests first."""
-    found = [(match, name) for name in os.listdir(folder) for match in [_pattern(network).fullmatch(name)]
-             if match and int(match.group(1)) <= epochs and name_of(network, int(match.group(1))) != spare]
+    """Delete the network's checkpoints up to the one after `epochs` epochs, manifests first.
+
+    The checkpoint named `spare` stays.
+    """
+    found = [
+        (match, name)
+        for name in os.listdir(folder)
+        for match in [_pattern(network).fullmatch(name)]
+        if match
+        and int(match.group(1)) <= epochs
+        and name_of(network, int(match.group(1))) != spare
+    ]
     for _, name in sorted(found, key=lambda pair: (not pair[1].endswith(".json"), pair[1])):
         try:
             os.remove(os.path.join(folder, name))
-        except FileNotFoundError:  # another server of this node was faster
+        except FileNotFoundError:  # Another server of this node deleted the file first.
             pass
 
 
 def keep(folder: str, network: str, kept: int) -> None:
-    """Forget what is older than the last `kept` whole ones."""
-    whole = [epoch for epoch in _epochs(folder, network) if is_there(folder, name_of(network, epoch))]
+    """Delete the checkpoints that are older than the last `kept` complete ones."""
+    whole = [
+        epoch for epoch in _epochs(folder, network) if is_there(folder, name_of(network, epoch))
+    ]
     if len(whole) >= kept:
         forget(folder, network, whole[kept - 1] - 1)
 
 
 def hold(job_dir: str, name: str) -> str:
-    """The name of the checkpoint that is held for the controller: `name`, which is whole now, if it has got the one before."""
+    """Offer checkpoint `name`, unless the controller is still fetching an earlier one.
+
+    Returns the name of the checkpoint that worker 0 holds. `name` must be complete.
+    """
     held = told(job_dir, HELD)
     if held and held != told(job_dir, TAKEN):
         return held
@@ -93,7 +119,7 @@ def tell(folder: str, note: str, name: str) -> None:
 
 
 def told(folder: str, note: str) -> str:
-    """The name in such a file; "" if there is none that could be one."""
+    """Return the checkpoint's name in the file `note`; "" without a file or a valid name."""
     try:
         with open(os.path.join(folder, note), "rb") as stream:
             name = stream.read(300).decode("utf-8", "replace")
@@ -103,7 +129,7 @@ def told(folder: str, note: str) -> str:
 
 
 def is_there(folder: str, name: str) -> bool:
-    """Whether all files of the checkpoint are there, as large as they should be."""
+    """Return True if all files of the checkpoint are there, with the sizes of its manifests."""
     try:
         return bool(read(folder, name, digests=False))
     except BadInput:
@@ -111,8 +137,12 @@ def is_there(folder: str, name: str) -> bool:
 
 
 def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
-    """(the last whole Checkpoint of the network in the folder or None, what is wrong with those after it, a line each)."""
-    problems = []
+    """Return (Checkpoint, problems) of the last complete checkpoint of the network in `folder`.
+
+    The Checkpoint is None if none is complete. The problems are a line for each later checkpoint
+    that is incomplete or damaged.
+    """
+    problems: List[str] = []
     for epoch in _epochs(folder, network):
         try:
             return read(folder, name_of(network, epoch)), problems
@@ -122,9 +152,10 @@ def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
 
 
 def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
-    """The Checkpoint of this name, every file of which is as it was written. BadInput says what is not.
+    """Return the Checkpoint of this name after a check of each file against its manifest.
 
-    Without `digests`, only the sizes of the files are looked at.
+    Without `digests`, only the sizes of the files are checked. BadInput names the first file that
+    is missing or damaged.
     """
     whole = os.path.join(folder, name + ".json")
     content = _checked(whole, digests)
@@ -133,22 +164,27 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
         for rank in range(int(content["servers"])):
             part = os.path.join(folder, "%s.server-%d.json" % (name, rank))
             if _checked(part, digests)["id"] != content["id"]:
-                raise BadInput("%s is of another attempt to save it" % part)
-            files += [part, part[:-len("json")] + "npz"]
+                raise BadInput("%s belongs to another attempt to save this checkpoint" % part)
+            files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput("%s is not a manifest (%s)" % (whole, error)) from error
 
 
 def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
-    """The content of a manifest, whose files are as it says."""
+    """Return the content of a manifest after a check of its files."""
     try:
         with open(path, encoding="utf-8") as stream:
-            content = json.load(stream)
+            content: Dict[str, Any] = json.load(stream)
         for name, expected in content["files"].items():
             file = os.path.join(os.path.dirname(path), os.path.basename(name))
-            if not (digest(file) == expected if digests else os.path.getsize(file) == expected["bytes"]):
-                raise BadInput("%s is not as it was written, by %s" % (os.path.join(os.path.dirname(path), name), path))
+            if not (
+                digest(file) == expected if digests else os.path.getsize(file) == expected["bytes"]
+            ):
+                raise BadInput(
+                    "%s differs from its digest or size in %s"
+                    % (os.path.join(os.path.dirname(path), name), path)
+                )
         return content
     except OSError as error:
         raise BadInput("%s cannot be read (%s)" % (error.filename, error.strerror)) from error
@@ -157,7 +193,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
 
 
 def digest(path: str) -> Dict[str, Any]:
-    """What a manifest says of a file."""
+    """Return the entry of a file in a manifest: {"sha256": hex digits, "bytes": size}."""
     sha256, size = hashlib.sha256(), 0
     with open(path, "rb") as stream:
         for piece in iter(lambda: stream.read(1 << 20), b""):
@@ -167,10 +203,13 @@ def digest(path: str) -> Dict[str, Any]:
 
 
 def _epochs(folder: str, network: str) -> List[int]:
-    """The epochs of which there is anything, the last first."""
+    """Return the epochs of all checkpoint files of the network, complete or not, last first."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    return sorted({int(match.group(1)) for match in map(_pattern(network).fullmatch, names) if match}, reverse=True)
+    return sorted(
+        {int(match.group(1)) for match in map(_pattern(network).fullmatch, names) if match},
+        reverse=True,
+    )
 
 
-def _pattern(network: str):
+def _pattern(network: str) -> Pattern[str]:
     return re.compile(re.escape(network) + r"-(\d{4,})(\.server-\d+)?\.(params|npz|json)")

@@ -1,45 +1,75 @@
-"""One line for the whole job, from what the agents of all nodes answer. Pure: nothing is read or printed here.
+"""Make the live line of a job from the answers of all agents. Pure: no file and no output here.
 
-An answer of one node, as `python -m mxcluster.agent wait` gives it:
+The answer of one node, from `python -m mxcluster.agent wait`:
 
     {"status": {...status.json...},
      "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
 
-"progress" holds the last event of each kind of each process of the node; kinds that have not come are absent.
+"progress" holds the last event of each kind for each process of the node. A kind without an event
+is absent.
 """
-import time
-from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster.verdict import clock, figure, first_failure, printable
+import time
+from typing import Any, Dict, List, Optional, Tuple, cast
+
+from mxcluster.job.verdict import clock, figure, first_failure, printable
 
 Answers = Dict[str, Optional[Dict[str, Any]]]
 
-ABSURD = 1e100  # no figure of a training comes near
+ABSURD = 1e100  # far above any figure of a training
 
 
 def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = None) -> str:
-    """The job's line from {host: its latest answer, None while it has not answered}.
+    """Return the job's line from `answers`, {host: its latest answer, None before the first}.
 
-    - samples/s is the sum over the workers that run, with the slowest of them;
-    - epoch and step are those of the worker that is furthest behind, and the ETA is the longest of all workers';
-    - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on held-out samples.
+    - samples/s is the sum of the running workers, with the slowest worker named;
+    - epoch and step are those of the worker with the least progress, and the ETA is the longest of
+      all workers;
+    - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on
+      held-out samples.
 
-    `width` in characters: what matters least is left out until the line fits. `now` (unix seconds) is for tests.
-    Texts of the nodes come out as `printable` makes them; figures of events that are no numbers are left out.
+    Args: `width` in characters: the least important parts are dropped until the line fits; `now` in
+    unix seconds, for tests. Texts of nodes pass through `printable`. Fields of events that are no
+    sensible numbers are ignored.
     """
-    statuses = {host: answer["status"] for host, answer in answers.items() if answer and answer.get("status")}
+    statuses = {
+        host: answer["status"]
+        for host, answer in answers.items()
+        if answer and answer.get("status")
+    }
     if len(statuses) < len(answers):
-        return fit([(0, "starting: %d of %d nodes have answered" % (len(statuses), len(answers)))], width)
+        return fit(
+            [(0, "starting: %d of %d nodes have answered" % (len(statuses), len(answers)))], width
+        )
     failure = first_failure(statuses.values())
     if failure:
         text = "%s on %s %s; ending the job" % (failure["name"], failure["host"], failure["reason"])
         return fit([(0, text)], width)
-    waiting = [host for host, status in statuses.items() if (status.get("meeting") or {}).get("state") == "running"]
+    waiting = [
+        host
+        for host, status in statuses.items()
+        if (status.get("meeting") or {}).get("state") == "running"
+    ]
     if waiting:
-        return fit([(0, "meeting: %d of %d nodes have met the others" % (len(statuses) - len(waiting), len(statuses)))], width)
-    workers = {process["name"]: _numbers(answers[host].get("progress", {}).get(process["name"], {}))
-               for host, status in sorted(statuses.items()) for process in status["processes"]
-               if process["role"] == "worker"}
+        return fit(
+            [
+                (
+                    0,
+                    "rendezvous: %d of %d nodes have met the others"
+                    % (len(statuses) - len(waiting), len(statuses)),
+                )
+            ],
+            width,
+        )
+    # Each host of `statuses` has an answer.
+    workers = {
+        process["name"]: _numbers(
+            cast(Dict[str, Any], answers[host]).get("progress", {}).get(process["name"], {})
+        )
+        for host, status in sorted(statuses.items())
+        for process in status["processes"]
+        if process["role"] == "worker"
+    }
     if any("batch" in events for events in workers.values()):
         parts = _training(workers)
     elif any("start" in events for events in workers.values()):
@@ -54,29 +84,46 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
 
 def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
-    """The last events of a process with those fields that are sensible numbers; of the loss, also inf and nan."""
-    return {kind: {name: value for name, value in event.items() if isinstance(value, (int, float))
-                   and (abs(value) < ABSURD or name == "loss" and isinstance(value, float))}
-            for kind, event in events.items()}
+    """Return the last events of a process with their sensible numbers; a loss may be inf or nan."""
+    return {
+        kind: {
+            name: value
+            for name, value in event.items()
+            if isinstance(value, (int, float))
+            and (abs(value) < ABSURD or name == "loss" and isinstance(value, float))
+        }
+        for kind, event in events.items()
+    }
 
 
 def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
-    """The parts of the line of a training program; (rank, text), 0 matters most."""
+    """Return the parts of a training program's line, [(rank, text)]; rank 0 is most important."""
     batches = {name: events["batch"] for name, events in workers.items() if "batch" in events}
     running = {name: batch for name, batch in batches.items() if "end" not in workers[name]}
-    behind = min((running or batches).values(), key=lambda batch: (batch.get("done") or 0, batch.get("step") or 0))
+    behind = min(
+        (running or batches).values(),
+        key=lambda batch: (batch.get("done") or 0, batch.get("step") or 0),
+    )
     parts = []
     if behind.get("epoch") is not None:
-        parts.append((0, "epoch %d/%d" % (behind["epoch"] + 1, max(_epochs(workers), behind["epoch"] + 1))))
+        parts.append(
+            (0, "epoch %d/%d" % (behind["epoch"] + 1, max(_epochs(workers), behind["epoch"] + 1)))
+        )
     if behind.get("step") is not None:
         parts.append((4, "step %d" % behind["step"]))
-    speeds = {name: batch["samples_per_s"] for name, batch in running.items() if batch.get("samples_per_s")}
+    speeds = {
+        name: batch["samples_per_s"]
+        for name, batch in running.items()
+        if batch.get("samples_per_s")
+    }
     if speeds:
         parts.append((1, "%s samples/s" % figure(sum(speeds.values()))))
         if len(speeds) > 1:
-            slowest = min(speeds, key=speeds.get)
+            slowest = min(speeds, key=lambda name: speeds[name])
             parts.append((6, "(slowest %s %s)" % (slowest, figure(speeds[slowest]))))
-    losses = [batch["loss"] for batch in (running or batches).values() if batch.get("loss") is not None]
+    losses = [
+        batch["loss"] for batch in (running or batches).values() if batch.get("loss") is not None
+    ]
     if losses:
         parts.append((7, "loss %.3g" % (sum(losses) / len(losses))))
     first = workers.get("worker-0", {})
@@ -95,12 +142,20 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
 
 
 def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
-    """How many epochs the job has, 0 when nobody has said it."""
-    return max([events["start"].get("epochs") or 0 for events in workers.values() if "start" in events] or [0])
+    """Return the number of epochs of the job, 0 before a worker has reported it."""
+    return max(
+        [events["start"].get("epochs") or 0 for events in workers.values() if "start" in events]
+        or [0]
+    )
 
 
-def _remaining(workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]) -> Optional[float]:
-    """Seconds until the last of the running workers is done, by its own speed and clock; None if not known."""
+def _remaining(
+    workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]
+) -> Optional[float]:
+    """Return the seconds until the last running worker is done, None if unknown.
+
+    The estimate for each worker uses its own speed and clock.
+    """
     seconds = []
     for name, batch in running.items():
         done, start = batch.get("done"), workers[name].get("start")
@@ -110,24 +165,38 @@ def _remaining(workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, 
 
 
 def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
-    """Time since the start and the processes that run: all there is to tell of a script that writes no events."""
-    parts = [(0, "running %s" % clock(max(0.0, now - min(status["started"] for status in statuses.values()))))]
+    """Return the parts of the line of a script without events: elapsed time, running processes."""
+    parts = [
+        (
+            0,
+            "running %s"
+            % clock(max(0.0, now - min(status["started"] for status in statuses.values()))),
+        )
+    ]
     processes = [process for status in statuses.values() for process in status["processes"]]
     for rank, role in enumerate(("worker", "server", "scheduler"), 1):
         of_role = [process for process in processes if process["role"] == role]
         if of_role:
             alive = sum(process["state"] == "running" for process in of_role)
-            parts.append((rank, "%d of %d %s%s" % (alive, len(of_role), role, "s" if len(of_role) > 1 else "")))
+            parts.append(
+                (
+                    rank,
+                    "%d of %d %s%s" % (alive, len(of_role), role, "s" if len(of_role) > 1 else ""),
+                )
+            )
     return parts
 
 
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
-    """The texts of `parts` in one line, without those of the highest ranks if it is longer than `width` characters."""
+    """Join the texts of `parts` to one line of at most `width` characters.
+
+    The parts with the highest rank are dropped first. Part 0 is cut if it is too long by itself.
+    """
     while True:
         text = printable("  ".join(text for _, text in parts).replace("  (", " ("))
         if width is None or len(text) <= width:
             return text
         least = max(rank for rank, _ in parts)
         if least == 0:
-            return text[:max(0, width - 1)] + "…"
+            return text[: max(0, width - 1)] + "…"
         parts = [part for part in parts if part[0] != least]

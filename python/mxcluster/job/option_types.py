@@ -1,51 +1,93 @@
 """Declared settings: what a value may be, and how a string becomes it.
 
-Values given with `-e name=value` arrive as strings, those of an inventory as whatever YAML or INI made of them.
-An Option declares one setting; `cast_value` turns a given value into its type or refuses it.
+Values given with `-e name=value` arrive as strings, those of an inventory as whatever YAML or INI
+made of them. An Option declares one setting; `cast_value` turns a given value into its type or
+refuses it.
 """
+
 import json
-import math
 import re
-from collections import namedtuple
-from typing import Any, List, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Union
 
-from .errors import BadInput, did_you_mean
+from mxcluster.errors import BadInput, did_you_mean
 
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 
-# check: a tuple of the allowed values, or a function value -> bool, or None;
-# message: what the value must be, completing the words "it must be".
-Option = namedtuple("Option", "name default cast check message")
+
+class Option(NamedTuple):
+    """One declared setting."""
+
+    name: str
+    default: Any
+    cast: Any  # function value -> typed value
+    check: Any  # a tuple of the allowed values, or a function value -> bool, or None
+    message: str  # what the value must be, completing the words "it must be"
 
 
-def cast_value(option: Option, value: Any, where: str = "") -> Any:
+class Knob(NamedTuple):
+    """One knob of train.yml (see `knob_table`): the fields of an Option, then its own."""
+
+    name: str
+    default: Any
+    cast: Any  # None for some knobs that only the role reads
+    check: Any
+    message: str
+    type: str  # of the variable train_job_<name> in Ansible's argument specs
+    description: str  # one or more sentences in Markdown, for all pages and comments
+    choices: Any  # the allowed values in the argument specs, or None
+    # Whether a resumed job takes the value of the job that it resumes. The name of a scheme instead
+    # of True: if both jobs use this scheme.
+    inherited: Any
+    # The argument of the training program that passes the value, or "". That of a bool has no
+    # value, and stands there if the knob is true.
+    flag: str
+    own: bool  # whether only the role reads the knob, so that it is no option of a plan
+    no_log: bool  # whether Ansible hides the value
+
+
+def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
     """`value` as `option` wants it; None (nothing written) gives the default.
 
-    `where` goes in front of the message (a host name). BadInput names the value and what it must be.
+    `where` goes in front of the message (a host name). BadInput names the value and what it must
+    be.
     """
     if value is None:
         return option.default
     try:
         result = option.cast(value)
-        good = result in option.check if isinstance(option.check, tuple) else not option.check or option.check(result)
+        good = (
+            result in option.check
+            if isinstance(option.check, tuple)
+            else not option.check or option.check(result)
+        )
     except ValueError:
         good = False
     if good:
         return result
     close = did_you_mean(value, map(str, option.check)) if isinstance(option.check, tuple) else ""
-    raise BadInput("%s%s=%s is refused: it must be %s%s"
-                   % (where + ": " if where else "", option.name, shown(value), option.message, close))
+    raise BadInput(
+        "%s%s=%s is refused: it must be %s%s"
+        % (where + ": " if where else "", option.name, shown(value), option.message, close)
+    )
 
 
 def shown(value: Any) -> str:
-    """`value` for a message: strings in quotes, so that blanks can be seen; long ones cut."""
+    """Return `value` for a message: strings in quotes, so that blanks show; long values are cut."""
     text = repr(str(value)) if isinstance(value, str) else repr(value)
     return text if len(text) <= 200 else text[:200] + "..."
 
 
 def to_text(value: Any) -> str:
-    """A string without surrounding blanks; numbers become their digits, anything else is a ValueError."""
+    """Return `value` (str or number) as a string without outer blanks, or raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("not a text")
     return str(value).strip()
@@ -58,21 +100,6 @@ def to_int(value: Any) -> int:
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return int(value)
     raise ValueError("not a whole number")
-
-
-def to_float(value: Any) -> float:
-    """A finite number; nan, inf, True and anything that is no decimal number are ValueErrors."""
-    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError("not a finite number")
-    return number
 
 
 def to_bool(value: Any) -> bool:
@@ -88,7 +115,9 @@ def to_list(value: Any) -> List[str]:
     Numbers are refused: YAML and JSON lose how they were written (0.10, 1e-3, 007).
     """
     value = _from_json(value, [])
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and "\0" not in item for item in value):
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(item, str) and "\0" not in item for item in value
+    ):
         raise ValueError("not a list of strings")
     return [str(item) for item in value]
 
@@ -100,7 +129,7 @@ def to_names(value: Any) -> List[str]:
     return list(dict.fromkeys(name.strip() for name in to_list(value)))
 
 
-def to_environment(value: Any) -> dict:
+def to_environment(value: Any) -> Dict[str, str]:
     """A dict of environment variables, or one written as JSON; numbers become strings."""
     value = _from_json(value, {})
     if not isinstance(value, dict):
@@ -108,8 +137,11 @@ def to_environment(value: Any) -> dict:
     for name, content in value.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError("not a variable name")
-        if isinstance(content, bool) or not isinstance(content, (str, int, float)) \
-                or re.search("[\0\r\n]", str(content)):
+        if (
+            isinstance(content, bool)
+            or not isinstance(content, (str, int, float))
+            or re.search("[\0\r\n]", str(content))
+        ):
             raise ValueError("not a string of one line")
     return {str(name): str(content) for name, content in value.items()}
 
@@ -125,7 +157,11 @@ def to_gpus(value: Any) -> Union[str, List[int]]:
         value = value.strip()
         if value.lower() == "auto":
             return "auto"
-        value = _from_json(value, []) if value.startswith("[") else [part for part in value.split(",") if value]
+        value = (
+            _from_json(value, [])
+            if value.startswith("[")
+            else [part for part in value.split(",") if value]
+        )
     elif not isinstance(value, (list, tuple)):
         value = [value]
     numbers = [to_int(number) for number in value]
@@ -134,12 +170,20 @@ def to_gpus(value: Any) -> Union[str, List[int]]:
     return numbers
 
 
-def at_least(low: float):
+def is_job_id(text: str) -> bool:
+    """Return whether `text` is a plain folder name: letters, digits, '.', '_' and '-'.
+
+    It begins with a letter or a digit and has at most 100 characters.
+    """
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text))
+
+
+def at_least(low: float) -> Callable[[float], bool]:
     """Check: value >= low."""
     return lambda value: value >= low
 
 
-def between(low: float, high: float):
+def between(low: float, high: float) -> Callable[[float], bool]:
     """Check: low <= value <= high."""
     return lambda value: low <= value <= high
 

@@ -1,28 +1,51 @@
-"""What a node answers, checked on the controller before anything is decided by it or shown. Pure.
+"""Check the answers of nodes on the controller, before they are shown or used. Pure.
 
-The programs that answer are the training user's, and so is whatever else that user runs on the node:
-an answer may say anything. One that cannot be is refused by the name of its node and field.
+The answering programs belong to the training user, and this user may run any program on the node.
+So an answer may hold anything. An invalid answer is refused with the name of its node and field.
 """
-import os
-from typing import Any, Dict, Optional
 
-from . import exitcodes, records, shapes
-from .errors import BadInput
-from .options import is_job_id
-from .shapes import dict_of, either, fields, flag, json_of, list_of, matching, number, one_of, whole, words
+import os
+from typing import Any, Dict, List, Optional
+
+from mxcluster import exit_codes, shapes
+from mxcluster.cluster import node_records
+from mxcluster.errors import BadInput
+from mxcluster.job.option_types import is_job_id
+from mxcluster.shapes import (
+    dict_of,
+    either,
+    fields,
+    flag,
+    json_of,
+    list_of,
+    matching,
+    number,
+    one_of,
+    whole,
+    words,
+)
 
 Json = Dict[str, Any]
 
-CURE = "look with logs.yml at what the job's programs do there, end the job with stop.yml, and run provision.yml if it goes on"
+CURE = (
+    "read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
+    "error persists"
+)
 ANY = json_of(6, 5000)
 _digits = matching(r"[0-9]{1,6}", "a number")
 _name = matching(r"[A-Za-z0-9._-]{1,100}", "the name of a process")
 _identity = fields({"pid": whole(1), "start_time": number})
 _nobody = {"pid": either(None, whole(1)), "start_time": either(None, number)}
-_ending = {"state": one_of("running", "ended"), "exit_code": either(None, whole(-100, 255)),
-           "ended_at": either(None, number), "ended_by": either(None, words)}
-_part = fields(dict(_nobody, name=_name, role=words, **_ending), {"index": either(None, whole())}, ANY)
-_reason = either(None, one_of(*exitcodes.REASONS))
+_ending = {
+    "state": one_of("running", "ended"),
+    "exit_code": either(None, whole(-100, 255)),
+    "ended_at": either(None, number),
+    "ended_by": either(None, words),
+}
+_part = fields(
+    dict(_nobody, name=_name, role=words, **_ending), {"index": either(None, whole())}, ANY
+)
+_reason = either(None, one_of(*exit_codes.REASONS))
 
 
 def _job(value: Any) -> str:
@@ -37,30 +60,55 @@ def _text(value: Any) -> str:
     return value
 
 
-failure = fields({"role": words, "index": either(None, whole()), "name": _name, "reason": words,
-                  "exit_code": either(None, whole(-100, 255)), "time": number},
-                 {"host": words, "log": list_of(words), "echo": flag, "kind": either(None, words)}, ANY)
+failure = fields(
+    {
+        "role": words,
+        "index": either(None, whole()),
+        "name": _name,
+        "reason": words,
+        "exit_code": either(None, whole(-100, 255)),
+        "time": number,
+    },
+    {"host": words, "log": list_of(words), "echo": flag, "kind": either(None, words)},
+    ANY,
+)
 _of_pulse = {"phase": words, "pushes": whole(), "time": number}
 _keys_pushed = {"keys": either(None, fields({"most": whole(), "fewer": dict_of(words, whole())}))}
 _pulse = fields(_of_pulse, _keys_pushed)
 _latest_pulse = fields(dict(_of_pulse, idle=number), _keys_pushed)
-_status = fields({"job": _job, "agent": _identity, "state": one_of("running", "ended"), "started": number,
-                 "processes": list_of(_part)},
-                {"host": words, "kv": either(None, words), "unanswered": list_of(words), "pulses": dict_of(_name, _pulse),
-                 "reason": _reason, "ended": either(None, number),
-                 "meeting": either(None, _part), "first_failure": either(None, failure), "left": list_of(_identity)}, ANY)
+_status = fields(
+    {
+        "job": _job,
+        "agent": _identity,
+        "state": one_of("running", "ended"),
+        "started": number,
+        "processes": list_of(_part),
+    },
+    {
+        "host": words,
+        "kv": either(None, words),
+        "unanswered": list_of(words),
+        "pulses": dict_of(_name, _pulse),
+        "reason": _reason,
+        "ended": either(None, number),
+        "meeting": either(None, _part),
+        "first_failure": either(None, failure),
+        "left": list_of(_identity),
+    },
+    ANY,
+)
 
 
 def status(value: Any) -> Json:
-    """The content of a status.json. What has ended says why."""
-    found = _status(value)
+    """Return the content of a status.json. An ended job must give a reason."""
+    found: Json = _status(value)
     if found["state"] == "ended" and not found.get("reason"):
         raise shapes.Wrong("a reason for the end", None, ".reason")
     return found
 
 
 def event(value: Any) -> Json:
-    """What is shown of an event; a figure that is none is left out."""
+    """Return the valid fields of an event; invalid figures are dropped."""
     found = {}
     for name, item in fields({}, rest=lambda item: item)(value).items():
         try:
@@ -71,7 +119,7 @@ def event(value: Any) -> Json:
 
 
 def is_event(value: Json) -> bool:
-    """Whether the figures of an event are figures; a script may write anything."""
+    """Return True if all known figures of an event have their type; a script may write anything."""
     try:
         for name in set(_FIGURES) & set(value):
             _FIGURES[name](value[name])
@@ -82,68 +130,148 @@ def is_event(value: Json) -> bool:
     return True
 
 
-_updates = fields({"group": whole(), "y": dict_of(_digits, whole(), 100000)}, rest=lambda item: item)
-_FIGURES = {"time": number, "done": either(None, number), "step": either(None, whole()), "epoch": either(None, whole()),
-            "epochs": either(None, whole()), "samples_per_s": either(None, number), "loss": either(None, number),
-            "accuracy": either(None, number), "samples": either(None, whole()), "seconds": either(None, number)}
+_updates = fields(
+    {"group": whole(), "y": dict_of(_digits, whole(), 100000)}, rest=lambda item: item
+)
+_FIGURES = {
+    "time": number,
+    "done": either(None, number),
+    "step": either(None, whole()),
+    "epoch": either(None, whole()),
+    "epochs": either(None, whole()),
+    "samples_per_s": either(None, number),
+    "loss": either(None, number),
+    "accuracy": either(None, number),
+    "samples": either(None, whole()),
+    "seconds": either(None, number),
+}
 progress = dict_of(_name, dict_of(words, event))
 _held = fields({"ports": dict_of(_digits, words), "gpus": dict_of(_digits, words)})
-_entry = fields({"job": _job, "state": one_of("running", "ended", "prepared", "broken"), "nodes": list_of(words),
-                 "ports": dict_of(_digits, words), "gpus": list_of(whole()), "status": either(None, status),
-                 "progress": progress},
-                {"why": either(None, words), "kv": either(None, words), "reason": _reason, "started": either(None, number),
-                 "ended": either(None, number), "lease": either(None, number), "address": either(None, shapes.ipv4)}, ANY)
+_entry = fields(
+    {
+        "job": _job,
+        "state": one_of("running", "ended", "prepared", "broken"),
+        "nodes": list_of(words),
+        "ports": dict_of(_digits, words),
+        "gpus": list_of(whole()),
+        "status": either(None, status),
+        "progress": progress,
+    },
+    {
+        "why": either(None, words),
+        "kv": either(None, words),
+        "reason": _reason,
+        "started": either(None, number),
+        "ended": either(None, number),
+        "lease": either(None, number),
+        "address": either(None, shapes.ipv4),
+    },
+    ANY,
+)
 
 
 def entry(value: Any) -> Optional[Json]:
-    """A node's part of a job; of one that makes no sense its name is left, None if it has not even that."""
+    """Return a node's part of a job, as "broken" if it is invalid; None without a valid job id."""
     try:
-        return _entry(value)
+        found: Json = _entry(value)
+        return found
     except shapes.Wrong as wrong:
         if not isinstance(value, dict) or not is_job_id(str(value.get("job"))):
             return None
-        return {"job": str(value["job"]), "state": "broken", "why": str(wrong), "kv": None, "reason": None, "started": None,
-                "ended": None, "lease": None, "nodes": [], "ports": {}, "address": None, "gpus": [], "status": None,
-                "progress": {}}
+        return {
+            "job": str(value["job"]),
+            "state": "broken",
+            "why": str(wrong),
+            "kv": None,
+            "reason": None,
+            "started": None,
+            "ended": None,
+            "lease": None,
+            "nodes": [],
+            "ports": {},
+            "address": None,
+            "gpus": [],
+            "status": None,
+            "progress": {},
+        }
 
 
-def _entries(value: Any) -> list:
+def _entries(value: Any) -> List[Json]:
     found = [entry(item) for item in list_of(lambda item: item, 5000)(value)]
     return [one for one in found if one is not None]
 
 
 def _or_error(shape: shapes.Shape) -> shapes.Shape:
-    """The shape of a check's result, which is {"error": why} if the check itself has failed."""
+    """Return the shape of a check's result, or of {"error": why} if the check itself failed."""
     failed = fields({"error": words})
-    return lambda value: failed(value) if isinstance(value, dict) and "error" in value else shape(value)
+    return lambda value: (
+        failed(value) if isinstance(value, dict) and "error" in value else shape(value)
+    )
 
 
-_digest = either(None, records.digest)
-_imported = {"python": words, "numpy": words, "mxnet": words, "libmxnet": _digest, "compiled_in": flag, "says": words}
-_file = _or_error(fields({"sha256": records.digest}))
-_gpus = fields({"listed": whole(), "driver": either(None, words), "nouveau": flag, "nvcc": either(None, words),
-                "device_query": either(None, words), "cudnn": either(None, words), "unresolved": list_of(words),
-                "computes": dict_of(_digits, either(None, words))})
+_digest = either(None, node_records.digest)
+_imported = {
+    "python": words,
+    "numpy": words,
+    "mxnet": words,
+    "libmxnet": _digest,
+    "compiled_in": flag,
+    "says": words,
+}
+_file = _or_error(fields({"sha256": node_records.digest}))
+_gpus = fields(
+    {
+        "listed": whole(),
+        "driver": either(None, words),
+        "nouveau": flag,
+        "nvcc": either(None, words),
+        "device_query": either(None, words),
+        "cudnn": either(None, words),
+        "unresolved": list_of(words),
+        "computes": dict_of(_digits, either(None, words)),
+    }
+)
 
 
 def _mxnet(value: Any) -> Json:
-    """The result of importing MXNet. If that has failed, the node tells the error, and perhaps the Python and the library."""
+    """Return the result of importing MXNet.
+
+    A failed import gives the error, and perhaps the Python version and the library's digest.
+    """
     broken = fields({"error": words}, {"python": words, "libmxnet": _digest})
-    return broken(value) if isinstance(value, dict) and "error" in value else fields(_imported)(value)
+    found: Json = (
+        broken(value) if isinstance(value, dict) and "error" in value else fields(_imported)(value)
+    )
+    return found
 
 
-_found = fields({"mxnet": _mxnet, "files": _or_error(fields(dict.fromkeys(("hosts", "groups", "data_sharding"), _file))),
-                 "room": _or_error(dict_of(records.path, whole())),
-                 "ssh": _or_error(fields({"peers": dict_of(words, either(None, words), 5000)})),
-                 "gpus": either(None, _or_error(_gpus))}, {"ports_open": words})
+_found = fields(
+    {
+        "mxnet": _mxnet,
+        "files": _or_error(fields(dict.fromkeys(("hosts", "groups", "data_sharding"), _file))),
+        "room": _or_error(dict_of(node_records.path, whole())),
+        "ssh": _or_error(fields({"peers": dict_of(words, either(None, words), 5000)})),
+        "gpus": either(None, _or_error(_gpus)),
+    },
+    {"ports_open": words},
+)
 _met = fields({"host": words, "rtt": number, "offset": number})
-_unreachable = fields({"host": words, "name": words, "address": words, "port": whole(), "reason": words})
-_meeting = fields({"met": list_of(_met, 5000), "unreachable": list_of(_unreachable, 5000), "taken": list_of(words),
-                   "limits": fields({"open_files": whole(-1)})})  # -1: as many as it likes
+_unreachable = fields(
+    {"host": words, "name": words, "address": words, "port": whole(), "reason": words}
+)
+# open_files: -1 means without limit.
+_meeting = fields(
+    {
+        "met": list_of(_met, 5000),
+        "unreachable": list_of(_unreachable, 5000),
+        "taken": list_of(words),
+        "limits": fields({"open_files": whole(-1)}),
+    }
+)
 _offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
-    "record": {"record": records.of_node},
+    "record": {"record": node_records.of_node},
     "check": {"check": _found},
     "start": {"job": _job, "pid": whole(1), "status": either(None, status)},
     "wait": {"status": status, "progress": progress},
@@ -151,64 +279,101 @@ REPLIES = {
     "stop": {"ran": flag, "status": either(None, status)},
     "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
     "logs": {"logs": dict_of(_name, list_of(words))},
-    "plan": {"plan": lambda value: value},  # whoever goes on with it checks it: `jobs.adopt`
+    "plan": {"plan": lambda value: value},  # `listing.adopt` checks the plan.
     "piece": {"data": _text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]
-ALSO = {"pulses": dict_of(_name, _latest_pulse), "checkpoints": _offer, "left": list_of(words), "left_out": list_of(words),
-        "behind": list_of(words),
-        "untrue": either(None, words), "ports_open": words, "cleared": list_of(words),
-        "units": either(None, list_of(words, 10000)), "facts": ANY}
-# What the action plugin and Ansible add to the answer, which is all that the programs may say.
-MODULES_OWN = ("asked", "changed", "deprecations", "ended", "has", "invocation", "output", "spooled", "warnings")
+ALSO = {
+    "pulses": dict_of(_name, _latest_pulse),
+    "checkpoints": _offer,
+    "left": list_of(words),
+    "left_out": list_of(words),
+    "behind": list_of(words),
+    "untrue": either(None, words),
+    "ports_open": words,
+    "cleared": list_of(words),
+    "units": either(None, list_of(words, 10000)),
+    "facts": ANY,
+}
+# The names that the action plugin and Ansible add to the answer of the node's program.
+MODULES_OWN = (
+    "asked",
+    "changed",
+    "deprecations",
+    "ended",
+    "has",
+    "invocation",
+    "output",
+    "spooled",
+    "warnings",
+)
 
 
 def check(command: str, host: str, result: Json, job: str = "") -> Json:
-    """The module's result for a command on a host, with what the node has answered checked; or BadInput.
+    """Return the module's result for a command on a host, with the node's answer checked.
 
-    `job`: the one that was asked for. Whose status it is, and whose failure, the controller knows.
+    Args: `job` the id of the requested job, "" for none. BadInput if the answer is invalid. The
+    controller sets the host of a status and of a failure itself.
     """
     wanted = REPLIES[command]
     try:
-        told = fields(wanted, ALSO)({name: value for name, value in result.items() if name in wanted or name in ALSO})
+        told = fields(wanted, ALSO)(
+            {name: value for name, value in result.items() if name in wanted or name in ALSO}
+        )
         known = told.get("status")
         if known and job and known["job"] != job:
-            raise shapes.Wrong("the job %s, which was asked for" % job, known["job"], ".status.job")
+            raise shapes.Wrong("the requested job %s" % job, known["job"], ".status.job")
     except shapes.Wrong as wrong:
-        raise BadInput("the answer of %s to %s is refused: %s: %s" % (host, command, wrong, CURE)) from None
+        raise BadInput(
+            "the answer of %s to %s is refused: %s: %s" % (host, command, wrong, CURE)
+        ) from None
     if known:
         told["status"] = of_host(host, known)
-    own = {name: item for name, item in result.items() if name in MODULES_OWN or name.startswith(("_ansible_", "ansible_"))}
+    own = {
+        name: item
+        for name, item in result.items()
+        if name in MODULES_OWN or name.startswith(("_ansible_", "ansible_"))
+    }
     return dict(own, **told)
 
 
 def of_host(host: str, known: Json) -> Json:
-    """A status as that of this host, whatever it says."""
+    """Return a status with its host, and that of its first failure, set to `host`."""
     cause = known.get("first_failure")
-    return dict(known, host=host, first_failure=dict({"log": [], "echo": False, "kind": None}, **dict(cause, host=host))
-                if cause else None)
+    return dict(
+        known,
+        host=host,
+        first_failure=dict({"log": [], "echo": False, "kind": None}, **dict(cause, host=host))
+        if cause
+        else None,
+    )
 
 
 def packed(host: str, known: Any, plan: Json) -> Json:
-    """The content of a status.json that was collected, or BadInput: only of this job, and of this host's own processes."""
+    """Return the content of a collected status.json, reduced to the host's own processes.
+
+    BadInput if it is invalid or of another job.
+    """
     try:
         found = of_host(host, status(known))
         if found["job"] != plan["job"]:
             raise shapes.Wrong("the job %s" % plan["job"], found["job"], ".job")
     except shapes.Wrong as wrong:
-        raise BadInput("its status.json makes no sense: %s" % wrong) from None
+        raise BadInput("its status.json is invalid: %s" % wrong) from None
     own = {process["name"] for process in plan["processes"] if process["host"] == host}
     return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
 
 
 def meeting(host: str, value: Any) -> Json:
-    """The content of a meeting.json that was collected from this host, or BadInput."""
+    """Return the content of a meeting.json that was collected from this host, or BadInput."""
     try:
         return dict(_meeting(value), host=host)
     except shapes.Wrong as wrong:
-        raise BadInput("its meeting.json makes no sense: %s" % wrong) from None
+        raise BadInput("its meeting.json is invalid: %s" % wrong) from None
 
 
 def job_of(arguments: Json) -> str:
-    """The job that a command is about, by its folder."""
-    return os.path.basename(os.path.abspath(arguments["job_dir"])) if arguments.get("job_dir") else ""
+    """Return the id of a command's job, from the name of its job folder; "" without one."""
+    return (
+        os.path.basename(os.path.abspath(arguments["job_dir"])) if arguments.get("job_dir") else ""
+    )

@@ -1,72 +1,107 @@
-"""Whether a job that has failed is tried again by itself (max_restarts), and how. `decide` is pure.
+"""Decide whether and how a failed job restarts by itself (max_restarts). `decide` is pure.
 
-Again is tried what a machine, or a person beside it, has done to the job. An error of the program, or of what it was given, would
-come again.
+A job restarts after a fault of a machine, of the network or of an operator. An error of the program
+or of its input would recur, so it causes no restart.
 """
+
 import os
 import re
 import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from mxcluster import exitcodes, planning
-from mxcluster.options import is_job_id
+from mxcluster import exit_codes
+from mxcluster.job.option_types import is_job_id
+from mxcluster.job.plan import inputs
 
 Json = Dict[str, Any]
 
-OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))  # what no program does to itself
+# Signals that come from outside the program.
+OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
 MISSING = "missing"  # the state of a node in a verdict
 
 
 def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
-    """What `decide` says of the job whose results are in `run_dir`, one of the folders of all runs."""
+    """Return what `decide` says of the job with its results in `run_dir`, a folder in runs/."""
     if verdict["ok"] or not plan["options"].get("max_restarts"):
         return None
     runs = os.path.dirname(os.path.abspath(run_dir))
-    found = planning.find_checkpoint(plan["job"], runs, plan["options"]["network"])[0]
-    return decide(plan, verdict, found.epoch if found else None, lambda job: os.path.exists(os.path.join(runs, job)))
+    found = inputs.find_checkpoint(plan["job"], runs, plan["options"]["network"])[0]
+    return decide(
+        plan,
+        verdict,
+        found.epoch if found else None,
+        lambda job: os.path.exists(os.path.join(runs, job)),
+    )
 
 
-def decide(plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]) -> Optional[Json]:
-    """{"text": a line for people, "extra": {knob: value} of the next attempt, None for none, "delay": seconds until then}.
+def decide(
+    plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
+) -> Optional[Json]:
+    """Return {"text", "extra", "delay"} of the next attempt, or None.
 
-    None if nobody has asked for it. `epoch`: after which one a whole checkpoint is here, None for none; `used` tells of a
-    job's id whether there is a run of that name.
+    None means that the job is ok or that max_restarts is 0.
+
+    Args: `epoch` of the last complete checkpoint on the controller, None for none; `used(id)` True
+    if a run of that name exists. "text" is a line for the user; "extra" {knob: value} of the next
+    attempt, None for no attempt; "delay" the seconds until it starts.
     """
     options = plan["options"]
     more = int(options.get("max_restarts") or 0)
     if verdict["ok"] or not more:
         return None
-    looked = verdict.get("left") or verdict["nodes"]  # whoever could be asked at the end was asked what is left there
-    lost = [host for host, state in verdict["nodes"].items() if state == MISSING or host not in looked]
+    # Each node that was reachable at the end was searched for leftovers.
+    looked = verdict.get("left") or verdict["nodes"]
+    lost = [
+        host for host, state in verdict["nodes"].items() if state == MISSING or host not in looked
+    ]
     reason = why_not(verdict["first_failure"], lost) or _cannot(plan, lost, epoch)
     if reason:
-        return {"text": "RESTART   no: %s" % reason, "extra": None, "delay": 0}
+        return refused(reason)
     job, number = next_id(plan["job"], used)
     without = sorted(set(options.get("without") or []) | set(lost))
     delay = float(options.get("restart_delay") or 0)
-    extra = {"job_id": job, "max_restarts": more - 1, "restart_delay": 2 * delay, "without": without}
+    extra = {
+        "job_id": job,
+        "max_restarts": more - 1,
+        "restart_delay": 2 * delay,
+        "without": without,
+    }
     if epoch is not None:
         extra.update(resume=plan["job"], model_load_epoch=0, model_load_job="")
-    words = ["job %s, %d of %d" % (job, number, number + more - 1)] + (["without " + ", ".join(without)] if without else [])
+    words = ["job %s, %d of %d" % (job, number, number + more - 1)] + (
+        ["without " + ", ".join(without)] if without else []
+    )
     words += ["from the beginning" if epoch is None else "from epoch %d" % epoch, "in %g s" % delay]
     return {"text": "RESTART   " + ", ".join(words), "extra": extra, "delay": delay}
 
 
+def refused(reason: str) -> Json:
+    """Return the decision, as of `decide`, against another attempt."""
+    return {"text": "RESTART   no: %s" % reason, "extra": None, "delay": 0}
+
+
 def why_not(failure: Json, lost: List[str]) -> Optional[str]:
-    """Why a job that failed for this cause is not tried again; None if it is. `lost`: nodes that did not answer at its end."""
+    """Return the reason why this failure causes no restart, None if it causes one.
+
+    Args: `lost` the nodes that did not answer at the end of the job.
+    """
     kind, code = failure.get("kind"), failure["exit_code"]
-    again = "what ended it would most likely come again; mend it, then go on with -e resume=<job>"
+    again = "the cause would most likely recur; remove it, then continue with -e resume=<job>"
     if kind:
         return None if kind in ("stopped", "network") else again
-    if failure["host"] in lost or failure["reason"] in (exitcodes.AGENT_KILLED, exitcodes.AGENT_HELD):
+    if failure["host"] in lost or failure["reason"] in (
+        exit_codes.AGENT_KILLED,
+        exit_codes.AGENT_HELD,
+    ):
         return None
-    if code is None:  # the agent's own reasons: stopped on request, nobody waited, could not be started
-        return "it was ended, or not even started, for a reason that a new start does not mend"
-    return None if code == exitcodes.PEER_DIED or -code in OUTSIDE else again
+    # The agent's own reasons: stopped on request, lease ran out, could not start.
+    if code is None:
+        return "the job was stopped or could not start, and a restart does not remove that cause"
+    return None if code == exit_codes.PEER_DIED or -code in OUTSIDE else again
 
 
 def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
-    """(the id of the next attempt, its number): job, job-r1, job-r2, ..."""
+    """Return (id, number) of the next attempt: job-r1, job-r2, ... after `job`."""
     match = re.fullmatch(r"(.+)-r([1-9][0-9]{0,3})", job)
     base, number = (match.group(1), int(match.group(2))) if match else (job, 0)
     while True:
@@ -78,15 +113,22 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
 
 
 def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
-    """What is missing for another attempt; None if nothing is."""
-    hosts = {role: {process["host"] for process in plan["processes"] if process["role"] == role}
-             for role in ("scheduler", "worker")}
+    """Return the reason why another attempt is impossible, None if it is possible."""
+    hosts = {
+        role: {process["host"] for process in plan["processes"] if process["role"] == role}
+        for role in ("scheduler", "worker")
+    }
     if set(lost) >= set(plan["nodes"]):
-        return ("none of its nodes could be asked at its end; see that they can be reached, then go on with -e resume=%s"
-                % plan["job"])
+        return (
+            "no node answered at the end of the job; make the nodes reachable, then continue with "
+            "-e resume=%s" % plan["job"]
+        )
     if hosts["scheduler"] & set(lost):
-        return ("%s is lost, the one host of the group scheduler; put another into that group, then go on with -e resume=%s "
-                "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost))))
+        return (
+            "%s is lost, the only host of the group scheduler; put another host into that group, "
+            "then continue with -e resume=%s "
+            "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost)))
+        )
     if epoch is not None and epoch >= plan["options"]["num_epochs"]:
         return "all its %d epochs are trained and saved" % epoch
     return None

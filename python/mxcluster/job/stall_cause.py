@@ -1,74 +1,144 @@
-"""Who is to blame for a stall: each node sees that its own processes wait, all together tell for whom. Pure."""
+"""Find the process that causes a stall, from the progress of all nodes' processes. Pure."""
+
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster import pulse
+from mxcluster import phases
 
 Json = Dict[str, Any]
 
 _TOGETHER = ("dist_sync", "dist_device_sync")  # a step needs a push of every worker
 
-def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
-    """The failure that a stall really is, given what the nodes saw of their processes at the end (status["pulses"]).
 
-    In this order: a server that does not come back from its optimizer; a worker whose script had fewer batches than those of
-    the others, who wait for its next; a worker that left out a key for which others wait; the worker that has pushed least, for
-    whom its group waits.
+def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
+    """Return the failure with the process that causes the stall.
+
+    Args: `failure` as the first node saw it; `statuses` {host: status}, whose "pulses" hold the
+    last progress of the node's processes.
+
+    The candidates, in this order: a server whose optimizer does not return; a worker whose script
+    has fewer batches than the other workers, which wait for its next push; a worker that left out a
+    key, for which other workers wait; the worker with the fewest pushes, for which its group waits.
     """
-    pulses = {name: found for status in statuses.values() if status for name, found in (status.get("pulses") or {}).items()}
+    pulses = {
+        name: found
+        for status in statuses.values()
+        if status
+        for name, found in (status.get("pulses") or {}).items()
+    }
     parts = {part["name"]: part for part in plan["processes"] if part["name"] in pulses}
     blamed = parts.get(failure["name"])
     if blamed is None:
         return failure
-    long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2  # a server in its optimizer is nothing unusual
-    busy = [name for name, part in parts.items() if part["role"] == "server" and pulses[name]["phase"] == pulse.UPDATING
-            and _idle(failure, pulses[name]) >= long]
+    # A server is in its optimizer for a short time in any healthy job.
+    long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2
+    busy = [
+        name
+        for name, part in parts.items()
+        if part["role"] == "server"
+        and pulses[name]["phase"] == phases.UPDATING
+        and _idle(failure, pulses[name]) >= long
+    ]
     if busy:
         name = min(busy, key=lambda name: pulses[name]["time"])
-        return _blame(failure, parts[name], "its optimizer has not come back for %.0f s" % _idle(failure, pulses[name]))
-    if pulses[blamed["name"]]["phase"] == pulse.LEAVING:
+        return _blame(
+            failure,
+            parts[name],
+            "its optimizer has not returned for %.0f s" % _idle(failure, pulses[name]),
+        )
+    if pulses[blamed["name"]]["phase"] == phases.LEAVING:
         return failure
     mates = _who_wait_for_each_other(plan, parts, blamed)
-    ended = [name for name in mates if pulses[name]["phase"] == pulse.FINISHED]
-    waiting = [name for name in mates if pulses[name]["phase"] == pulse.TRAINING]
+    ended = [name for name in mates if pulses[name]["phase"] == phases.FINISHED]
+    waiting = [name for name in mates if pulses[name]["phase"] == phases.TRAINING]
     if ended and waiting:
         first = min(ended, key=lambda name: pulses[name]["pushes"])
         last = max(waiting, key=lambda name: pulses[name]["pushes"])
-        return _blame(failure, parts[first], "its script ended after %d pushes, and %s waits for its next one after %d: unequal "
-                      "numbers of batches. Give all workers of a group the same number"
-                      % (pulses[first]["pushes"], last, pulses[last]["pushes"]))
-    found = _left_out({name: pulses[name] for name in mates}) if plan["kv"] != "dist_ssync" else None
+        return _blame(
+            failure,
+            parts[first],
+            "its script ended after %d pushes, and %s waits for its next one after %d: unequal "
+            "numbers of batches. Give all workers of a group the same number"
+            % (pulses[first]["pushes"], last, pulses[last]["pushes"]),
+        )
+    found = (
+        _left_out({name: pulses[name] for name in mates}) if plan["kv"] != "dist_ssync" else None
+    )
     if found:
         name, key, other = found
-        return _blame(failure, parts[name], "its script has pushed the key %s %d times and other keys up to %d times; %s has "
-                      "pushed that key %d times, and waits for the next push of %s. Push the same keys on all workers of a group"
-                      % (key, _times(pulses[name], key), pulses[name]["keys"]["most"], other, _times(pulses[other], key), name))
-    least = min(waiting or [blamed["name"]], key=lambda name: (pulses[name]["pushes"], pulses[name]["time"]))
+        return _blame(
+            failure,
+            parts[name],
+            "its script has pushed the key %s %d times and other keys up to %d times; %s has "
+            "pushed that key %d times, and waits for the next push of %s. Push the same keys on "
+            "all workers of a group"
+            % (
+                key,
+                _times(pulses[name], key),
+                pulses[name]["keys"]["most"],
+                other,
+                _times(pulses[other], key),
+                name,
+            ),
+        )
+    least = min(
+        waiting or [blamed["name"]], key=lambda name: (pulses[name]["pushes"], pulses[name]["time"])
+    )
     most = max(pulses[name]["pushes"] for name in (waiting or [blamed["name"]]))
-    told = ("it has pushed %d times, others %d, who wait for it" % (pulses[least]["pushes"], most)
-            if pulses[least]["pushes"] < most else "nobody has pushed more often")
-    return _blame(failure, parts[least], "no progress for %.0f s (stall_timeout): %s. The logs show where every process was"
-                  % (_idle(failure, pulses[least]), told))
+    told = (
+        "this worker has pushed %d times, and the workers that wait for its push up to %d times"
+        % (pulses[least]["pushes"], most)
+        if pulses[least]["pushes"] < most
+        else "no worker has pushed more often"
+    )
+    return _blame(
+        failure,
+        parts[least],
+        "no progress for %.0f s (stall_timeout): %s. The logs show where every process was"
+        % (_idle(failure, pulses[least]), told),
+    )
 
 
 def failure(plan: Json, host: str, found: Json) -> Json:
-    """The failure of a node of whose worker the controller has seen (`found`: {"name", "time"}) that others wait for it."""
+    """Return the failure of a worker for which, as the controller has seen, other workers wait.
+
+    Args: `host` of the worker; `found` {"name", "time"} of it.
+    """
     part = next(one for one in plan["processes"] if one["name"] == found["name"])
-    return {"host": host, "role": part["role"], "index": part["index"], "name": part["name"], "kind": "stall", "exit_code": None,
-            "reason": "other workers wait for its next push", "time": found["time"], "log": [], "echo": False}
+    return {
+        "host": host,
+        "role": part["role"],
+        "index": part["index"],
+        "name": part["name"],
+        "kind": "stall",
+        "exit_code": None,
+        "reason": "other workers wait for its next push",
+        "time": found["time"],
+        "log": [],
+        "echo": False,
+    }
 
 
 def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
-    """The name of a worker for whom others wait for ever; None if there is none. `pulses` are those that stand still for a while.
+    """Return the name of a worker for which other workers wait for ever; None if there is none.
 
-    Of those that merge `together` one is done while another has pushed more often, or two have each pushed a key more often than
-    the other.
+    Args: `pulses` {name: pulse} of workers without progress for a while; `together` lists of worker
+    indices whose pushes are merged. A worker is at fault in two cases: it is done while another
+    worker of its list has pushed more often, or it and another worker have each pushed a key more
+    often than the other.
     """
     for indices in together:
-        of_set = {name: pulses[name] for name in ("worker-%d" % index for index in indices) if name in pulses}
-        done = [name for name, found in of_set.items() if found["phase"] == pulse.FINISHED]
+        of_set = {
+            name: pulses[name]
+            for name in ("worker-%d" % index for index in indices)
+            if name in pulses
+        }
+        done = [name for name, found in of_set.items() if found["phase"] == phases.FINISHED]
         first = min(done, key=lambda name: (of_set[name]["pushes"], name)) if done else ""
-        if any(found["phase"] == pulse.TRAINING and found["pushes"] > of_set[first]["pushes"]
-               for found in of_set.values() if first):
+        if any(
+            found["phase"] == phases.TRAINING and found["pushes"] > of_set[first]["pushes"]
+            for found in of_set.values()
+            if first
+        ):
             return first
         left_out = _left_out(of_set)
         if left_out:
@@ -77,27 +147,37 @@ def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
 
 
 def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
-    """(the name of a worker, a key that it has left out, the name of one that waits for it), None where nobody has.
+    """Return (worker, key that it left out, worker that waits for it); None if there is none.
 
-    Each has pushed a key more often than the other, so each waits for the other. The one that has gone further left one out.
+    Each of the two workers has pushed a key more often than the other, so each waits for the other.
+    Of the two, the worker with more progress left out a key.
     """
-    training = {name: found for name, found in pulses.items() if found["phase"] == pulse.TRAINING and found.get("keys")}
+    training = {
+        name: found
+        for name, found in pulses.items()
+        if found["phase"] == phases.TRAINING and found.get("keys")
+    }
     for name in sorted(training, key=lambda name: (-training[name]["keys"]["most"], name)):
         for other in sorted(training):
-            keys = sorted(set(training[name]["keys"]["fewer"]) | set(training[other]["keys"]["fewer"]))
-            more = [_times(training[name], key) - _times(training[other], key) for key in [None] + keys]
+            keys = sorted(
+                set(training[name]["keys"]["fewer"]) | set(training[other]["keys"]["fewer"])
+            )
+            more = [
+                _times(training[name], key) - _times(training[other], key) for key in [None] + keys
+            ]
             if min(more) < 0 < max(more) and min(more[1:]) < 0:
                 return name, keys[more[1:].index(min(more[1:]))], other
     return None
 
 
 def _times(found: Json, key: Optional[str]) -> int:
-    """How often a worker has pushed a key; None is any that it has pushed as often as the others."""
-    return found["keys"]["fewer"].get(key, found["keys"]["most"])
+    """Return how often a worker has pushed a key; None stands for any key with the most pushes."""
+    times: int = found["keys"]["fewer"].get(key, found["keys"]["most"])
+    return times
 
 
 def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
-    """The names of the workers of whom none gets far without the blamed one."""
+    """Return the names of the workers that cannot continue without the blamed one."""
     workers = [name for name, part in parts.items() if part["role"] == "worker"]
     if plan["kv"] in _TOGETHER or plan["kv"] == "dist_ssync":
         return workers
@@ -107,10 +187,19 @@ def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -
 
 
 def _idle(failure: Json, found: Json) -> float:
-    return max(0.0, failure["time"] - found["time"])
+    seconds: float = max(0.0, failure["time"] - found["time"])
+    return seconds
 
 
 def _blame(failure: Json, part: Json, reason: str) -> Json:
-    """The same failure of another process. Its log is that of the process that was seen first, if that is the same."""
+    """Return the same failure with another process; the log stays if the process is the same."""
     log = failure["log"] if part["name"] == failure["name"] else []
-    return dict(failure, host=part["host"], role=part["role"], index=part["index"], name=part["name"], reason=reason, log=log)
+    return dict(
+        failure,
+        host=part["host"],
+        role=part["role"],
+        index=part["index"],
+        name=part["name"],
+        reason=reason,
+        log=log,
+    )

@@ -1,4 +1,5 @@
-"""The controller's look at a user's script and the folder that it lies in, before both go to the nodes. Nothing is written."""
+"""Check a user's script and its folder on the controller, and pack them for the nodes."""
+
 import base64
 import errno
 import os
@@ -7,100 +8,148 @@ import sys
 import warnings
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import package
-from .errors import BadInput, refuse
+from mxcluster import package
+from mxcluster.errors import BadInput, refuse
 
 MOST_CODE = 16 << 20  # bytes
 MOST_FILES = 5000
-NAMED = 5  # names in a message
+NAMED = 5  # most names in a message
 OURS = ("mxcluster", "mxnet", "numpy")
-PYTHONS = ("python", "pypy", "uv run")  # in a script's first line
-OLDEST_JUDGED = (3, 7)  # older Pythons accept `async` and `await` as names, and the controller's does not
+PYTHONS = ("python", "pypy", "uv run")  # in the first line of a script
+# Older Pythons accept `async` and `await` as names, the controller's Python does not.
+OLDEST_JUDGED = (3, 7)
 
-Folder = NamedTuple("Folder", [("files", List[str]), ("folders", List[str]),
-                               ("skipped", Dict[str, List[str]]), ("unreadable", List[str])])
+Folder = NamedTuple(
+    "Folder",
+    [
+        ("files", List[str]),
+        ("folders", List[str]),
+        ("skipped", Dict[str, List[str]]),
+        ("unreadable", List[str]),
+    ],
+)
 
 
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
-    """(the folder of `script` as a zip file in base64, what the plan has to tell of it), or BadInput.
+    """Return (the script's folder as a zip file in base64, notes for the plan), or BadInput.
 
-    script: an absolute path on the controller. pythons: the versions ("3.11.2") of Python on the workers' nodes.
+    Args: `script` an absolute path on the controller; `pythons` the versions ("3.11.2") of Python
+    on the workers' nodes.
     """
     folder, name = os.path.split(script)
     about = "script='%s': " % script
     found = look(folder, about)
-    refuse([about + "%s cannot be read: correct their mode, or put the script and what it imports into a folder of their own"
-            % _named(found.unreadable)] if found.unreadable else [])
+    refuse(
+        [
+            about
+            + "%s cannot be read: correct their mode, or put the script and its imports into a "
+            "folder of their own" % _named(found.unreadable)
+        ]
+        if found.unreadable
+        else []
+    )
     if name not in found.files:
-        raise BadInput(about + "hidden and compiled files do not go to the nodes: give the script another name")
+        raise BadInput(
+            about + "hidden and compiled files do not go to the nodes: give the script another name"
+        )
     shadowing = sorted(module for module in _modules(found.files) if module in OURS)
-    refuse(about + "the nodes would import %s in place of the real one: rename %s" % (
-        module, "the script" if name == module + ".py" else "%s in %s" % (_modules(found.files)[module], folder))
-        for module in shadowing)
+    refuse(
+        about
+        + "the nodes would import %s in place of the real one: rename %s"
+        % (
+            module,
+            "the script"
+            if name == module + ".py"
+            else "%s in %s" % (_modules(found.files)[module], folder),
+        )
+        for module in shadowing
+    )
     notes = _judge(script, pythons, about)
-    notes += ["skipped in the script's folder: %s (%s)" % (_named(names), why) for why, names in sorted(found.skipped.items())]
-    hidden = sorted(file for module, file in _modules(found.files).items() if module in _standard_library())
+    notes += [
+        "skipped in the script's folder: %s (%s)" % (_named(names), why)
+        for why, names in sorted(found.skipped.items())
+    ]
+    hidden = sorted(
+        file for module, file in _modules(found.files).items() if module in _standard_library()
+    )
     if hidden:
-        notes.append("the script's folder hides modules of Python's own from the script: %s; rename them unless you mean it"
-                     % _named(hidden))
+        notes.append(
+            "the script's folder hides modules of Python's own from the script: %s; rename them "
+            "unless you mean it" % _named(hidden)
+        )
     try:
-        return base64.b64encode(package.archive(folder, inside=True, paths=found.folders + found.files)[1]).decode("ascii"), notes
+        return base64.b64encode(
+            package.archive(folder, inside=True, paths=found.folders + found.files)[1]
+        ).decode("ascii"), notes
     except OSError as error:
-        raise BadInput(about + "%s cannot be read (%s)" % (error.filename, error.strerror)) from error
+        raise BadInput(
+            about + "%s cannot be read (%s)" % (error.filename, error.strerror)
+        ) from error
 
 
 def look(folder: str, about: str) -> Folder:
-    """What a folder holds: the files and folders to send, what is skipped by reason, and what nobody can read.
+    """Return the Folder: files and folders to send, skipped paths by reason, unreadable paths.
 
-    BadInput if it is too much.
+    BadInput, starting with `about`, if it is too large.
     """
     size, found = 0, Folder([], [], {}, [])
 
-    def skip(why, path):
+    def skip(why: str, path: str) -> None:
         found.skipped.setdefault(why, []).append(path)
 
-    for parent, folders, names in os.walk(folder, onerror=lambda error: found.unreadable.append(_inside(error.filename, folder))):
+    for parent, folders, names in os.walk(
+        folder, onerror=lambda error: found.unreadable.append(_inside(error.filename, folder))
+    ):
         folders[:] = sorted(name for name in folders if package.is_source(name))
         for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
             skip("links to folders", _inside(os.path.join(parent, name), folder))
-        found.folders.extend(_inside(os.path.join(parent, name), folder) + "/" for name in folders
-                             if _is_text(name) and not os.path.islink(os.path.join(parent, name)))
+        found.folders.extend(
+            _inside(os.path.join(parent, name), folder) + "/"
+            for name in folders
+            if _is_text(name) and not os.path.islink(os.path.join(parent, name))
+        )
         for name in filter(package.is_source, names):
             path = _inside(os.path.join(parent, name), folder)
             try:
                 seen = os.stat(os.path.join(parent, name))
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ELOOP):
-                    skip("links that lead nowhere", path)
+                    skip("broken links", path)
                 else:
                     found.unreadable.append(path)
                 continue
             if not stat.S_ISREG(seen.st_mode):
-                skip("no files: sockets, FIFOs or devices", path)
+                skip("sockets, FIFOs or devices", path)
             elif not os.access(os.path.join(parent, name), os.R_OK) or not _is_text(path):
                 found.unreadable.append(path)
             else:
                 found.files.append(path)
                 size += seen.st_size
         if size > MOST_CODE or len(found.files) + len(found.folders) > MOST_FILES:
-            raise BadInput(about + "its folder goes to every node, and holds more than %d MB or %d files: put the script and "
-                           "what it imports into a folder of their own, and data on the nodes (data_dir)"
-                           % (MOST_CODE >> 20, MOST_FILES))
+            raise BadInput(
+                about
+                + "its folder goes to every node, and holds more than %d MB or %d files: put the "
+                "script and its imports into a folder of their own, and data on the nodes "
+                "(data_dir)" % (MOST_CODE >> 20, MOST_FILES)
+            )
     found.files.sort()
     found.folders.sort()
     return found
 
 
 def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[str]:
-    """Refuse what is no Python. A note where the nodes' Python may see it otherwise than the controller's."""
+    """Refuse a script that is no Python 3; return notes where the nodes' Python may differ."""
     with open(script, "rb") as stream:
         source = stream.read()
     first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     if b"\0" in source:
-        raise BadInput(about + "it is no text, and so no Python script")
+        raise BadInput(about + "it holds NUL bytes, so it is no Python script")
     if first.startswith("#!") and not any(name in first for name in PYTHONS):
-        raise BadInput(about + "its first line, %s, names another interpreter, and the nodes run it with Python 3: give a Python "
-                       "script; one that starts other programs will do" % first[:80])
+        raise BadInput(
+            about
+            + "its first line, %s, names another interpreter, and the nodes run it with Python 3: "
+            "give a Python script, which may start other programs" % first[:80]
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -109,28 +158,32 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
         where = "line %s: %s" % (getattr(error, "lineno", None) or 1, getattr(error, "msg", error))
         versions = [tuple(map(int, version.split(".")[:2])) for version in pythons if version]
         if all(OLDEST_JUDGED <= version <= sys.version_info[:2] for version in versions):
-            raise BadInput(about + "it is no Python 3, %s" % where) from error
-        return ["the controller's Python %d.%d cannot read the script (%s); the nodes' is another, and decides"
-                % (sys.version_info[:2] + (where,))]
-    except (MemoryError, RecursionError):  # too deep for the compiler here
+            raise BadInput(about + "it is not valid Python 3, %s" % where) from error
+        return [
+            "the controller's Python %d.%d cannot read the script (%s); the nodes run another "
+            "version, which decides" % (sys.version_info[:2] + (where,))
+        ]
+    except (MemoryError, RecursionError):  # The script is too deep for the compiler here.
         pass
     return []
 
 
 def _modules(files: Iterable[str]) -> Dict[str, str]:
-    """{name of a module that `import` finds in the folder: its file or folder}."""
+    """Return {module: file or folder} of the modules that `import` finds in the folder."""
     found = {}
     for path in files:
         top, _, rest = path.partition("/")
         if not rest and path.endswith((".py", ".so")):
             found[path.split(".")[0]] = path
-        elif rest == "__init__.py":  # a folder without one stands behind any package that is installed
+        # Without this file the folder does not hide an installed package of the same name.
+        elif rest == "__init__.py":
             found[top] = top
     return found
 
 
 def _standard_library() -> Iterable[str]:
-    return getattr(sys, "stdlib_module_names", ())  # not before Python 3.10, which the controller has
+    # The attribute exists since Python 3.10, which the controller has.
+    return getattr(sys, "stdlib_module_names", ())
 
 
 def _inside(path: str, folder: str) -> str:
@@ -138,7 +191,7 @@ def _inside(path: str, folder: str) -> str:
 
 
 def _is_text(path: str) -> bool:
-    """Whether a name can stand in a zip file."""
+    """Return True if a zip file can hold the name."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
@@ -147,6 +200,8 @@ def _is_text(path: str) -> bool:
 
 
 def _named(names: List[str]) -> str:
-    """Some names in a message, on one line."""
-    shown = [ascii(name)[1:-1] if not name.isprintable() else name for name in sorted(names)[:NAMED]]
+    """Return the first names as one line of a message."""
+    shown = [
+        ascii(name)[1:-1] if not name.isprintable() else name for name in sorted(names)[:NAMED]
+    ]
     return ", ".join(shown) + (" and %d more" % (len(names) - NAMED) if len(names) > NAMED else "")

@@ -1,30 +1,40 @@
-"""This machine's IPv4 addresses and ports, from the kernel; no other program is needed and nothing is sent out."""
+"""IPv4 addresses and ports of this machine, from the kernel.
+
+No other program is needed, and no packet is sent.
+"""
+
 import ipaddress
 import os
 import socket
 import struct
 from typing import Dict, List, Optional, Tuple
 
-from mxcluster import processes
+from mxcluster.node import processes
 
 RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
-RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s where the round trip is short
+RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s with a short round trip
 
 
 def interfaces() -> Dict[str, List[str]]:
-    """{"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}: every interface with all its IPv4 addresses.
+    """Return all interfaces with their IPv4 addresses.
 
-    From rtnetlink(7): labels such as eth0:1 do not matter there, an address belongs to its interface.
+    {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}. Source: rtnetlink(7). Labels
+    such as eth0:1 do not matter there: an address belongs to its interface.
     """
     names = dict(socket.if_nameindex())
     found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as link:
         link.bind((0, 0))
-        # nlmsghdr (length, type, flags, sequence, pid) and ifaddrmsg (family, prefix, flags, scope, index)
-        link.send(struct.pack("=IHHIIBBBBI", 24, RTM_GETADDR, NLM_F_REQUEST_DUMP, 1, 0, socket.AF_INET, 0, 0, 0, 0))
+        # nlmsghdr (length, type, flags, sequence, pid) and ifaddrmsg (family, prefix, flags, scope,
+        # index)
+        link.send(
+            struct.pack(
+                "=IHHIIBBBBI", 24, RTM_GETADDR, NLM_F_REQUEST_DUMP, 1, 0, socket.AF_INET, 0, 0, 0, 0
+            )
+        )
         done = False
         while not done:
             addresses, done = parse_addresses(link.recv(65536))
@@ -35,11 +45,12 @@ def interfaces() -> Dict[str, List[str]]:
 
 
 def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
-    """([(interface index, "address/prefix"), ...], whether this was the last part) from one answer to RTM_GETADDR.
+    """Parse one answer to RTM_GETADDR.
 
-    Raises OSError when the kernel answers with an error.
+    Returns ([(interface index, "address/prefix"), ...], True if this was the last part). Raises
+    OSError if the kernel answers with an error.
     """
-    found, offset = [], 0
+    found, offset = [], 0  # type: Tuple[List[Tuple[int, str]], int]
     while offset < len(data):
         length, kind = struct.unpack_from("=IH", data, offset)
         if kind == NLMSG_ERROR:
@@ -49,8 +60,9 @@ def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
             return found, True
         if kind == RTM_NEWADDR:
             prefix, index = data[offset + 17], struct.unpack_from("=I", data, offset + 20)[0]
-            attributes = _attributes(data[offset + 24:offset + length])
-            # On a point-to-point link IFA_ADDRESS is the other end's; IFA_LOCAL is always ours.
+            attributes = _attributes(data[offset + 24 : offset + length])
+            # On a point-to-point link IFA_ADDRESS is the peer's address. IFA_LOCAL is always our
+            # own.
             raw = attributes.get(IFA_LOCAL, attributes.get(IFA_ADDRESS))
             if raw is not None:
                 found.append((index, "%s/%d" % (socket.inet_ntoa(raw), prefix)))
@@ -59,13 +71,13 @@ def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
 
 
 def _attributes(data: bytes) -> Dict[int, bytes]:
-    """{type: content} of a run of netlink attributes."""
+    """Return {type: content} of a run of netlink attributes."""
     found, offset = {}, 0
     while offset + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, offset)
         if length < 4:
             break
-        found[kind] = data[offset + 4:offset + length]
+        found[kind] = data[offset + 4 : offset + length]
         offset += _padded(length)
     return found
 
@@ -75,9 +87,10 @@ def _padded(length: int) -> int:
 
 
 def default_route_address() -> Optional[str]:
-    """The IPv4 address from which this machine reaches the outside, None without a route there.
+    """Return the source IPv4 address of the default route, None without such a route.
 
-    Connecting a UDP socket only asks the routing table: no packet is sent. 198.51.100.1 is nobody's (RFC 5737).
+    Connecting a UDP socket only reads the routing table and sends no packet. 198.51.100.1 belongs
+    to no machine (RFC 5737).
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -89,23 +102,29 @@ def default_route_address() -> Optional[str]:
 
 
 def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
-    """The interface that has `address`, given `interfaces()`; None if there is none.
+    """Return the interface that has `address`, given `interfaces()`; None if there is none.
 
-    A loopback address that is not listed belongs to the interface that holds 127.0.0.0/8: Linux owns all of them.
+    An unlisted loopback address belongs to the interface that holds 127.0.0.0/8: Linux owns all of
+    them.
     """
     wanted = ipaddress.IPv4Address(address)
     for name, addresses in known.items():
         for listed in map(ipaddress.IPv4Interface, addresses):
-            if listed.ip == wanted or wanted.is_loopback and listed.ip.is_loopback and wanted in listed.network:
+            if (
+                listed.ip == wanted
+                or wanted.is_loopback
+                and listed.ip.is_loopback
+                and wanted in listed.network
+            ):
                 return name
     return None
 
 
 def can_bind(address: str, port: int) -> Optional[str]:
-    """None if a server of this user can listen on address:port now, else why not, in the kernel's words.
+    """Return None if a server of this user can listen on address:port now, else the kernel's error.
 
-    Port 0 asks for the address alone. SO_REUSEADDR as ps-lite's sockets have it: connections of an earlier job in
-    TIME_WAIT are no obstacle, a listening socket is.
+    Port 0 checks the address alone. SO_REUSEADDR is set, as on ps-lite's sockets: connections of an
+    earlier job in TIME_WAIT do not block the port, but a listening socket does.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -118,13 +137,16 @@ def can_bind(address: str, port: int) -> Optional[str]:
 
 
 def who_listens(address: str, port: int) -> Optional[str]:
-    """"pid 123 (python)" for the process that listens on address:port, as far as this user may see it, else None."""
+    """Return "pid 123 (python)" for the process that listens on address:port, else None.
+
+    A user sees only processes that /proc shows to this user.
+    """
     pid = listener(address, port)
     return None if pid is None else "pid %d (%s)" % (pid, processes.command_name(pid))
 
 
 def listener(address: str, port: int) -> Optional[int]:
-    """The pid of the process that listens on address:port, as far as this user may see it, else None."""
+    """Return the pid of the process that listens on address:port, as far as visible, else None."""
     inodes = set()
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -138,13 +160,13 @@ def listener(address: str, port: int) -> Optional[int]:
             folder = "/proc/%d/fd" % pid
             if any(os.readlink(os.path.join(folder, fd)) in links for fd in os.listdir(folder)):
                 return pid
-        except OSError:  # ended meanwhile, or another user's
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return None
 
 
 def listeners(address: str) -> List[int]:
-    """The ports on which anybody listens at `address`, sorted."""
+    """Return the ports on which a process listens at `address`, sorted."""
     found = set()
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -156,15 +178,19 @@ def listeners(address: str) -> List[int]:
 
 
 def parse_ports(text: str, address: str) -> set:
-    """The ports of the sockets that `parse_listeners` would find for any of them."""
-    return {int(fields[1].rpartition(":")[2], 16) for fields in (line.split() for line in text.splitlines()[1:])
-            if fields[3] == LISTEN and fields[1].rpartition(":")[0] in _anybody(address)}
+    """Return the ports of all sockets that `parse_listeners` would find."""
+    return {
+        int(fields[1].rpartition(":")[2], 16)
+        for fields in (line.split() for line in text.splitlines()[1:])
+        if fields[3] == LISTEN and fields[1].rpartition(":")[0] in _anybody(address)
+    }
 
 
 def parse_listeners(text: str, address: str, port: int) -> set:
-    """The inodes (strings) of the sockets that listen on address:port, in the text of /proc/net/tcp or tcp6.
+    """Return the inodes (strings) of the sockets that listen on address:port.
 
-    Those that listen on all addresses count, also IPv6 ones: they take IPv4 connections too, unless told otherwise.
+    `text` is the content of /proc/net/tcp or tcp6. Sockets that listen on all addresses count, also
+    IPv6 ones: by default they accept IPv4 connections, too.
     """
     anybody, inodes = _anybody(address), set()
     for fields in (line.split() for line in text.splitlines()[1:]):
@@ -175,7 +201,7 @@ def parse_listeners(text: str, address: str, port: int) -> set:
 
 
 def peers_of(address: str, port: int) -> List[str]:
-    """The IPv4 addresses that have a connection to address:port now, sorted; none if the kernel's table cannot be read."""
+    """Return the IPv4 addresses with a connection to address:port, sorted; [] without /proc."""
     try:
         with open("/proc/net/tcp") as stream:
             return sorted(parse_peers(stream.read(), address, port))
@@ -184,7 +210,7 @@ def peers_of(address: str, port: int) -> List[str]:
 
 
 def parse_peers(text: str, address: str, port: int) -> set:
-    """The addresses at the other ends of the connections of address:port, in the text of /proc/net/tcp."""
+    """Return the peer addresses of address:port's connections, from the text of /proc/net/tcp."""
     here, found = "%08X:%04X" % (struct.unpack("=I", socket.inet_aton(address))[0], port), set()
     for fields in (line.split() for line in text.splitlines()[1:]):
         if fields[1] == here and fields[3] == ESTABLISHED:
@@ -193,7 +219,7 @@ def parse_peers(text: str, address: str, port: int) -> set:
 
 
 def unanswered() -> set:
-    """The (address, port) at the other ends of connections whose data is not acknowledged. Empty if /proc is unreadable."""
+    """Return the peers (address, port) without acknowledgements. Empty if /proc is unreadable."""
     try:
         with open("/proc/net/tcp") as stream:
             return parse_unanswered(stream.read())
@@ -202,9 +228,9 @@ def unanswered() -> set:
 
 
 def parse_unanswered(text: str) -> set:
-    """The (address, port) of the other ends of unacknowledged connections in the text of /proc/net/tcp.
+    """Return the peers (address, port) without acknowledgements, from the text of /proc/net/tcp.
 
-    A connection that its process has closed counts: the kernel still sends what is left.
+    A connection that its process has closed counts: the kernel still sends the remaining data.
     """
     found = set()
     for fields in (line.split() for line in text.splitlines()[1:]):
@@ -215,6 +241,7 @@ def parse_unanswered(text: str) -> set:
 
 
 def _anybody(address: str) -> set:
-    """What /proc/net/tcp and tcp6 call `address`, and all addresses together."""
-    ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))  # the kernel prints the bytes as a native number
+    """Return the forms of `address` and of the wildcard addresses in /proc/net/tcp and tcp6."""
+    # The kernel prints the bytes as a number in native byte order.
+    ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
     return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

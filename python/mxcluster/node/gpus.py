@@ -1,4 +1,5 @@
-"""The NVIDIA GPUs of a node, as its driver shows them, and whether MXNet can compute on them."""
+"""The NVIDIA GPUs of a node, as its driver lists them, and whether MXNet can compute on them."""
+
 import glob
 import importlib.util
 import json
@@ -9,19 +10,20 @@ import subprocess
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from mxcluster.environment import GPU_ORDER
+
 Json = Dict[str, Any]
 Gpu = NamedTuple("Gpu", [("number", int), ("uuid", str), ("name", str), ("driver", str)])
 
 PROC = "/proc/driver/nvidia/gpus"
-# The driver's tools number GPUs in the order of the bus; CUDA, if it is not told, the fastest first.
-ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-SECONDS = 20  # for nvidia-smi, which wakes the driver up
+SECONDS = 20  # for nvidia-smi, which may have to load the driver
 FIRST_SECONDS = 300  # for MXNet on all GPUs: a driver may have to compile its code first
-# The test of MXNet's own page "Validate your installation" (mxnet.apache.org/get_started/validate_mxnet), on every GPU.
+# The test of MXNet's own page "Validate your installation"
+# (mxnet.apache.org/get_started/validate_mxnet), on every GPU.
 ONES = """
 import json, sys
-from mxcluster import compat
-mx = compat.import_mxnet()
+from mxcluster.node import mxnet_compat
+mx = mxnet_compat.import_mxnet()
 for number in range(int(sys.argv[1])):
     try:
         there = (mx.nd.ones((2, 3), mx.gpu(number)) * 2 + 1).asnumpy()
@@ -33,30 +35,36 @@ for number in range(int(sys.argv[1])):
 
 
 def ask(*options: str) -> Optional[List[List[str]]]:
-    """The rows that nvidia-smi prints for a query, None if there is no nvidia-smi or it fails."""
+    """Return the rows of an nvidia-smi query, None without nvidia-smi or if it fails."""
     program = shutil.which("nvidia-smi")
     if not program:
         return None
     try:
-        said = subprocess.check_output([program, *options, "--format=csv,noheader"], stderr=subprocess.DEVNULL, timeout=SECONDS)
-    except (OSError, subprocess.SubprocessError):  # a driver that does not fit its library
+        said = subprocess.check_output(
+            [program, *options, "--format=csv,noheader"], stderr=subprocess.DEVNULL, timeout=SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):  # driver and library versions differ
         return None
-    return [re.split(r",\s*", line.strip()) for line in said.decode(errors="replace").splitlines() if line.strip()]
+    return [
+        re.split(r",\s*", line.strip())
+        for line in said.decode(errors="replace").splitlines()
+        if line.strip()
+    ]
 
 
 def listed() -> List[Gpu]:
-    """What the driver shows, by number; [] if it shows none."""
+    """Return the GPUs that the driver lists, by number; [] if it lists none."""
     rows = ask("--query-gpu=index,uuid,name,driver_version") or []
     return sorted(Gpu(int(row[0]), *row[1:4]) for row in rows if len(row) >= 4 and row[0].isdigit())
 
 
 def count() -> int:
-    """How many NVIDIA GPUs this node has: as nvidia-smi lists them, else as the driver shows them under /proc."""
+    """Return the number of NVIDIA GPUs: from nvidia-smi, else from the driver's files in /proc."""
     return len(listed()) or len(glob.glob(PROC + "/*"))
 
 
 def users() -> Dict[str, List[str]]:
-    """{uuid of a GPU: ["python3 (pid 4711)", ...]}: the programs that compute on it."""
+    """Return the programs that compute on each GPU: {uuid: ["python3 (pid 4711)", ...]}."""
     found = {}  # type: Dict[str, List[str]]
     for row in ask("--query-compute-apps=gpu_uuid,pid,process_name") or []:
         if len(row) >= 3:
@@ -65,68 +73,91 @@ def users() -> Dict[str, List[str]]:
 
 
 def problems(wanted: List[int]) -> List[str]:
-    """Which of the GPUs with these numbers this node does not have, with the cure."""
+    """Return a message with the numbers of `wanted` that this node does not have, and the cure."""
     there = listed()
     number = len(there) or count()
     missing = [one for one in wanted if not 0 <= one < number]
     texts = []
     if missing:
-        named = "GPU%s %s %s not on this node" % ("s" if len(missing) > 1 else "", ", ".join(map(str, missing)),
-                                                  "are" if len(missing) > 1 else "is")
-        texts.append(named + ("; it has %s: correct gpus" % ", ".join(map(str, range(number))) if number else
-                              ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, or install the driver"
-                              % PROC))
+        named = "GPU%s %s %s not on this node" % (
+            "s" if len(missing) > 1 else "",
+            ", ".join(map(str, missing)),
+            "are" if len(missing) > 1 else "is",
+        )
+        texts.append(
+            named
+            + (
+                "; it has %s: correct gpus" % ", ".join(map(str, range(number)))
+                if number
+                else ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, "
+                "or install the driver" % PROC
+            )
+        )
     return texts
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Why a job that takes all GPUs would not get what this node has; None if it does, or takes none.
+    """Return why a job that uses all GPUs would not get them; None if it does, or uses none.
 
-    `wanted`: {"record": how many provision.yml has seen, "bus": how many on the PCI bus, if it chose an MXNet for GPUs, else 0}.
+    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if it
+    chose an MXNet for GPUs, else 0}.
     """
     if not wanted:
         return None
     bus = int(wanted["bus"])
     there = len(listed()) if bus else count()
     if there < bus:
-        return ("the PCI bus has %d GPUs and the driver shows %d: see `nvidia-smi` and `dmesg` on this node, load the driver or "
-                "start the node anew, and run provision.yml; or train on the CPU with -e gpus=''" % (bus, there))
+        return (
+            "the PCI bus has %d GPUs and the driver shows %d: see `nvidia-smi` and `dmesg` on this "
+            "node, load the driver or restart the node, and run provision.yml; or train on the CPU "
+            "with -e gpus=''" % (bus, there)
+        )
     if there != wanted["record"]:
-        return ("the node has %d GPUs now, and had %d when provision.yml asked it: see `nvidia-smi` on this node, and run "
-                "provision.yml; or train on the CPU with -e gpus=''" % (there, wanted["record"]))
+        return (
+            "the node has %d GPUs now, and had %d at its last provision.yml: see `nvidia-smi` on "
+            "this node, "
+            "and run provision.yml; or train on the CPU with -e gpus=''" % (there, wanted["record"])
+        )
     return None
 
 
 def busy() -> Dict[int, str]:
-    """{number of a GPU: the programs that compute on it}; who is free is left out."""
+    """Return {number of a busy GPU: the programs that compute on it}."""
     there = listed()
     programs = users() if there else {}
     return {gpu.number: ", ".join(programs[gpu.uuid]) for gpu in there if programs.get(gpu.uuid)}
 
 
 def check(cuda: Json) -> Json:
-    """What verify.yml wants to know of a node with GPUs; `cuda` is what provision.yml has installed, see `versions.decide`.
+    """Return the GPU facts of a node for verify.yml.
 
-    {"listed": number of GPUs, "driver", "nouveau", "nvcc", "device_query", "cudnn", "unresolved": [library, ...],
-    "computes": {number: None, or why not}}; None for what is not there to be asked.
+    `cuda`: what provision.yml installed (see `versions.decide`). {"listed": number of GPUs,
+    "driver", "nouveau", "nvcc", "device_query", "cudnn", "unresolved": [library, ...], "computes":
+    {number: None or the error}}. A missing program or driver gives None.
     """
     there = listed()
     paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}
-    return {"listed": len(there), "driver": there[0].driver if there else None,
-            "nouveau": os.path.isdir("/sys/module/nouveau"), "nvcc": nvcc(cuda["folder"]),
-            "device_query": device_query(cuda["folder"]) if there else None, "cudnn": cudnn(cuda["folder"]),
-            "unresolved": unresolved(paths), "computes": computes(len(there), paths) if there else {}}
+    return {
+        "listed": len(there),
+        "driver": there[0].driver if there else None,
+        "nouveau": os.path.isdir("/sys/module/nouveau"),
+        "nvcc": nvcc(cuda["folder"]),
+        "device_query": device_query(cuda["folder"]) if there else None,
+        "cudnn": cudnn(cuda["folder"]),
+        "unresolved": unresolved(paths),
+        "computes": computes(len(there), paths) if there else {},
+    }
 
 
 def nvcc(folder: str) -> Optional[str]:
-    """"9.2.148" of CUDA's compiler, None if there is none."""
+    """Return the version of CUDA's compiler, such as "9.2.148"; None if there is none."""
     said = said_by([folder + "/bin/nvcc", "--version"])
     found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
     return found.group(1) if found else None
 
 
 def device_query(folder: str) -> Optional[str]:
-    """The last line of NVIDIA's deviceQuery, None if it is not installed."""
+    """Return the last line of NVIDIA's deviceQuery, None if it is not installed."""
     program = folder + "/extras/demo_suite/deviceQuery"
     if not os.access(program, os.X_OK):
         return None
@@ -134,45 +165,68 @@ def device_query(folder: str) -> Optional[str]:
 
 
 def cudnn(folder: str) -> Optional[str]:
-    """"7.6.5" of cuDNN's header, None if there is none."""
+    """Return the version in cuDNN's header, such as "7.6.5"; None if there is none."""
     numbers = {}  # type: Dict[str, str]
     for name in ("cudnn_version.h", "cudnn.h"):
         try:
-            with open(os.path.join(folder, "include", name), encoding="utf-8", errors="replace") as stream:
-                numbers.update(re.findall(r"#define\s+CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", stream.read()))
+            with open(
+                os.path.join(folder, "include", name), encoding="utf-8", errors="replace"
+            ) as stream:
+                numbers.update(
+                    re.findall(r"#define\s+CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", stream.read())
+                )
         except OSError:
             continue
     return "%(MAJOR)s.%(MINOR)s.%(PATCHLEVEL)s" % numbers if len(numbers) == 3 else None
 
 
 def unresolved(environment: Dict[str, str]) -> List[str]:
-    """The libraries that MXNet's own needs and the linker does not find."""
+    """Return the libraries that MXNet's own library needs and the linker does not find."""
     spec = importlib.util.find_spec("mxnet")
     if spec is None or not spec.origin:
         return ["libmxnet.so"]
-    said = said_by(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment) or "ldd => not found"
+    said = (
+        said_by(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment)
+        or "ldd => not found"
+    )
     return [line.split()[0] for line in said.splitlines() if "not found" in line]
 
 
 def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
-    """{"0": None, "1": why not, ...}: whether MXNet computes on each of so many GPUs, in a process of its own."""
-    child = subprocess.Popen([sys.executable, "-c", ONES, str(number)], env=dict(os.environ, **dict(environment, **ORDER)),
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    """Return whether MXNet computes on each of `number` GPUs: {"0": None, "1": the error, ...}.
+
+    A child process runs MXNet.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", ONES, str(number)],
+        env=dict(os.environ, **dict(environment, **GPU_ORDER)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         out, err = child.communicate(timeout=FIRST_SECONDS)
     except subprocess.TimeoutExpired:
         child.kill()
         out, err = child.communicate()
-    told = dict(json.loads(line[len("GPU "):]) for line in out.decode(errors="replace").splitlines() if line.startswith("GPU "))
+    told = dict(
+        json.loads(line[len("GPU ") :])
+        for line in out.decode(errors="replace").splitlines()
+        if line.startswith("GPU ")
+    )
     last = (err.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
     return {str(one): told.get(one, last) for one in range(number)}
 
 
 def said_by(argv: List[str], environment: Optional[Dict[str, str]] = None) -> Optional[str]:
-    """What a program prints, None if it cannot be run, fails or does not end."""
+    """Return the output of a program, None if it cannot run, fails or does not end."""
     try:
-        return subprocess.check_output(argv, env=dict(os.environ, **dict(environment or {}, **ORDER)),
-                                       stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                       timeout=FIRST_SECONDS).decode(errors="replace")
+        return subprocess.check_output(
+            argv,
+            env=dict(os.environ, **dict(environment or {}, **GPU_ORDER)),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=FIRST_SECONDS,
+        ).decode(errors="replace")
     except (OSError, subprocess.SubprocessError):
         return None

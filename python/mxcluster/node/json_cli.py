@@ -1,21 +1,26 @@
-"""How the programs on a node answer: one JSON object on stdout and exit status 0, or {"error": "..."} and 1."""
+"""Answers of the programs on a node: one JSON object on stdout.
+
+Exit status 0, or {"error": "..."} and exit status 1.
+"""
+
 import argparse
 import json
 import traceback
-from typing import Callable, List, Tuple
+from typing import Callable, List, NoReturn, Tuple
 
 from mxcluster.errors import BadInput, MxclusterError
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses a wrong command line with BadInput, so that it is answered like any other error."""
+    """Raise BadInput for a wrong command line, so that it is answered like any other error."""
 
-    def error(self, message: str) -> None:
+    def error(self, message: str) -> NoReturn:
+        """Raise BadInput with `message` and the usage."""
         raise BadInput("%s: %s; %s" % (self.prog, message, " ".join(self.format_usage().split())))
 
 
 def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
-    """(the result of run(argv) or {"error": its error}, the exit status)."""
+    """Return (the result of run(argv), or {"error": its error}; the exit status)."""
     try:
         return run(argv), 0
     except MxclusterError as error:
@@ -24,12 +29,12 @@ def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
         where = "%s: " % error.filename if error.filename else ""
         return {"error": where + (error.strerror or str(error))}, 1
     except Exception as error:
-        traceback.print_exc()  # ours to mend: the whole story to stderr
+        traceback.print_exc()  # a bug of mxcluster: the traceback goes to stderr
         return {"error": "%s: %s (an error in mxcluster itself)" % (type(error).__name__, error)}, 1
 
 
 def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
-    """Print what run(argv) returns and return the exit status."""
+    """Print the result of run(argv) as JSON and return the exit status."""
     result, code = of(run, argv)
     print(json.dumps(result), flush=True)
     return code

@@ -1,16 +1,18 @@
-"""Old MXNet on newer numpy, and in processes that are not workers."""
+"""Import old MXNet with newer numpy, and in processes that are not workers."""
+
 import gc
 import os
 
 
 def import_mxnet():
-    """Import numpy and mxnet as they can live together, and return the module mxnet.
+    """Import numpy and mxnet so that they work together, and return the module mxnet.
 
-    - MXNet up to 1.9.1 asks for `numpy.bool`, which numpy 1.24 has removed: it is put back as the builtin.
-    - `import mxnet` with DMLC_ROLE=server or scheduler runs the server's loop inside the import and never returns:
-      during the import the role is "worker"; afterwards it is what it was.
+    - MXNet up to 1.9.1 uses `numpy.bool`, which numpy 1.24 removed: it is restored as the builtin.
+    - `import mxnet` with DMLC_ROLE=server or scheduler runs the server's loop inside the import and
+      never returns. During the import the role is "worker". Afterwards the old role is restored.
     """
     import numpy
+
     if "bool" not in vars(numpy):  # hasattr() would warn on numpy 1.20 .. 1.23
         numpy.bool = bool
     role = os.environ.get("DMLC_ROLE")
@@ -21,6 +23,8 @@ def import_mxnet():
     finally:
         if role is not None:
             os.environ["DMLC_ROLE"] = role
-    if hasattr(gc, "freeze"):  # Python 3.7. What the import has made stays to the end: no collection has to go through it,
-        gc.freeze()  # also not the last, which takes a tenth of the import's time
+    # Python 3.7 and newer. The objects of the import stay until the end. Frozen, they take no part
+    # in any collection; the last collection alone would take a tenth of the import's time.
+    if hasattr(gc, "freeze"):
+        gc.freeze()
     return mxnet

@@ -1,10 +1,14 @@
-"""A look at one node, from the node itself.
+"""Inspect one node, on the node itself.
 
-`python -m mxcluster.node look --request JSON`: can this node do what a job wants of it? Nothing is changed.
-`python -m mxcluster.node record`: what provisioning wants to remember of it; imports MXNet.
-`python -m mxcluster.node machine`: the part of that which is the machine's; root asks for it where there is a root.
-`python -m mxcluster.node check --request JSON`: what verify.yml wants to know of it, see `checks`.
+- `python -m mxcluster.node.probe look --request JSON`: check whether the node can run a job.
+  Nothing is changed.
+- `python -m mxcluster.node.probe record`: print the facts for the node record; imports MXNet.
+- `python -m mxcluster.node.probe machine`: print the machine's part of the record; root runs it
+  where there is a root.
+- `python -m mxcluster.node.probe check --request JSON`: print the facts for verify.yml (see
+  `health_checks`).
 """
+
 import glob
 import ipaddress
 import json
@@ -15,58 +19,81 @@ import resource
 import shutil
 import socket
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from mxcluster import answer, checks, compat, gpus, network, software
-from mxcluster.agent import claims
+from mxcluster import errors
 from mxcluster.errors import BadInput
+from mxcluster.node import addresses, gpus, health_checks, json_cli, mxnet_compat, software
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
+Holds = Callable[[str], Json]  # agent.claims.held: ports and GPUs of the jobs in a folder
 
-ANEW = "run provision.yml, which asks the node anew"
+ANEW = "run provision.yml, which reads the node's facts again"
 
 
-def look(request: Json) -> Json:
-    """{"problems": [text, ...], "facts": {...}, "held", "fits"}: what of `request` this node cannot give, each with its cure.
+def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
+    """Return the problems of this node with `request`, each with its cure, and its facts.
 
-    "held" is what others have, see `held`, and "fits" whether that leaves the job its ports and GPUs; if not, the plan is made
-    anew.
+    {"problems": [text, ...], "facts": {...}, "held", "fits"}. "held": ports and GPUs in use (see
+    `held`). "fits": whether the job's ports and GPUs are free; if not, the controller plans again.
 
-    `request`, every key optional: "address" (literal IPv4 that processes bind), "interface" that has to hold it,
-    "ports" they listen on there, "gpus" (numbers), "all_gpus" (see `gpus.unlike`), "jobs_dir" with the folders of all jobs,
-    "job" that must not be one of them, "files" that must exist and be readable, "python" that runs them, "package" (the file name
-    of mxcluster as the controller has it), "versions" (what was there when provision.yml asked), "free" ({folder: bytes}),
-    "open_files".
+    `jobs_hold` returns the ports and GPUs of the jobs in "jobs_dir".
+
+    Keys of `request`, all optional: "address" (literal IPv4 that processes bind), "interface" that
+    has this address, "ports" on it, "gpus" (numbers), "all_gpus" (see `gpus.unlike`), "jobs_dir"
+    with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
+    readable, "python" that runs them, "package" (the file name of the controller's mxcluster),
+    "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files".
     """
-    known = network.interfaces()
+    known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
     problems = address_problems(address, known) if address else []
-    taken = held(address if not problems else None, [int(port) for port in ports], request.get("jobs_dir"))
+    of_jobs = (
+        jobs_hold(request["jobs_dir"])
+        if jobs_hold and request.get("jobs_dir")
+        else {"ports": {}, "gpus": {}}
+    )
+    taken = held(address if not problems else None, [int(port) for port in ports], of_jobs)
     problems += job_problems(request.get("jobs_dir"), request.get("job"))
     problems += interface_problems(request.get("interface"), address, known)
-    unlike = gpus.unlike(request.get("all_gpus"))  # says all that there is to say
-    problems += [unlike] if unlike else gpus.problems([int(number) for number in request.get("gpus") or []])
+    unlike = gpus.unlike(request.get("all_gpus"))  # covers all GPUs in one message
+    problems += (
+        [unlike] if unlike else gpus.problems([int(number) for number in request.get("gpus") or []])
+    )
     problems += software.problems(request.get("versions") or {})
     problems += file_problems(request.get("files") or [], request.get("python"))
-    problems += package_problems(request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(answer.__file__))))
+    problems += package_problems(
+        request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
+    )
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
-    facts = {"interfaces": known, "address_of_default_route": network.default_route_address(), "gpus": gpus.count(),
-             "python_version": platform.python_version()}
-    fits = not (set(map(str, ports)) & set(taken["ports"]) or set(map(str, request.get("gpus") or [])) & set(taken["gpus"]))
+    facts = {
+        "interfaces": known,
+        "address_of_default_route": addresses.default_route_address(),
+        "gpus": gpus.count(),
+        "python_version": platform.python_version(),
+    }
+    fits = not (
+        set(map(str, ports)) & set(taken["ports"])
+        or set(map(str, request.get("gpus") or [])) & set(taken["gpus"])
+    )
     return {"problems": problems, "facts": facts, "held": taken, "fits": fits}
 
 
-def held(address: Optional[str], ports: List[int], jobs_dir: Optional[str]) -> Json:
-    """{"ports": {"9091": who}, "gpus": {"0": who}}: what others have of this node, jobs of ours and other programs.
+def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
+    """Return the ports and GPUs that jobs of ours and other programs use.
 
-    Of the ports of `address`, those that anybody listens on; of those that are wanted, `ports`, whatever else keeps them.
+    {"ports": {"9091": holder}, "gpus": {"0": holder}}. A port counts if a process listens on it at
+    `address`, or if it is one of `ports` and cannot be bound for another reason.
     """
-    of_jobs = claims.held(jobs_dir) if jobs_dir else {"ports": {}, "gpus": {}}
-    found = {str(port): "another program" for port in (network.listeners(address) if address else ())}
-    for port in ports if address else ():
-        if network.can_bind(address, port) is not None:
-            found[str(port)] = network.who_listens(address, port) or "a program that `ss -ltnp` shows to root"
+    found = {
+        str(port): "another program" for port in (addresses.listeners(address) if address else ())
+    }
+    for port in ports:
+        if address and addresses.can_bind(address, port) is not None:
+            found[str(port)] = (
+                addresses.who_listens(address, port) or "a program that `ss -ltnp` shows to root"
+            )
     for place, job in of_jobs["ports"].items():
         if place.rpartition(":")[0] == address:
             found[place.rpartition(":")[2]] = "the job %s" % job
@@ -76,126 +103,180 @@ def held(address: Optional[str], ports: List[int], jobs_dir: Optional[str]) -> J
 
 
 def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
-    """Whether the id of a new job is still free. Nothing may be brought into the folder of another job."""
+    """Return a line if the id of a new job is taken. No file may go into another job's folder."""
     if not jobs_dir or not job or not os.path.exists(os.path.join(jobs_dir, job, "plan.json")):
         return []
-    return ["the job_id %s is taken on this node (%s): choose another job_id, or bring the results of that job with train.yml "
-            "-e attach=%s" % (job, os.path.join(jobs_dir, job), job)]
+    return [
+        "the job_id %s is taken on this node (%s): choose another job_id, or fetch the results of "
+        "that job with train.yml -e attach=%s" % (job, os.path.join(jobs_dir, job), job)
+    ]
 
 
 def address_problems(address: str, known: Interfaces) -> List[str]:
-    """Whether `address` is one that a process of this node can listen on."""
+    """Return a line if a process of this node cannot listen on `address`."""
     try:
         ipaddress.IPv4Address(address)
     except ValueError:
-        return ["address %r is not a literal IPv4 address, which ps-lite needs: set node_address" % address]
-    refusal = network.can_bind(address, 0)
+        return [
+            "address %r is not a literal IPv4 address, which ps-lite needs: set node_address"
+            % address
+        ]
+    refusal = addresses.can_bind(address, 0)
     if refusal is None:
         return []
-    return ["address %s is not on this node (%s); it has %s: %s" % (address, refusal, _addresses(known), ANEW)]
+    return [
+        "address %s is not on this node (%s); it has %s: %s"
+        % (address, refusal, _addresses(known), ANEW)
+    ]
 
 
-def interface_problems(interface: Optional[str], address: Optional[str], known: Interfaces) -> List[str]:
-    """Whether `interface` is there and holds `address`: both were there when provision.yml asked the node."""
+def interface_problems(
+    interface: Optional[str], address: Optional[str], known: Interfaces
+) -> List[str]:
+    """Return a line if `interface` is gone or has lost `address` since provision.yml."""
     if not interface:
         return []
     if interface not in known:
-        return ["interface %s is not on this node any more; it has %s: %s" % (interface, ", ".join(sorted(known)), ANEW)]
+        return [
+            "interface %s is not on this node any more; it has %s: %s"
+            % (interface, ", ".join(sorted(known)), ANEW)
+        ]
     if not known[interface]:
-        return ["interface %s has no IPv4 address any more; the node has %s: give it one, or %s"
-                % (interface, _addresses(known), ANEW)]
-    if address and network.interface_of(address, {interface: known[interface]}) is None:
-        return ["interface %s does not hold the address %s any more, it holds %s: %s"
-                % (interface, address, ", ".join(known[interface]), ANEW)]
+        return [
+            "interface %s has no IPv4 address any more; the node has %s: give it one, or %s"
+            % (interface, _addresses(known), ANEW)
+        ]
+    if address and addresses.interface_of(address, {interface: known[interface]}) is None:
+        return [
+            "interface %s does not hold the address %s any more, it holds %s: %s"
+            % (interface, address, ", ".join(known[interface]), ANEW)
+        ]
     return []
 
 
 def port_problem(address: str, port: int) -> Optional[str]:
-    """Why a process of this user cannot listen on address:port, None if it can."""
-    refusal = network.can_bind(address, port)
+    """Return why a process of this user cannot listen on address:port, None if it can."""
+    refusal = addresses.can_bind(address, port)
     if refusal is None:
         return None
-    holder = network.who_listens(address, port)
+    holder = addresses.who_listens(address, port)
     if holder:
-        return ("port %d on %s is in use by %s: choose another with -e root_port=..., or stop it"
-                % (port, address, holder))
-    return ("port %d on %s cannot be had (%s): choose another with -e root_port=..., or see with `ss -ltnp` (as root) "
-            "who has it" % (port, address, refusal))
+        return "port %d on %s is in use by %s: choose another with -e root_port=..., or stop it" % (
+            port,
+            address,
+            holder,
+        )
+    return (
+        "port %d on %s is not available (%s): choose another with -e root_port=..., or find its "
+        "holder with `ss -ltnp` (as root)" % (port, address, refusal)
+    )
 
 
 def file_problems(files: List[str], python: Optional[str]) -> List[str]:
-    """Which of the files and folders that a job needs are not there, or not for this user."""
+    """Return a line for each file and folder of a job that is missing or not readable."""
     problems = []
     if python and not os.access(python, os.X_OK):
         problems.append("python %s cannot be run on this node: run provision.yml" % python)
     for path in files:
         if not os.path.exists(path):
-            problems.append("%s does not exist on this node: correct the path, or bring it there" % path)
+            problems.append(
+                "%s does not exist on this node: correct the path, or bring it there" % path
+            )
         elif not os.access(path, os.R_OK):
-            problems.append("%s cannot be read by %s: change its mode, or the user of the job" % (path, _user()))
+            problems.append(
+                "%s cannot be read by %s: change its mode, or the user of the job" % (path, _user())
+            )
     return problems
 
 
 def package_problems(wanted: Optional[str], ours: str) -> List[str]:
-    """Whether this node runs another mxcluster than the controller; `ours` is the folder that it runs from.
+    """Return a line if this node runs another mxcluster than the controller.
 
-    provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`; a folder of another form is the source itself.
+    `wanted`: the controller's file name. `ours`: the folder that this package runs from.
+    provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`. Any other folder is the
+    source itself.
     """
     here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(ours))
     if not wanted or not here or here.group(1) + ".zip" == wanted:
         return []
-    return ["the node has another version of mxcluster (%s.zip) than the controller (%s): run provision.yml"
-            % (here.group(1), wanted)]
+    return [
+        "the node has another version of mxcluster (%s.zip) than the controller (%s): run "
+        "provision.yml" % (here.group(1), wanted)
+    ]
 
 
 def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
-    """Which folders have too little room, and whether too few files may be opened."""
+    """Return a line for each folder with too little space and for a low limit of open files."""
     problems = []
     for path, least in sorted(free.items()):
         there = path
-        while not os.path.isdir(there):  # the folder of the jobs may be made by the first
+        while not os.path.isdir(there):  # the first job may make this folder
             there = os.path.dirname(there)
         has = shutil.disk_usage(there).free
         if has < least:
-            problems.append("%s has %d MiB free, and a job needs %d: make room there" % (path, has >> 20, least >> 20))
+            problems.append(
+                "%s has %d MiB free, and a job needs %d: make room there"
+                % (path, has >> 20, least >> 20)
+            )
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if allowed != resource.RLIM_INFINITY and allowed < open_files:
-        problems.append("a process may open %d files at most, and a job needs %d: raise nofile in /etc/security/limits.conf"
-                        % (allowed, open_files))
+        problems.append(
+            "a process may open %d files at most, and a job needs %d: raise nofile in "
+            "/etc/security/limits.conf" % (allowed, open_files)
+        )
     return problems
 
 
 def machine(_: Json) -> Json:
-    """The machine's part of the node record: addresses, names, keys and GPUs. Nothing that is not Python's own is imported."""
-    return {"address_of_default_route": network.default_route_address(), "interfaces": network.interfaces(),
-            "hostname": socket.gethostname(), "host_keys": host_keys(), "gpus": gpus.count()}
+    """Return the machine's part of the node record: addresses, names, keys and GPUs.
+
+    It imports the standard library only.
+    """
+    return {
+        "address_of_default_route": addresses.default_route_address(),
+        "interfaces": addresses.interfaces(),
+        "hostname": socket.gethostname(),
+        "host_keys": host_keys(),
+        "gpus": gpus.count(),
+    }
 
 
 def record(request: Json) -> Json:
-    """The node record, as far as the node tells it: the machine, and what this interpreter has to train with.
+    """Return the node record as far as the node knows it: the machine and the Python environment.
 
-    MXNet takes seconds to import. Where its files are those of the record that the request holds as "known", that one counts.
+    MXNet takes seconds to import. If its files have the fingerprints of the "known" record in the
+    request, that record counts.
     """
     return dict(machine(request), **environment(request.get("known") or {}))
 
 
 def environment(known: Json) -> Json:
-    """"python_version", "mxnet", "numpy", "model_zoo", "fingerprints" of this interpreter's packages."""
+    """Return "python_version", "mxnet", "numpy", "model_zoo" and "fingerprints".
+
+    `known` is the record so far. Raises BadInput if MXNet cannot be imported.
+    """
     now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
     told = ("mxnet", "numpy", "model_zoo")
-    if len(now["fingerprints"]) == 2 and all(known.get(name) == now[name] for name in now) and all(map(known.get, told)):
+    if (
+        len(now["fingerprints"]) == 2
+        and all(known.get(name) == now[name] for name in now)
+        and all(map(known.get, told))
+    ):
         return dict(now, **{name: known[name] for name in told})
     try:
-        mxnet = compat.import_mxnet()
-    except Exception as error:  # libraries that are missing show up as OSError, wrong ones as nearly anything
-        raise BadInput("MXNet cannot be imported by %s (%s: %s): run provision.yml"
-                       % (sys.executable, type(error).__name__, error)) from error
+        mxnet = mxnet_compat.import_mxnet()
+    except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
+        raise BadInput(
+            "MXNet cannot be imported by %s (%s: %s): run provision.yml"
+            % (sys.executable, type(error).__name__, error)
+        ) from error
     import numpy
+
     return dict(now, mxnet=mxnet.__version__, numpy=numpy.__version__, model_zoo=model_zoo())
 
 
 def host_keys(folder: str = "/etc/ssh") -> List[str]:
-    """The public host keys of this machine's sshd, without their comments."""
+    """Return the public host keys of this machine's sshd, without their comments."""
     keys = []
     for path in sorted(glob.glob(os.path.join(folder, "ssh_host_*_key.pub"))):
         with open(path) as stream:
@@ -204,32 +285,39 @@ def host_keys(folder: str = "/etc/ssh") -> List[str]:
 
 
 def model_zoo() -> List[str]:
-    """The names of the networks in MXNet's model zoo, sorted.
+    """Return the names of the networks in MXNet's model zoo, sorted.
 
-    MXNet has no list of them that can be asked for, but its get_model() names them all when it refuses a name: one
-    a line, in 1.2.1, 1.5.1 and 1.9.1 alike.
+    MXNet offers no list of them, but the error of its get_model() for a wrong name lists them all:
+    one a line, in 1.2.1, 1.5.1 and 1.9.1 alike.
     """
     from mxnet.gluon.model_zoo import vision
+
     try:
         vision.get_model("no such network")
     except ValueError as refusal:
         return sorted(line.strip() for line in str(refusal).splitlines()[1:] if line.strip())
-    raise BadInput("the model zoo of this MXNet takes any name: it is not one of those that mxcluster knows")
+    raise BadInput(
+        "the model zoo of this MXNet accepts any name: mxcluster does not know this MXNet"
+    )
 
 
 def _addresses(known: Interfaces) -> str:
-    return ", ".join("%s (%s)" % (listed.split("/")[0], name) for name in sorted(known) for listed in known[name])
+    return ", ".join(
+        "%s (%s)" % (listed.split("/")[0], name) for name in sorted(known) for listed in known[name]
+    )
 
 
 def _user() -> str:
     return "the user with id %d" % os.geteuid()
 
 
-def run(argv: List[str]) -> Json:
+def run(argv: List[str], jobs_hold: Optional[Holds] = None) -> Json:
     """Carry out one command line and return its answer."""
-    parser = answer.Parser(prog="mxcluster.node", description="A look at this node.")
+    parser = json_cli.Parser(prog="mxcluster.node.probe", description="Inspect this node.")
     parser.add_argument("command", choices=("look", "record", "machine", "check"))
-    parser.add_argument("--request", default="{}", help="a JSON object, see the functions look and record")
+    parser.add_argument(
+        "--request", default="{}", help="a JSON object, see the functions look and record"
+    )
     given = parser.parse_args(argv)
     try:
         request = json.loads(given.request)
@@ -237,8 +325,12 @@ def run(argv: List[str]) -> Json:
         parser.error("--request is not JSON (%s)" % error)
     if not isinstance(request, dict):
         parser.error("--request is not a JSON object but %s" % given.request)
-    return {"look": look, "record": record, "machine": machine, "check": checks.check}[given.command](request)
+    if given.command == "look":
+        return look(request, jobs_hold)
+    return {"record": record, "machine": machine, "check": health_checks.check}[given.command](
+        request
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(answer.give(run, sys.argv[1:]))
+    sys.exit(json_cli.give(run, sys.argv[1:]))

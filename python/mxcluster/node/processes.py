@@ -1,7 +1,8 @@
-"""Processes of this machine: who they are, what belongs to them, how they end.
+"""Processes of this machine: their identity, their families, their end.
 
-A pid alone names nobody for long: numbers are used again. A process is known by its pid **and** the time it started.
+Pids are reused. A process is therefore known by its pid **and** its start time.
 """
+
 import ctypes
 import os
 import signal
@@ -12,21 +13,23 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-HELD = "T"  # by SIGSTOP
-DEAD = "ZXx"  # zombies and what is even further
+HELD = "T"  # stopped by SIGSTOP
+DEAD = "ZXx"  # zombies and processes that the kernel is removing
 
-# Looked up once, here: between fork and exec nothing may be loaded any more.
+# Loaded here once: nothing may be loaded between fork and exec.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Identity(NamedTuple):
-    """A process for good: its pid and its start time in clock ticks since boot (proc(5), stat field 22)."""
+    """A process: its pid and its start time in clock ticks since boot (proc(5), stat field 22)."""
+
     pid: int
     start_time: int
 
 
 class Entry(NamedTuple):
-    """One process as the kernel's table has it. `session` and `group` are the pids of those who founded them."""
+    """One process in the kernel's table. `session` and `group` are the pids of their founders."""
+
     pid: int
     parent: int
     group: int
@@ -36,23 +39,26 @@ class Entry(NamedTuple):
 
     @property
     def identity(self) -> Identity:
+        """The pid and start time of the process."""
         return Identity(self.pid, self.start_time)
 
 
 def parse_stat(text: str) -> Entry:
-    """An Entry from the text of /proc/<pid>/stat. The name in it may hold blanks and parentheses of its own.
+    """Return an Entry from the text of /proc/<pid>/stat.
 
-    The state is that of the first thread. If that has ended before other threads, the process still
-    runs, keeps its ports, and cannot be reaped: such a process counts as one that sleeps.
+    The name in it may hold blanks and parentheses.
+
+    The state is that of the first thread. If that thread has ended before other threads, the
+    process still runs, keeps its ports, and cannot be reaped: such a process counts as sleeping.
     """
-    pid = int(text[:text.index(" ")])
-    fields = text[text.rindex(")") + 2:].split()
+    pid = int(text[: text.index(" ")])
+    fields = text[text.rindex(")") + 2 :].split()
     state = "S" if fields[0] in DEAD and int(fields[17]) > 1 else fields[0]
     return Entry(pid, int(fields[1]), int(fields[2]), int(fields[3]), state, int(fields[19]))
 
 
 def entry(pid: int) -> Optional[Entry]:
-    """The table's line for `pid`, None if there is no such process."""
+    """Return the table's entry of `pid`, None without such a process."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             return parse_stat(stream.read().decode("latin-1"))
@@ -61,25 +67,28 @@ def entry(pid: int) -> Optional[Entry]:
 
 
 def table() -> List[Entry]:
-    """All processes of this machine (of this container)."""
+    """Return all processes of this machine (of this container)."""
     found = (entry(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [line for line in found if line]
 
 
 def identity(pid: int) -> Optional[Identity]:
-    """Who has this pid now, or None. A zombie still has it."""
+    """Return the identity of the process with this pid, None without one. A zombie has its pid."""
     line = entry(pid)
     return line.identity if line else None
 
 
 def alive(who: Identity) -> bool:
-    """Whether this very process still runs; zombies do not, and another process with its pid is not it."""
+    """Return True if this process runs. A zombie or another process with its pid does not count."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state not in DEAD
 
 
 def queued(pid: int) -> float:
-    """Seconds for which the first thread of a process could have run, but had no core; 0.0 if the kernel does not tell."""
+    """Return the seconds in which the first thread of a process was ready but had no core.
+
+    Source: /proc/<pid>/schedstat. 0.0 if the kernel does not offer it.
+    """
     try:
         with open("/proc/%d/schedstat" % pid) as stream:
             return int(stream.read().split()[1]) / 1e9
@@ -88,32 +97,35 @@ def queued(pid: int) -> float:
 
 
 def is_held(who: Identity) -> bool:
-    """Whether this very process is held by SIGSTOP or its like."""
+    """Return True if this process is stopped by SIGSTOP or a similar signal."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state == HELD
 
 
 def witness(pid: int) -> Optional[Dict[str, Any]]:
-    """What others on this machine need to see whether a process is still there; None if it is not."""
+    """Return a description of a process for `lives`; None if there is no such process."""
     who = identity(pid)
     return dict(who._asdict(), numbers=_numbers()) if who else None
 
 
 def lives(known: Optional[Dict[str, Any]]) -> Optional[bool]:
-    """Whether the process of a `witness` still runs; None for one on another machine or in another container."""
+    """Return whether the process of a `witness` runs; None on another machine or container."""
     if not known or known["numbers"] != _numbers():
         return None
     return alive(Identity(known["pid"], known["start_time"]))
 
 
 def _numbers() -> str:
-    """Within what a pid means the same process: this boot of this machine, and this namespace."""
+    """Return the scope of a pid: this boot of this machine, and this pid namespace."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return "%s %s" % (stream.read().strip(), os.readlink("/proc/self/ns/pid"))
 
 
 def send(who: Identity, signum: int) -> bool:
-    """Send a signal to this very process. False if it has ended; PermissionError if it is another user's."""
+    """Send a signal to this process. Return False if it has ended.
+
+    Raises PermissionError for another user's process.
+    """
     if not alive(who):
         return False
     try:
@@ -124,28 +136,40 @@ def send(who: Identity, signum: int) -> bool:
 
 
 def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> List[Identity]:
-    """The living processes that belong to `roots`: themselves, what is in a session or process group that one of them
-    founded (its orphans too, when the root itself has ended), and the descendants of all these.
+    """Return the living processes that belong to `roots`.
 
-    `lines` is the process table, read afresh when not given.
+    These are the roots themselves, the processes in a session or process group that a root founded
+    (also orphans, after the root's end), and the descendants of all these.
+
+    `lines` is the process table. By default it is read now.
     """
     lines = table() if lines is None else lines
     now = {line.pid: line for line in lines}
-    # A root's number that now belongs to a younger process says nothing about the root's family.
-    founders = {root.pid: root.start_time for root in roots
-                if root.pid not in now or now[root.pid].start_time == root.start_time}
-    chosen = {line.pid for line in lines
-              if any(line.start_time >= founders.get(number, float("inf"))
-                     for number in (line.pid, line.group, line.session))}
+    # If a younger process has a root's pid now, that pid tells nothing about the root's family.
+    founders = {
+        root.pid: root.start_time
+        for root in roots
+        if root.pid not in now or now[root.pid].start_time == root.start_time
+    }
+    chosen = {
+        line.pid
+        for line in lines
+        if any(
+            line.start_time >= founders.get(number, float("inf"))
+            for number in (line.pid, line.group, line.session)
+        )
+    }
     while True:
         children = {line.pid for line in lines if line.parent in chosen} - chosen
         if not children:
-            return [line.identity for line in lines if line.pid in chosen and line.state not in DEAD]
+            return [
+                line.identity for line in lines if line.pid in chosen and line.state not in DEAD
+            ]
         chosen |= children
 
 
 def command_name(pid: int) -> str:
-    """The name of the program of a process, "gone" for one that has ended."""
+    """Return the name of the program of a process, "gone" after its end."""
     try:
         with open("/proc/%d/comm" % pid, errors="replace") as stream:
             return stream.read().strip()
@@ -154,19 +178,26 @@ def command_name(pid: int) -> str:
 
 
 def variable(pid: int, name: str) -> Optional[str]:
-    """A variable of the environment that a process was started with; None if it has none, or is not this user's."""
+    """Return a variable of a process's initial environment.
+
+    None if it has none, or if it belongs to another user.
+    """
     try:
         with open("/proc/%d/environ" % pid, "rb") as stream:
             pairs = (pair.partition(b"=") for pair in stream.read().split(b"\0"))
-            return next((value.decode(errors="replace") for key, _, value in pairs if key == name.encode()), None)
+            return next(
+                (value.decode(errors="replace") for key, _, value in pairs if key == name.encode()),
+                None,
+            )
     except OSError:
         return None
 
 
 def with_variable(name: str, value: str) -> List[Identity]:
-    """The living processes whose environment had name=value when they were started, as far as this user may look.
+    """Return the living processes that started with name=value in their environment.
 
-    Environments are inherited: so a family is found even when all its elders have ended and it has left their session.
+    Only processes that this user may inspect are found. Children inherit the environment, so this
+    finds a family even if its ancestors have ended and it has left their session.
     """
     wanted = ("%s=%s" % (name, value)).encode()
     found = []
@@ -175,17 +206,25 @@ def with_variable(name: str, value: str) -> List[Identity]:
             with open("/proc/%d/environ" % line.pid, "rb") as stream:
                 if wanted in stream.read().split(b"\0") and line.state not in DEAD:
                     found.append(line.identity)
-        except OSError:  # ended meanwhile, or another user's
+        except OSError:  # the process has ended, or belongs to another user
             pass
     return found
 
 
-def end_groups(roots: Iterable[Identity], grace: float = 2.0, patience: float = 3.0, spare: Iterable[Identity] = (),
-               each_pass: Callable[[], None] = lambda: None) -> List[Identity]:
-    """End the families of `roots` (see `family`): SIGTERM, after `grace` seconds SIGKILL; those in `spare` are left.
+def end_groups(
+    roots: Iterable[Identity],
+    grace: float = 2.0,
+    patience: float = 3.0,
+    spare: Iterable[Identity] = (),
+    each_pass: Callable[[], None] = lambda: None,
+) -> List[Identity]:
+    """End the families of `roots`, except `spare`: SIGTERM, after `grace` seconds SIGKILL.
 
-    Returns as soon as nobody is left, and at most `patience` seconds after the first SIGKILL: the list of those who
-    are still there then (stuck in the kernel, or another user's). `each_pass` is called every 50 ms, to reap children.
+    See `family`.
+
+    Returns as soon as all have ended, and at most `patience` seconds after the first SIGKILL.
+    Returns the processes that still live (stuck in the kernel, or another user's). `each_pass` is
+    called every 50 ms, to reap children.
     """
     roots, spared = list(roots), set(spare)
     left = []  # type: List[Identity]
@@ -198,7 +237,9 @@ def end_groups(roots: Iterable[Identity], grace: float = 2.0, patience: float = 
             if not left:
                 return []
             for who in left:
-                if who not in told:  # one SIGTERM each: a second one could interrupt a handler that tidies up
+                if (
+                    who not in told
+                ):  # one SIGTERM each: a second one could interrupt the handler's cleanup
                     told.add(who)
                     _send_if_allowed(who, signum)
             if time.monotonic() >= deadline:
@@ -210,14 +251,15 @@ def end_groups(roots: Iterable[Identity], grace: float = 2.0, patience: float = 
 def _send_if_allowed(who: Identity, signum: int) -> None:
     try:
         send(who, signum)
-    except PermissionError:  # a set-uid program: it stays in the list of those left
+    except PermissionError:  # a set-uid program: it is in the returned list
         pass
 
 
 def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
-    """In a child, between fork and exec: have the kernel send `signum` when the forking *thread* of `parent` ends.
+    """Let the kernel send `signum` to this child when the forking *thread* of `parent` ends.
 
-    prctl(2). If the parent ended before this call, nothing would ever come: then the signal is sent right here.
+    Called in the child between fork and exec; prctl(2). If the parent ended before this call, the
+    kernel would send nothing: then this function sends the signal.
     """
     _prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
@@ -225,12 +267,15 @@ def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
 
 
 def hide() -> None:
-    """Let no other process of the same user open this one's descriptors or memory: as the kernel does after setuid, mostly."""
+    """Forbid other processes of the same user to open this process's descriptors or memory.
+
+    After setuid the kernel does so itself in most cases.
+    """
     _prctl(PR_SET_DUMPABLE, 0)
 
 
 def set_subreaper() -> None:
-    """Become the parent of all orphans among one's descendants, so that none gets out of sight (Linux >= 3.4)."""
+    """Become the parent of all orphaned descendants, so that none is lost (Linux >= 3.4)."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -241,7 +286,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def tell_systemd() -> None:
-    """sd_notify(3) with READY=1, if systemd waits for it."""
+    """Send READY=1 with sd_notify(3), if systemd waits for it."""
     place = os.environ.get("NOTIFY_SOCKET")
     if place:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:

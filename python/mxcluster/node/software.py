@@ -1,8 +1,10 @@
-"""What a node would train with, recognized in a moment and without importing it.
+"""Fingerprints of a node's MXNet and numpy, made quickly and without importing them.
 
-A fingerprint reads a small part of a large file: its size, both ends and pieces between. Another version
-or build differs there. A change of a few bytes elsewhere only verify.yml sees, which reads all of it.
+A fingerprint covers a small part of a large file: its size, both ends and pieces between. Another
+version or build differs there. Only verify.yml, which reads the whole file, detects a change of a
+few bytes elsewhere.
 """
+
 import glob
 import hashlib
 import importlib.util
@@ -17,35 +19,50 @@ PIECE, PIECES = 4096, 64
 
 
 def fingerprints() -> Dict[str, str]:
-    """{"libmxnet.so": sha256, "numpy": sha256} of what is there."""
-    found = {"libmxnet.so": _of_files(_inside("mxnet", "libmxnet.so")),
-             "numpy": _of_files(_inside("numpy", "version.py") + _inside("numpy", "_version.py")
-                                + _inside("numpy", "*core", "_multiarray_umath*.so"))}
+    """Return {"libmxnet.so": sha256, "numpy": sha256} of the installed files."""
+    found = {
+        "libmxnet.so": _of_files(_inside("mxnet", "libmxnet.so")),
+        "numpy": _of_files(
+            _inside("numpy", "version.py")
+            + _inside("numpy", "_version.py")
+            + _inside("numpy", "*core", "_multiarray_umath*.so")
+        ),
+    }
     return {name: told for name, told in found.items() if told}
 
 
 def problems(known: Json) -> List[str]:
-    """What is not as it was when provision.yml asked; `known` are the record's "python_version" and "fingerprints"."""
+    """Return a line for each change since provision.yml.
+
+    `known`: "python_version" and "fingerprints" of the node record.
+    """
     lines, now = [], fingerprints()
     if known.get("python_version") and known["python_version"] != platform.python_version():
-        lines.append("Python is %s now and was %s when provision.yml asked the node: run provision.yml"
-                     % (platform.python_version(), known["python_version"]))
+        lines.append(
+            "Python is %s now and was %s at the node's last provision.yml: run provision.yml"
+            % (platform.python_version(), known["python_version"])
+        )
     for name, told in sorted((known.get("fingerprints") or {}).items()):
         if now.get(name) != told:
-            lines.append("%s %s since provision.yml asked the node: %s"
-                         % (name, "has changed" if name in now else "is gone", cure()))
+            lines.append(
+                "%s %s since the node's last provision.yml: %s"
+                % (name, "has changed" if name in now else "is gone", cure())
+            )
     return lines
 
 
 def cure() -> str:
-    """How a damaged environment is made anew: provision.yml leaves one alone that it has finished."""
-    own = sys.prefix != sys.base_prefix  # or else it is the system's
-    return ("remove %s on this node and run provision.yml, which makes it anew" % sys.prefix if own else
-            "install MXNet and numpy there anew, and run provision.yml")
+    """Return how to rebuild a damaged environment: provision.yml skips a finished one."""
+    own = sys.prefix != sys.base_prefix  # else it is the system's Python
+    return (
+        "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
+        if own
+        else "install MXNet and numpy there again, and run provision.yml"
+    )
 
 
 def fingerprint(path: str) -> str:
-    """The sha256 of a file's size, of its ends, and of pieces evenly between them."""
+    """Return the sha256 of a file's size, of its ends, and of evenly spaced pieces between them."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -57,13 +74,27 @@ def fingerprint(path: str) -> str:
 
 
 def _of_files(paths: List[str]) -> Optional[str]:
-    """One fingerprint for all of them, None if there are none."""
+    """Return one fingerprint for all of them, None if there are none."""
     told = [fingerprint(path) for path in sorted(paths)]
-    return told[0] if len(told) == 1 else hashlib.sha256("".join(told).encode("ascii")).hexdigest() if told else None
+    return (
+        told[0]
+        if len(told) == 1
+        else hashlib.sha256("".join(told).encode("ascii")).hexdigest()
+        if told
+        else None
+    )
 
 
 def _inside(package: str, *pattern: str) -> List[str]:
-    """The files of a package that match, found without importing it."""
+    """Return the files of a package that match, found without importing it."""
     spec = importlib.util.find_spec(package)
     folder = os.path.dirname(spec.origin) if spec and spec.origin else ""
-    return [path for path in glob.glob(os.path.join(glob.escape(folder), *pattern)) if os.path.isfile(path)] if folder else []
+    return (
+        [
+            path
+            for path in glob.glob(os.path.join(glob.escape(folder), *pattern))
+            if os.path.isfile(path)
+        ]
+        if folder
+        else []
+    )

@@ -1,5 +1,6 @@
 # -*- coding: utf-8 -*-
-"""Modules act for the training user: what they make is that user's, and nothing runs with more rights than it needs."""
+"""Run modules as the training user: the user owns their files, and they have no other rights."""
+
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
@@ -16,13 +17,14 @@ import traceback
 
 
 def act_as(module, user, work):
-    """Run `work()`, which ends the module, as `user`; '' is the user that Ansible runs the module as.
+    """Run `work()`, which ends the module, as `user`; '' is the user that runs the module.
 
-    Root runs `work` in a child process that drops root's rights. The module's own process stays root
-    and ends as the child has ended, so that Ansible's wrapper can remove its temporary folder.
+    Root runs `work` in a child process that drops root's rights. The module's own process stays
+    root and ends with the child's status, so that Ansible's wrapper can remove its temporary
+    folder.
 
-    Fails the module, with the cure, if it may not act as `user`. In check mode a user who does not
-    exist yet cannot be acted for, and `work` runs with the rights that are there.
+    Fails the module, with the cure, if it may not act as `user`. In check mode the user may not
+    exist yet: then `work` runs with the present rights.
     """
     entry = other(module, user)
     if entry is None:
@@ -33,22 +35,27 @@ def act_as(module, user, work):
     child = os.fork()
     if child == 0:
         os.close(go)
-        if not os.read(ready, 1):  # the parent was ended before it could pass a signal on
+        if not os.read(ready, 1):  # the parent ended before it could pass signals on
             os._exit(1)
         os.close(ready)
         end_with(lambda: (drop_rights(entry), work()))
     status = wait_for(child, go)
-    os.close(ready)  # not before: a child that has just been killed would make writing to the pipe an error
+    os.close(
+        ready
+    )  # not earlier: if the child was killed already, the write to the pipe would fail
     if os.WIFSIGNALED(status):
-        module.fail_json(msg="the process that acted as %s was killed by signal %d: try again"
-                             % (user, os.WTERMSIG(status)))
+        module.fail_json(
+            msg="the process that acted as %s was killed by signal %d: try again"
+            % (user, os.WTERMSIG(status))
+        )
     sys.exit(os.WEXITSTATUS(status))
 
 
 def ask_as(module, entry, work, limit=300.0):
-    """What `work()` returns, which must fit JSON, with the rights of the user with this passwd entry; with those at hand if None.
+    """Return the result of `work()`, which must fit JSON, run with the rights of a passwd entry.
 
-    A child process runs it. Fails the module if that raises, or tells nothing for `limit` seconds, after which it is killed.
+    A child process runs it; with `entry` None it runs here. Fails the module if `work` raises, or
+    if the child gives no answer for `limit` seconds. Then the child is killed.
     """
     if entry is None:
         return work()
@@ -59,28 +66,39 @@ def ask_as(module, entry, work, limit=300.0):
     if child == 0:
         os.close(told)
         with os.fdopen(tell, "w") as stream:
-            end_with(lambda: (stream.write(json.dumps(outcome(lambda: (drop_rights(entry), work())[1]))), stream.flush()))
+            end_with(
+                lambda: (
+                    stream.write(json.dumps(outcome(lambda: (drop_rights(entry), work())[1]))),
+                    stream.flush(),
+                )
+            )
     os.close(tell)
     text, silent = hear(told, time.time() + limit)
     os.close(told)
     if silent:
-        os.kill(child, signal.SIGKILL)  # not of that user's making: that user may have stopped it
+        os.kill(child, signal.SIGKILL)  # another process of that user may have stopped it
     status = os.waitpid(child, 0)[1]
     try:
         error, found = json.loads(text.decode("utf-8"))
     except (ValueError, RuntimeError):
-        why = ("told nothing for %d s, and was killed" % limit if silent else
-               "was killed by signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else
-               "ended with status %d and without an answer" % os.WEXITSTATUS(status))
-        module.fail_json(msg="the process that acted as %s %s: see what other processes of that user do there, and try again"
-                             % (entry.pw_name, why))
+        why = (
+            "told nothing for %d s, and was killed" % limit
+            if silent
+            else "was killed by signal %d" % os.WTERMSIG(status)
+            if os.WIFSIGNALED(status)
+            else "ended with status %d and without an answer" % os.WEXITSTATUS(status)
+        )
+        module.fail_json(
+            msg="the process that acted as %s %s: check other processes of that user there, and "
+            "try again" % (entry.pw_name, why)
+        )
     if error:
         module.fail_json(msg="acting as %s has failed: %s" % (entry.pw_name, error))
     return found
 
 
 def outcome(work):
-    """[None, what `work()` returns], or [its error, None]."""
+    """Return [None, the result of `work()`], or [its error, None]."""
     try:
         return [None, work()]
     except Exception as error:
@@ -89,7 +107,10 @@ def outcome(work):
 
 
 def hear(descriptor, deadline):
-    """(all that comes until the other end is closed, whether that did not happen before the deadline (unix seconds))."""
+    """Return (all bytes until the other end is closed, True if the deadline passed before).
+
+    `deadline`: unix seconds.
+    """
     heard = b""
     while True:
         rest = deadline - time.time()
@@ -102,7 +123,10 @@ def hear(descriptor, deadline):
 
 
 def other(module, user):
-    """The passwd entry of `user` if the module has to change to that user, None if it need not."""
+    """Return the passwd entry of `user` if the module has to change to that user, else None.
+
+    Fails the module if the user does not exist or is root, or if the module may not change to it.
+    """
     if not user:
         return None
     try:
@@ -110,10 +134,15 @@ def other(module, user):
     except KeyError:
         if module.check_mode:
             return None
-        module.fail_json(msg="there is no user %s on this node: run provision.yml, which makes it, or set mxcluster_user" % user)
+        module.fail_json(
+            msg="there is no user %s on this node: run provision.yml, which creates it, or set "
+            "mxcluster_user" % user
+        )
     if entry.pw_uid == 0:
-        module.fail_json(msg="mxcluster_user %s has uid 0, and what trains runs code that comes over the network: name a user "
-                             "without rights" % user)
+        module.fail_json(
+            msg="mxcluster_user %s has uid 0, and training runs code that comes over the network: "
+            "name a user without rights" % user
+        )
     if os.geteuid() == entry.pw_uid:
         return None
     if os.geteuid() != 0:
@@ -122,7 +151,7 @@ def other(module, user):
 
 
 def drop_rights(entry):
-    """Turn this process into one of the user with this passwd entry."""
+    """Turn this process into a process of the user with this passwd entry."""
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)
@@ -131,7 +160,7 @@ def drop_rights(entry):
 
 
 def end_with(work):
-    """Run `work()` in a forked child and end the child; the code above it on the stack is the parent's."""
+    """Run `work()` in a forked child and end the child: the stack belongs to the parent."""
     status = 1
     try:
         work()
@@ -147,11 +176,12 @@ def end_with(work):
 
 
 def wait_for(child, go):
-    """Let a child process go on that reads the pipe `go`, and wait for it: its wait status.
+    """Let a child process go on that reads the pipe `go`. Wait for it and return its wait status.
 
-    The signals that would end this process are passed on to the child. Every signal writes a byte into a
-    pipe, also the one that tells of the child's end. So a signal that comes just before the wait ends it.
+    Signals that would end this process are passed on to the child. Every signal writes a byte into
+    a pipe, also SIGCHLD. A signal that comes just before the wait therefore ends the wait.
     """
+
     def pass_on(number, frame):
         try:
             os.kill(child, number)
@@ -180,7 +210,9 @@ def wait_for(child, go):
 
 
 def refusal(connected, user):
-    """What to say when Ansible is neither root nor the training user."""
-    return ("Ansible is connected as %s, and this takes root or the training user %s: set ansible_user to one of these, set "
-            "ansible_become: true if %s may use sudo, or set mxcluster_user: '' to train as whoever connects"
-            % (connected, user, connected))
+    """Return the message for a connection that is neither root nor the training user."""
+    return (
+        "Ansible is connected as %s, and this takes root or the training user %s: set ansible_user "
+        "to one of these, set ansible_become: true if %s may use sudo, or set mxcluster_user: '' "
+        "to train as the connecting user" % (connected, user, connected)
+    )

@@ -1,12 +1,13 @@
-"""``python -m mxcluster.run``: the beginning and the end of every process of a job.
+"""Start and end each process of a job: ``python -m mxcluster.training``.
 
     run serve                       the scheduler or a server, as DMLC_ROLE says
     run program NAME -- ARGUMENTS   a worker with one of mxcluster's training programs
-    run script PATH -- ARGUMENTS    a worker with a user's script, unmodified, in the folder that it lies in
+    run script PATH -- ARGUMENTS    a worker with a user's unmodified script, in its own folder
 
-A worker gets mxcluster's kv-stores in ``mx.kv.create``.  When its script is done it meets the others, still under watch,
-before it frees its store: a process that frees it earlier would wait in ps-lite for peers that may be dead, and
-one that keeps asking for the dead afterwards would abort.
+A worker gets mxcluster's kv-stores in ``mx.kv.create``. At the end of its script it meets the other
+workers at a barrier, still under the death watch, and then frees its store. If it freed the store
+earlier, it would wait in ps-lite for peers that may be dead. If it asked for dead peers after that,
+ps-lite would abort.
 """
 
 import faulthandler
@@ -19,60 +20,67 @@ import sys
 import threading
 import traceback
 
-from mxcluster import compat, events, exitcodes, library, network, pulse
-from mxcluster.watch import Watch, timeout_from_env, watching_handle
+from mxcluster import events, exit_codes, phases
+from mxcluster.node import addresses, mxnet_compat
+from mxcluster.training import mxnet_library, progress_file
+from mxcluster.training.death_watch import Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
 
 
 class Worker(object):
-    """One worker: its kv-store, if the script makes a distributed one, and the watch over the others."""
+    """One worker: its distributed kv-store, if the script makes one, and its death watch."""
 
     def __init__(self):
         self.store = None
         self.watch = None
 
     def make(self, create):
-        """Makes a distributed kv-store of the script by calling `create`, under watch from the beginning."""
+        """Make a distributed kv-store by calling `create`, under the death watch from the start."""
         refuse_taken_port()
         self.watch = Watch(watching_handle(), timeout_from_env())
         self.watch.start()
-        pulse.enter(pulse.MEETING)
-        self.store = create()  # held here, so that a script that drops it does not free it
-        pulse.attach(self.store)
+        progress_file.enter(phases.MEETING)
+        self.store = create()  # kept, so that a script cannot free it by dropping it
+        progress_file.attach(self.store)
         return self.store
 
     def run(self, what, name, arguments):
-        """Runs the program or script; returns the exit status."""
-        mx = compat.import_mxnet()
-        from mxcluster.kvstore import orders
-        from mxcluster.kvstore.install import install
+        """Run the program or script; return the exit status."""
+        mx = mxnet_compat.import_mxnet()
+        from mxcluster.training.kvstore import server_messages
+        from mxcluster.training.kvstore.install import install
+
         install(self.make)
         if "DMLC_ROLE" in os.environ:
-            orders.install()
-        mx.kvstore.KVStore.__del__ = lambda store: None  # `_finish` frees the one that matters, at the right time
+            server_messages.install()
+        # `_finish` frees the one store that matters, at the right time.
+        mx.kvstore.KVStore.__del__ = lambda store: None
         status = _status_of(_program if what == "program" else _script, name, arguments)
         if status == 0 and self.store is None and "DMLC_ROLE" in os.environ:
-            sys.stderr.write("mxcluster: %s ended without making a distributed kv-store, so it trained alone and the servers "
-                             "wait for nothing: let it call mx.kv.create(%r), or run it with -e kv=local\n"
-                             % (name, os.environ.get("MXCLUSTER_KV", "dist_sync")))
-            status = exitcodes.NO_KVSTORE
+            sys.stderr.write(
+                "mxcluster: %s ended without making a distributed kv-store, so it trained alone "
+                "and used no server: call mx.kv.create(%r) in it, or run it with -e kv=local\n"
+                % (name, os.environ.get("MXCLUSTER_KV", "dist_sync"))
+            )
+            status = exit_codes.NO_KVSTORE
         if status == 0 and self.store is not None:
             self._finish()
         if status == 0:
-            events.from_env().write("done")  # an exit status alone can lie
+            events.from_env().write("done")  # because an exit status alone can mislead
         return status
 
     def _finish(self):
         from mxnet.base import _LIB, check_call
+
         if hasattr(self.store, "close"):
             self.store.close()
-        pulse.enter(pulse.FINISHED)
+        progress_file.enter(phases.FINISHED)
         self.store._barrier()
         self.watch.stop()
         gc.collect()
-        # Everybody has passed the barrier; if one dies now, only this timer notices.
-        timer = threading.Timer(_FREE_SECONDS, os._exit, [exitcodes.PEER_DIED])
+        # All workers have passed the barrier. If one dies now, only this timer notices.
+        timer = threading.Timer(_FREE_SECONDS, os._exit, [exit_codes.PEER_DIED])
         timer.daemon = True
         timer.start()
         check_call(_LIB.MXKVStoreFree(self.store.handle))
@@ -80,7 +88,7 @@ class Worker(object):
 
 
 def _status_of(function, name, arguments):
-    """Runs `function` as the interpreter would run a script, and gives the exit status that it would have."""
+    """Run `function` as the interpreter runs a script, and return the exit status it would have."""
     try:
         result = function(name, arguments)
         return result if isinstance(result, int) else 0
@@ -95,11 +103,12 @@ def _status_of(function, name, arguments):
 
 
 def _program(name, arguments):
-    return importlib.import_module("mxcluster.programs." + name).main(arguments)
+    return importlib.import_module("mxcluster.training.programs." + name).main(arguments)
 
 
 def _script(path, arguments):
-    # Not before MXNet is imported: a file of the script's folder could stand for a module of Python's own.
+    # MXNet is imported already. Before that, a file in the script's folder could hide a module of
+    # Python's own.
     os.chdir(os.path.dirname(os.path.abspath(path)))
     sys.argv = [path] + arguments
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
@@ -107,30 +116,38 @@ def _script(path, arguments):
 
 
 def refuse_taken_port():
-    """Ends this process if it cannot listen where it shall: ps-lite's servers and workers would silently listen elsewhere."""
+    """End this process if its planned port is taken.
+
+    Otherwise ps-lite's servers and workers would listen elsewhere without a message.
+    """
     address, port = os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"])
-    why = network.can_bind(address, port)
+    why = addresses.can_bind(address, port)
     if why:
-        sys.stderr.write("mxcluster: bind failed: %s:%d, %s; it was free when the job was planned, and is held by %s now\n"
-                         % (address, port, why, network.who_listens(address, port) or "another user's program"))
+        sys.stderr.write(
+            "mxcluster: bind failed: %s:%d, %s; it was free when the job was planned, and is held "
+            "by %s now\n"
+            % (address, port, why, addresses.who_listens(address, port) or "another user's program")
+        )
         sys.stderr.flush()
-        os._exit(exitcodes.PORT_TAKEN)
+        os._exit(exit_codes.PORT_TAKEN)
 
 
 def show_stacks_when_asked():
-    """SIGUSR1 writes the stacks of all threads to the log, also where Python waits inside MXNet."""
+    """Let SIGUSR1 write the stacks of all threads to the log, also while Python waits in MXNet."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
 def main(argv):
-    """Returns the exit status; see the module for the arguments."""
+    """Run the process and return its exit status; the module describes the arguments."""
     show_stacks_when_asked()
-    pulse.start()
+    progress_file.start()
     if argv == ["serve"]:
-        from mxcluster import server
+        from mxcluster.training import server
+
         is_scheduler = os.environ["DMLC_ROLE"] == "scheduler"
-        (library.load if is_scheduler else compat.import_mxnet)()  # this takes its time: before the port is looked at
+        # Load MXNet before the check of the port, because that takes seconds.
+        (mxnet_library.load if is_scheduler else mxnet_compat.import_mxnet)()
         refuse_taken_port()
         return server.schedule() if is_scheduler else server.serve()
     if len(argv) < 3 or argv[0] not in ("program", "script") or argv[2] != "--":
@@ -141,7 +158,7 @@ def main(argv):
 
 if __name__ == "__main__":
     exit_status = main(sys.argv[1:])
-    pulse.leave()
+    progress_file.leave()
     sys.stdout.flush()
     sys.stderr.flush()
     if exit_status:

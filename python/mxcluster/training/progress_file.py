@@ -1,98 +1,115 @@
-"""The pulse of a process: how far it is, in a small file for its agent, written once a second if something has changed.
+"""Write the progress file (pulse) of a process for its agent, at most once a second.
 
-A process that lives need not work: it may wait for a peer that never comes, and its heartbeats go on.  So an agent also looks
-at what its processes do with their kv-store.  A script need not know of it; one that does something else for longer than
-stall_timeout, such as a long validation, can say `mxcluster.pulse.beat()` now and then.
+A process that is alive may make no progress: it may wait for a missing peer while its heartbeats
+continue. So the agent also checks how its processes use their kv-store. A script needs no change.
+If it does not use the kv-store for longer than stall_timeout, for example in a long validation, it
+calls `mxcluster.pulse.beat()` now and then.
 """
 
 import json
 import os
 import threading
 import time
+from typing import Any, Dict, List, Union
 
-# Phases, in their order.
-STARTING = "starting"    # before its kv-store is made, or MXNet is imported
-MEETING = "meeting"      # waits in ps-lite for the other processes
-TRAINING = "training"    # a worker that has a kv-store, or has said `beat`
-SERVING = "serving"      # a server or scheduler
-UPDATING = "updating"    # a server in its optimizer
-FINISHED = "finished"    # a worker whose script has ended waits for the others
-LEAVING = "leaving"      # all is done; threads of the script and its exit handlers have their turn
-
-# Up to so many times start_timeout on a machine that is busy with other work: who waits for a core is not late.
-PATIENCE = 2
+from mxcluster import phases
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
-_MANY = 100  # keys that are told of
-_now = {"phase": STARTING, "pushes": 0, "time": time.time()}
-_pushed = {}  # key of the kv-store -> how often it was pushed
-_told = {}
-_file = []  # the path of this process's, if it is one of a job
+_MANY = 100  # most keys in the file
+_now = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
+_pushed: Dict[Union[int, str], int] = {}  # {key of the kv-store: its number of pushes}
+_told: Dict[str, Any] = {}
+_file: List[str] = []  # the path of this process's file, if it belongs to a job
 _telling = threading.Lock()
 
 
 def file_of(folder, name):
-    """The path of the pulse of a process ("worker-0") in its job's folder."""
+    """Return the path of a process's ("worker-0") progress file in its job folder."""
     return os.path.join(folder, name + SUFFIX)
 
 
 def read(path):
-    """{"phase", "pushes": how many calls of push, "time": unix seconds of the last change, "keys"}; None if none can be read.
+    """Return the content of a progress file, None if it is missing or invalid.
 
-    "keys" is {"most": how often the key was pushed that was pushed most often, "fewer": {key: how often, of those that were
-    pushed less often}}, or None where these are too many to tell of.
+    It is {"phase", "pushes": calls of push, "time": unix seconds of the last change, "keys"}.
+    "keys" is {"most": pushes of the most pushed key, "fewer": {key: its pushes, for keys with
+    fewer}}, or None if too many keys have fewer pushes.
     """
     try:
         with open(path) as stream:
             pulse = json.load(stream)
-        return {"phase": str(pulse["phase"]), "pushes": int(pulse["pushes"]), "time": float(pulse["time"]),
-                "keys": _keys_told(pulse.get("keys"))}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return {
+            "phase": str(pulse["phase"]),
+            "pushes": int(pulse["pushes"]),
+            "time": float(pulse["time"]),
+            "keys": _keys_told(pulse.get("keys")),
+        }
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ):
         return None
 
 
 def _keys_told(keys):
     if not keys or len(keys["fewer"]) > _MANY:
         return None
-    return {"most": int(keys["most"]), "fewer": {str(key): int(pushes) for key, pushes in keys["fewer"].items()}}
+    return {
+        "most": int(keys["most"]),
+        "fewer": {str(key): int(pushes) for key, pushes in keys["fewer"].items()},
+    }
 
 
 def start():
-    """Tell the pulse of this process from now on, if it is one of a job."""
+    """Write the progress of this process from now on, if it belongs to a job."""
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if folder:
-        _file.append(file_of(folder, "%s-%s" % (os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"])))
+        _file.append(
+            file_of(folder, "%s-%s" % (os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"]))
+        )
         thread = threading.Thread(target=_tell_for_ever, name="mxcluster-pulse")
         thread.daemon = True
         thread.start()
 
 
 def enter(phase):
-    """This process is in another phase now."""
+    """Set the phase of this process."""
     _now.update(phase=phase, time=time.time())
 
 
 def leave():
-    """This process is done. Told at once: soon no thread will run any more that could."""
-    enter(LEAVING)
+    """Set the last phase and write it at once, because no thread runs after this."""
+    enter(phases.LEAVING)
     _tell()
 
 
 def beat():
-    """This process makes progress."""
+    """Record that this process makes progress."""
     _now["time"] = time.time()
-    if _now["phase"] == STARTING and "DMLC_ROLE" not in os.environ:
-        _now["phase"] = TRAINING
+    if _now["phase"] == phases.STARTING and "DMLC_ROLE" not in os.environ:
+        _now["phase"] = phases.TRAINING
 
 
 def attach(store):
-    """Count what a script does with its kv-store."""
+    """Count a script's calls of its kv-store."""
     for name in ("init", "push", "pull", "pushpull", "broadcast", "row_sparse_pull", "_barrier"):
         if hasattr(store, name):
-            setattr(store, name, _counted(getattr(store, name), name in ("init", "broadcast", "push", "pushpull"),
-                                          1 if name in ("push", "pushpull") else 0))
-    enter(TRAINING)
+            setattr(
+                store,
+                name,
+                _counted(
+                    getattr(store, name),
+                    name in ("init", "broadcast", "push", "pushpull"),
+                    1 if name in ("push", "pushpull") else 0,
+                ),
+            )
+    enter(phases.TRAINING)
 
 
 def _counted(method, with_keys, pushes):
@@ -100,21 +117,26 @@ def _counted(method, with_keys, pushes):
         beat()
         before, keys = _now["pushes"], _keys_of(*args, **kwargs) if with_keys else {}
         result = method(*args, **kwargs)
-        _now["pushes"] = before + pushes  # a call that is made of others counts once
+        _now["pushes"] = before + pushes  # A call made of other calls counts once.
         for key in keys:
             _pushed[key] = keys[key] + pushes
         beat()
         return result
+
     return call
 
 
 def _keys_of(key=None, *_, **__):
-    """{key: how often it was pushed} of the keys of a call."""
-    return {one: _pushed.get(one, 0) for one in (key if isinstance(key, (list, tuple)) else [key]) if isinstance(one, (int, str))}
+    """Return {key: its number of pushes} for the keys of a call."""
+    return {
+        one: _pushed.get(one, 0)
+        for one in (key if isinstance(key, (list, tuple)) else [key])
+        if isinstance(one, (int, str))
+    }
 
 
 def _keys():
-    pushed = dict(_pushed)  # a script may push meanwhile
+    pushed = dict(_pushed)  # a copy, because a script may push meanwhile
     most = max(pushed.values()) if pushed else 0
     fewer = {str(key): pushes for key, pushes in pushed.items() if pushes < most}
     return {"most": most, "fewer": fewer} if len(fewer) <= _MANY else None
@@ -130,12 +152,13 @@ def _tell():
     with _telling:
         now = dict(_now, keys=_keys())
         for path in _file:
-            if now == _told and os.path.exists(path):  # else somebody has deleted it
+            # Write the file again if it was deleted.
+            if now == _told and os.path.exists(path):
                 continue
             try:
                 with open(path + ".part", "w") as stream:
                     json.dump(now, stream)
                 os.replace(path + ".part", path)
                 _told.update(now)
-            except OSError:  # a full disk: the agent sees that too
+            except OSError:  # The disk may be full, which the agent notices too.
                 pass

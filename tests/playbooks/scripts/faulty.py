@@ -1,7 +1,8 @@
-"""Trains one array until somebody ends it. Arguments: the kv-store, and what worker 1 does wrong, if anything.
+"""Train one array without end. Arguments: the kv-store, and the fault of worker 1, if any.
 
-A user's script: nothing in it is mxcluster's.
+This is a user's script without code of mxcluster.
 """
+
 import itertools
 import os
 import sys
@@ -23,7 +24,10 @@ if fault == "never starts" and mine:
     time.sleep(3600)
 
 kv = mx.kv.create(kind)
-optimizer = {"updater raises": faulty_optimizers.Raising, "updater hangs": faulty_optimizers.Hanging}.get(fault, mx.optimizer.SGD)
+optimizer = {
+    "updater raises": faulty_optimizers.Raising,
+    "updater hangs": faulty_optimizers.Hanging,
+}.get(fault, mx.optimizer.SGD)
 kv.set_optimizer(optimizer(learning_rate=0.1))
 kv.init([3, 4], [mx.nd.ones((2, 2))] * 2)
 weight, keys = mx.nd.zeros((2, 2)), [3, 4]

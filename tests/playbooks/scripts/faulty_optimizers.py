@@ -1,11 +1,12 @@
-"""Optimizers that fail on the server, and say when."""
+"""Optimizers that fail on the server, and print the time."""
+
 import time
 
 import mxnet as mx
 
 
 class Failing(mx.optimizer.Optimizer):
-    """Plain descent for some updates."""
+    """Plain descent, with a failure after some updates."""
 
     def create_state(self, index, weight):
         return None
@@ -19,14 +20,14 @@ class Failing(mx.optimizer.Optimizer):
 
 
 class Raising(Failing):
-    """Then raises an exception."""
+    """Raises an exception."""
 
     def fail(self):
         raise RuntimeError("this optimizer has had enough")
 
 
 class Hanging(Failing):
-    """Then does not come back."""
+    """Blocks in an update."""
 
     def fail(self):
         time.sleep(3600)

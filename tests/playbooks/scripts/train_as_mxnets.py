@@ -1,4 +1,8 @@
-"""As MXNet's train_mnist.py: reads what lies beside it, and saves checkpoints under a name that every worker uses."""
+"""Read data beside the script and save a checkpoint, as MXNet's train_mnist.py does.
+
+All workers use the same file name.
+"""
+
 import os
 import sys
 
@@ -13,4 +17,7 @@ kv.push("w", weight)
 kv.pull("w", out=weight)
 mx.nd.save("model-0001.params", {"w": weight})
 with open("rank.txt", "w") as stream:
-    stream.write("%s %s %s" % (kv.rank, samples[kv.rank], sys.argv[0] == os.path.abspath(os.path.basename(__file__))))
+    stream.write(
+        "%s %s %s"
+        % (kv.rank, samples[kv.rank], sys.argv[0] == os.path.abspath(os.path.basename(__file__)))
+    )

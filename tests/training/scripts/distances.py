@@ -1,27 +1,36 @@
-"""How far 30 rounds move a weight: with one group of three workers, and with three groups that merge in turns, by what Y divides.
+"""Print how far 30 rounds move a weight, for one group and for three groups that merge in turns.
 
-Every gradient is 1. Prints {optimizer: {"one group", "rate", "gradient"}}. Run by itself, without a job.
+Every gradient is 1. The output is {optimizer: {"one group", "rate", "gradient"}}: "rate" and
+"gradient" are the quantities that Y divides. The script runs without a job.
 """
+
 import json
 import os
 
-from mxcluster import compat
+from mxcluster.node import mxnet_compat
 
-mx = compat.import_mxnet()
+mx = mxnet_compat.import_mxnet()
 
-from mxcluster.kvstore.group import GroupUpdate  # noqa: E402
-from mxcluster.kvstore.layout import Layout  # noqa: E402
-from mxcluster.kvstore.shared import Memory, path_of  # noqa: E402
+from mxcluster.training.kvstore.gsync_layout import Layout  # noqa: E402
+from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
+from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
 
 WORKERS, ROUNDS = 3, 30
 OPTIMIZERS = {
     "sgd": lambda: mx.optimizer.SGD(learning_rate=0.01, rescale_grad=1.0 / WORKERS, wd=0),
-    "sgd, momentum 0.9": lambda: mx.optimizer.SGD(learning_rate=0.001, rescale_grad=1.0 / WORKERS, wd=0, momentum=0.9),
-    "sgd, clip_gradient 0.1": lambda: mx.optimizer.SGD(learning_rate=0.01, rescale_grad=1.0 / WORKERS, wd=0, clip_gradient=0.1),
+    "sgd, momentum 0.9": lambda: mx.optimizer.SGD(
+        learning_rate=0.001, rescale_grad=1.0 / WORKERS, wd=0, momentum=0.9
+    ),
+    "sgd, clip_gradient 0.1": lambda: mx.optimizer.SGD(
+        learning_rate=0.01, rescale_grad=1.0 / WORKERS, wd=0, clip_gradient=0.1
+    ),
     "sgd, wd 1": lambda: mx.optimizer.SGD(learning_rate=0.01, rescale_grad=1.0 / WORKERS, wd=1),
     "adam": lambda: mx.optimizer.Adam(learning_rate=0.01, rescale_grad=1.0 / WORKERS, wd=0),
     "rmsprop": lambda: mx.optimizer.RMSProp(learning_rate=0.01, rescale_grad=1.0 / WORKERS, wd=0),
-    "signum": lambda: mx.optimizer.Signum(learning_rate=0.01, rescale_grad=1.0 / WORKERS, momentum=0)}
+    "signum": lambda: mx.optimizer.Signum(
+        learning_rate=0.01, rescale_grad=1.0 / WORKERS, momentum=0
+    ),
+}
 
 
 def alone(optimizer):
@@ -33,8 +42,10 @@ def alone(optimizer):
 
 def in_groups(make, divided):
     layout, path = Layout(WORKERS, 1, list(range(WORKERS))), path_of(os.urandom(16), 0)
-    updates = [GroupUpdate(layout, 0, group, [1] * WORKERS, Memory(path, WORKERS, 1), divided=divided)
-               for group in range(WORKERS)]
+    updates = [
+        GroupUpdate(layout, 0, group, [1] * WORKERS, Memory(path, WORKERS, 1), divided=divided)
+        for group in range(WORKERS)
+    ]
     stored = [mx.nd.ones((4,)) for _ in updates]
     for update in updates:
         update.use(make(), 1)
@@ -44,5 +55,15 @@ def in_groups(make, divided):
     return 1 - float(stored[-1].asnumpy()[0])
 
 
-print(json.dumps({name: {"one group": alone(make()), "rate": in_groups(make, "rate"), "gradient": in_groups(make, "gradient")}
-                  for name, make in OPTIMIZERS.items()}))
+print(
+    json.dumps(
+        {
+            name: {
+                "one group": alone(make()),
+                "rate": in_groups(make, "rate"),
+                "gradient": in_groups(make, "gradient"),
+            }
+            for name, make in OPTIMIZERS.items()
+        }
+    )
+)

@@ -1,21 +1,23 @@
-"""Every optimizer of MXNet: two groups that share it, with nothing divided, against MXNet's own updater.
+"""Compare every optimizer of MXNet, shared by two groups without division, with MXNet's updater.
 
-Prints {"same": [names], "refused": {name: what it keeps in Python}, "other": {name: how it differs}}. Runs without a job.
+Prints {"same": [names], "refused": {name: its state in Python}, "other": {name: the difference}}.
+Runs without a job.
 """
+
 import json
 import os
 
-from mxcluster import compat
+from mxcluster.node import mxnet_compat
 
-mx = compat.import_mxnet()
+mx = mxnet_compat.import_mxnet()
 
 import numpy as np  # noqa: E402
 
 from mxcluster.errors import BadInput  # noqa: E402
-from mxcluster.kvstore.group import GroupUpdate  # noqa: E402
-from mxcluster.kvstore.gsync import numbers_kept  # noqa: E402
-from mxcluster.kvstore.layout import Layout  # noqa: E402
-from mxcluster.kvstore.shared import Memory, path_of  # noqa: E402
+from mxcluster.training.kvstore.gsync_layout import Layout  # noqa: E402
+from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
+from mxcluster.training.kvstore.gsync_worker import numbers_kept  # noqa: E402
+from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
 
 ROUNDS, SHAPE = 6, (4, 2)
 BY_CHANCE = ("sgld",)  # adds random numbers
@@ -35,7 +37,9 @@ def alone(optimizer):
 
 def shared(known):
     layout, path = Layout(2, 1, [0, 1]), path_of(os.urandom(16), 0)
-    updates = [GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)]
+    updates = [
+        GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)
+    ]
     stored = [mx.nd.ones(SHAPE) for _ in updates]
     for update in updates:
         update.use(known(rescale_grad=0.5), 1)
@@ -46,7 +50,9 @@ def shared(known):
 
 same, refused, other = [], {}, {}
 for name, known in sorted(mx.optimizer.Optimizer.opt_registry.items()):
-    if name in BY_CHANCE or name == "lbsgd" and mx.__version__ == "1.2.1":  # which lacks an import of its own there
+    if (
+        name in BY_CHANCE or name == "lbsgd" and mx.__version__ == "1.2.1"
+    ):  # MXNet 1.2.1 lacks an import in it
         continue
     kept = numbers_kept(known(rescale_grad=0.5))
     if kept:

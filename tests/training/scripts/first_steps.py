@@ -1,7 +1,9 @@
-"""The first step of worker 0 has three keys, and all others have one or three. Prints when each step began, in JSON.
+"""Print the start time of each step in JSON; the first steps of the workers have different keys.
 
-Under dist_ssync a step of plain calls begins with the push of a key that was pushed before.
+The first step of worker 0 has three keys, that of the others one; all later steps have three. Under
+dist_ssync a step of plain calls begins with the push of a key that was pushed before.
 """
+
 import json
 import os
 import random

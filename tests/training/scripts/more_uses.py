@@ -1,4 +1,8 @@
-"""Uses of a kv-store that need a store of their own. Arguments: kv, and which: name, modules, sparse or numpy."""
+"""Uses of a kv-store that each need a new store.
+
+Arguments: kv, and the use: name, modules, sparse or numpy.
+"""
+
 import sys
 
 import mxnet as mx
@@ -8,10 +12,12 @@ kind, which = sys.argv[1:]
 
 
 def name():
-    """Trainer makes the store itself."""
+    """Trainer creates the store itself."""
     net = mx.gluon.nn.Dense(2, in_units=2, use_bias=False)
     net.initialize(mx.init.One())
-    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "wd": 0}, kvstore=kind)
+    trainer = mx.gluon.Trainer(
+        net.collect_params(), "sgd", {"learning_rate": 0.1, "wd": 0}, kvstore=kind
+    )
     for _ in range(2):
         with mx.autograd.record():
             loss = net(mx.nd.ones((1, 2))).sum()
@@ -21,23 +27,35 @@ def name():
 
 
 def modules():
-    """The second of two Modules on one store has an optimizer that numbers its own parameters from 0."""
+    """The optimizer of a second Module on one store numbers its own parameters from 0."""
     kv = mx.kv.create(kind)
     kv.init(["a_weight", "b_weight"], [mx.nd.ones((2,))] * 2)
     kv.set_optimizer(mx.optimizer.SGD(param_idx2name={0: "b_weight"}))
-    refused(ValueError, ["parameter 0 for 'b_weight'", "number 1", "two Modules"], kv.push, "a_weight", mx.nd.ones((2,)))
+    refused(
+        ValueError,
+        ["parameter 0 for 'b_weight'", "number 1", "two Modules"],
+        kv.push,
+        "a_weight",
+        mx.nd.ones((2,)),
+    )
 
 
 def sparse():
-    """The gradient of a dense weight, as of an Embedding with sparse_grad."""
+    """The gradient of a dense weight is sparse, as of an Embedding with sparse_grad."""
     kv = mx.kv.create(kind)
     kv.init(0, mx.nd.ones((4, 2)))
     kv.set_optimizer(mx.optimizer.SGD())
-    refused(TypeError, ["row_sparse", "dense parameters only"], kv.push, 0, mx.nd.ones((4, 2)).tostype("row_sparse"))
+    refused(
+        TypeError,
+        ["row_sparse", "dense parameters only"],
+        kv.push,
+        0,
+        mx.nd.ones((4, 2)).tostype("row_sparse"),
+    )
 
 
 def numpy():
-    """MXNet's numpy arrays, which are cut over two servers here."""
+    """MXNet's numpy arrays work, also split over two servers."""
     kv = mx.kv.create(kind)
     if not hasattr(mx, "np"):
         return

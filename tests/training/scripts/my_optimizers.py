@@ -1,10 +1,11 @@
-"""An optimizer and a schedule of a user's own, beside his script."""
+"""A user's own optimizer and schedule, beside the script."""
+
 import mxnet as mx
 
 
 @mx.optimizer.register
 class Halving(mx.optimizer.Optimizer):
-    """Learns half as fast as it says."""
+    """Uses half of the learning rate."""
 
     def create_state(self, index, weight):
         return None

@@ -1,2 +1,3 @@
-"""A user's script that forgot its kv-store."""
+"""A user's script without a kv-store."""
+
 print("trained alone")

@@ -1,7 +1,9 @@
-"""Updates an array with optimizers of MXNet, each step with another rescale_grad and learning rate, and saves it all.
+"""Update an array with optimizers of MXNet, and save all steps.
 
-Arguments: output, then name and params of each optimizer, params in JSON.
+Each step has another rescale_grad and learning rate. Arguments: output, then name and params of
+each optimizer, params in JSON.
 """
+
 import json
 import sys
 
@@ -22,6 +24,11 @@ for number, (name, params) in enumerate(zip(sys.argv[2::2], map(json.loads, sys.
         optimizer.rescale_grad, optimizer.lr = scale, lr
         update(0, mx.nd.array(gradient), weight)
         weights.append(weight.asnumpy())
-    for what, values in (("gradients", gradients), ("scales", scales), ("rates", rates), ("weights", weights)):
+    for what, values in (
+        ("gradients", gradients),
+        ("scales", scales),
+        ("rates", rates),
+        ("weights", weights),
+    ):
         saved["%s_%d" % (what, number)] = values
 np.savez(sys.argv[1], **saved)

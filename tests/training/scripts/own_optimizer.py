@@ -1,4 +1,5 @@
-"""Trains one array with an optimizer and a schedule of the user's own; argument: kv."""
+"""Train one array with a user's own optimizer and schedule; argument: kv."""
+
 import sys
 
 import mxnet as mx
@@ -6,7 +7,9 @@ import my_optimizers
 
 kv = mx.kv.create(sys.argv[1])
 kv.init(3, mx.nd.ones((2, 2)))
-kv.set_optimizer(my_optimizers.Halving(learning_rate=0.5, wd=0, lr_scheduler=my_optimizers.Constant(0.5)))
+kv.set_optimizer(
+    my_optimizers.Halving(learning_rate=0.5, wd=0, lr_scheduler=my_optimizers.Constant(0.5))
+)
 kv._barrier()
 weight = mx.nd.zeros((2, 2))
 kv.push(3, mx.nd.ones((2, 2)))

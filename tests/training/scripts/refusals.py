@@ -1,4 +1,5 @@
-"""Asks a kv-store for what it must refuse, and checks what it says."""
+"""Call a kv-store with unsupported arguments, and check the messages."""
+
 import sys
 
 import mxnet as mx
@@ -25,9 +26,13 @@ net.initialize()
 with mx.autograd.record():
     loss = net(ones)
 loss.backward()
-if mx.__version__ >= "1.3":  # before, Trainer keeps the optimizer to itself for every distributed store but ours
+if (
+    mx.__version__ >= "1.3"
+):  # before 1.3, Trainer keeps the optimizer for every distributed store but ours
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", kvstore=kv, update_on_kvstore=False)
-    refused(ValueError, ["update_on_kvstore"], trainer.step, 1)  # under dist_ssync by Trainer itself, before any init
+    refused(
+        ValueError, ["update_on_kvstore"], trainer.step, 1
+    )  # under dist_ssync Trainer itself refuses, before any init
 if mx.__version__ < "1.3" or sys.argv[1] == "dist_ssync":
     kv.init(0, ones)
 refused(ValueError, ["cannot be mixed"], kv.init, "fc_weight", ones)

@@ -1,8 +1,8 @@
-"""What scripts share that ask a kv-store for what it must refuse."""
+"""Helper of scripts that check the refusals of a kv-store."""
 
 
 def refused(error, words, function, *arguments):
-    """The function raises this error for these arguments, and the message has these words."""
+    """Check that the function raises this error, and that the message contains these words."""
     try:
         function(*arguments)
     except error as problem:

@@ -1,17 +1,19 @@
-"""Two groups share a parameter; a second optimizer, whose states begin anew, comes to the first group earlier.
+"""Two groups share a parameter, and a second optimizer reaches the first group earlier.
 
-Prints {"found": [...], "expected": [...]}, the weight after each update. Run by itself, without a job.
+The second optimizer has new states. Prints {"found": [...], "expected": [...]}, the weight after
+each update. Runs without a job.
 """
+
 import json
 import os
 
-from mxcluster import compat
+from mxcluster.node import mxnet_compat
 
-mx = compat.import_mxnet()
+mx = mxnet_compat.import_mxnet()
 
-from mxcluster.kvstore.group import GroupUpdate  # noqa: E402
-from mxcluster.kvstore.layout import Layout  # noqa: E402
-from mxcluster.kvstore.shared import Memory, path_of  # noqa: E402
+from mxcluster.training.kvstore.gsync_layout import Layout  # noqa: E402
+from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
+from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
 
 
 def first():
@@ -19,20 +21,27 @@ def first():
 
 
 def second():
-    """Its schedule halves the rate after two rounds of its own; the first one's do not count."""
-    return mx.optimizer.SGD(learning_rate=0.01, momentum=0.5, wd=0, rescale_grad=0.5,
-                            lr_scheduler=mx.lr_scheduler.FactorScheduler(2, 0.5))
+    """Return an optimizer whose schedule halves the rate after two rounds of its own."""
+    return mx.optimizer.SGD(
+        learning_rate=0.01,
+        momentum=0.5,
+        wd=0,
+        rescale_grad=0.5,
+        lr_scheduler=mx.lr_scheduler.FactorScheduler(2, 0.5),
+    )
 
 
 layout, path = Layout(2, 1, [0, 1]), path_of(os.urandom(16), 0)
-updates = [GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)]
+updates = [
+    GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)
+]
 stored = [mx.nd.zeros((2,)) for _ in updates]
 found, expected, weight = [], [], 0.0
 velocity = {"first": 0.0, "second": 0.0}
 
 
 def step(group, rate, states):
-    """One update by a group, whose optimizer has this rate, with the velocity that it should have."""
+    """Check one update by a group with this rate and with the velocity of its optimizer."""
     global weight
     updates[group](layout.key(group, 0, 0), mx.nd.ones((2,)), stored[group])
     found.append(float(stored[group].asnumpy()[0]))
@@ -47,7 +56,8 @@ for number in range(7):
     step(number % 2, 0.1, "first")
 updates[0].use(second(), 2)
 step(0, 0.01, "second")
-step(1, 0.1, "first")  # this group has not heard of it yet; its batch counts for the first round
+# this group has no second optimizer yet; its batch counts for the first round
+step(1, 0.1, "first")
 updates[1].use(second(), 2)
 for group, rate in ((1, 0.01), (0, 0.01), (1, 0.005), (0, 0.005)):
     step(group, rate, "second")

@@ -1,22 +1,24 @@
-"""Trains a small network on random numbers, and saves what it pushed and pulled in every step.
+"""Train a small network on random numbers, and save all pushes and pulls of every step.
 
-A user's script: nothing in it is mxcluster's.  Arguments: frontend, kv, steps, output, then key=value settings.
+This is a user's script without code of mxcluster. Arguments: frontend, kv, steps, output, then
+key=value settings.
 
 Frontends:
-    module         Module makes the optimizer from its name
-    module_object  Module is given an optimizer, with the rescale_grad that dist_sync needs
+    module         Module creates the optimizer from its name
+    module_object  Module gets an optimizer object, with the rescale_grad that dist_sync needs
     feedforward    mx.model.FeedForward
     gluon          Gluon's Trainer
-    plain          a loop of its own around push and pull, with an optimizer as in module_object
+    plain          a loop around push and pull, with an optimizer as in module_object
 
 Settings:
     optimizer, params, clip  a name, its arguments in JSON, and clip_gradient
     lr_mult, wd_mult         multipliers in JSON, by fc1_weight, fc1_bias, fc2_weight and fc2_bias
     mult=1                   the multipliers 2 and 0.5 for fc2_weight
     schedule=n               halves the learning rate every n updates
-    named=1                  tells the optimizer of module_object and plain the names of the parameters
+    named=1                  module_object, plain: the optimizer knows the parameters' names
     keys                     plain: string, or integer
-    calls                    plain: each (push and pull key by key), all (push all, then pull all), or lists (of keys)
+    calls                    plain: each (push and pull key by key), all (push all, then pull
+                             all), or lists (of keys)
     hidden, seed             the size of the hidden layer, and a number that changes the data
     freeze=n                 gluon: fc1_weight is not trained from step n on
     final=1                  pulls the weights once more when all workers are done
@@ -32,20 +34,35 @@ import mxnet as mx
 import numpy as np
 
 frontend, kind, steps, output = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-settings = {"optimizer": "sgd", "params": '{"learning_rate": 0.1}', "clip": "", "lr_mult": "", "wd_mult": "",
-            "mult": "", "schedule": "", "named": "", "keys": "string", "calls": "each", "hidden": "16", "seed": "0",
-            "pause": "0", "delay": "", "freeze": "", "final": ""}
+settings = {
+    "optimizer": "sgd",
+    "params": '{"learning_rate": 0.1}',
+    "clip": "",
+    "lr_mult": "",
+    "wd_mult": "",
+    "mult": "",
+    "schedule": "",
+    "named": "",
+    "keys": "string",
+    "calls": "each",
+    "hidden": "16",
+    "seed": "0",
+    "pause": "0",
+    "delay": "",
+    "freeze": "",
+    "final": "",
+}
 settings.update(argument.split("=", 1) for argument in sys.argv[5:])
 BATCH, WIDTH, CLASSES = 8, 12, 5
 LAYERS = ["fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"]
 
 
 class Recorder(object):
-    """Stands between a kv-store and its user, and copies what passes.
+    """Intercept the calls of a kv-store, and copy their arrays.
 
-    A gradient is copied before it is pushed, because a pull may land in the same array.  What a key is pulled into for
-    the first time are its weights; they are copied after each step.  The initial ones are those given to the store: another
-    worker may train before they are pulled.
+    A gradient is copied before its push, because a pull may write to the same array. The first
+    arrays into which a key is pulled are its weights; they are copied after each step. The initial
+    weights are those given to the store, since another worker may train before the first pull.
     """
 
     def __init__(self, kv):
@@ -64,6 +81,7 @@ class Recorder(object):
         def watched(key, *values, **named):
             note(key, dict(dict(zip(parameters, values)), **named))
             return call(key, *values, **named)
+
         if call:
             setattr(kv, name, watched)
 
@@ -72,7 +90,9 @@ class Recorder(object):
             self.given.setdefault(name, array.asnumpy())
 
     def _pushing(self, key, arguments):
-        self.pushed.update((name, array.asnumpy()) for name, array in pairs(key, arguments["value"]))
+        self.pushed.update(
+            (name, array.asnumpy()) for name, array in pairs(key, arguments["value"])
+        )
 
     def _pulling(self, key, arguments):
         if arguments.get("out") is not None:
@@ -86,7 +106,12 @@ class Recorder(object):
         self.started.append(time.time())
 
     def end_step(self):
-        self.gradients.append([self.pushed.pop(name, np.zeros(array.shape, "float32")) for name, array in self.weights.items()])
+        self.gradients.append(
+            [
+                self.pushed.pop(name, np.zeros(array.shape, "float32"))
+                for name, array in self.weights.items()
+            ]
+        )
         self.history.append(self._copy())
         if settings["pause"] != "0":
             time.sleep(float(settings["pause"]))
@@ -95,9 +120,12 @@ class Recorder(object):
 
 
 def pairs(key, value):
-    """(key, the first device's array) of each key in a call."""
+    """Return [(key, the first device's array)] of a call."""
     keys, values = (key, value) if isinstance(key, (list, tuple)) else ([key], [value])
-    return [(name, arrays[0] if isinstance(arrays, (list, tuple)) else arrays) for name, arrays in zip(keys, values)]
+    return [
+        (name, arrays[0] if isinstance(arrays, (list, tuple)) else arrays)
+        for name, arrays in zip(keys, values)
+    ]
 
 
 mx.random.seed(7)
@@ -105,8 +133,10 @@ np.random.seed(7)
 kv = mx.kv.create(kind)
 index = int(os.environ.get("MXCLUSTER_INDEX", 0))
 data = np.random.RandomState(100 + index + int(settings["seed"]))
-batches = [(data.randn(BATCH, WIDTH).astype("float32"), data.randint(0, CLASSES, BATCH).astype("float32"))
-           for _ in range(steps)]
+batches = [
+    (data.randn(BATCH, WIDTH).astype("float32"), data.randint(0, CLASSES, BATCH).astype("float32"))
+    for _ in range(steps)
+]
 params = json.loads(settings["params"])
 if settings["clip"]:
     params["clip_gradient"] = float(settings["clip"])
@@ -124,19 +154,32 @@ recorder = Recorder(kv)
 def symbol():
     def variable(name):
         return mx.sym.Variable(name, lr_mult=lr_mult.get(name), wd_mult=wd_mult.get(name))
-    net = mx.sym.FullyConnected(mx.sym.Variable("data"), variable("fc1_weight"), variable("fc1_bias"),
-                                num_hidden=hidden, name="fc1")
-    net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="relu"), variable("fc2_weight"), variable("fc2_bias"),
-                                num_hidden=CLASSES, name="fc2")
+
+    net = mx.sym.FullyConnected(
+        mx.sym.Variable("data"),
+        variable("fc1_weight"),
+        variable("fc1_bias"),
+        num_hidden=hidden,
+        name="fc1",
+    )
+    net = mx.sym.FullyConnected(
+        mx.sym.Activation(net, act_type="relu"),
+        variable("fc2_weight"),
+        variable("fc2_bias"),
+        num_hidden=CLASSES,
+        name="fc2",
+    )
     return mx.sym.SoftmaxOutput(net, name="softmax")
 
 
 def network():
-    """A network of Gluon and its parameters, in the order of LAYERS."""
+    """Return a network of Gluon and its parameters, in the order of LAYERS."""
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():
-        net.add(mx.gluon.nn.Dense(hidden, activation="relu", in_units=WIDTH),
-                mx.gluon.nn.Dense(CLASSES, in_units=hidden))
+        net.add(
+            mx.gluon.nn.Dense(hidden, activation="relu", in_units=WIDTH),
+            mx.gluon.nn.Dense(CLASSES, in_units=hidden),
+        )
     net.initialize(mx.init.Xavier())
     return net, [net[0].weight, net[0].bias, net[1].weight, net[1].bias]
 
@@ -148,13 +191,21 @@ def backward(net, x, y):
 
 
 def own_optimizer(names):
-    """The optimizer of a user who makes it himself; `names` is what it may be told, by the index of a parameter."""
-    optimizer = mx.optimizer.create(settings["optimizer"], param_idx2name=names if settings["named"] else None,
-                                    **dict({"rescale_grad": 1.0 / (BATCH * kv.num_workers)}, **params))
+    """Return an optimizer made by the user; `names` are the parameters' names by index."""
+    optimizer = mx.optimizer.create(
+        settings["optimizer"],
+        param_idx2name=names if settings["named"] else None,
+        **dict({"rescale_grad": 1.0 / (BATCH * kv.num_workers)}, **params),
+    )
     for multipliers, tell in ((lr_mult, optimizer.set_lr_mult), (wd_mult, optimizer.set_wd_mult)):
         if multipliers:
-            tell({name if settings["named"] else number: multipliers[name] for number, name in names.items()
-                  if name in multipliers})
+            tell(
+                {
+                    name if settings["named"] else number: multipliers[name]
+                    for number, name in names.items()
+                    if name in multipliers
+                }
+            )
     return optimizer
 
 
@@ -181,9 +232,15 @@ def train_feedforward():
     def end_step(_):
         recorder.end_step()
         recorder.begin_step()
+
     examples = mx.io.NDArrayIter(*map(np.concatenate, zip(*batches)), batch_size=BATCH)
-    model = mx.model.FeedForward(symbol(), num_epoch=1, optimizer=settings["optimizer"],
-                                 initializer=mx.init.Xavier(), **params)
+    model = mx.model.FeedForward(
+        symbol(),
+        num_epoch=1,
+        optimizer=settings["optimizer"],
+        initializer=mx.init.Xavier(),
+        **params,
+    )
     recorder.begin_step()
     model.fit(examples, kvstore=kv, batch_end_callback=end_step)
     recorder.started.pop()
@@ -203,7 +260,7 @@ def train_gluon():
         backward(net, x, y)
         trainer.step(BATCH)
         recorder.end_step()
-    # A parameter's key is its place in the trainer; from MXNet 1.7 they are sorted by name.
+    # A parameter's key is its position in the trainer, which sorts by name from MXNet 1.7 on.
     names = [LAYERS[parameters.index(parameter)] for parameter in trainer._params]
     return names, [parameter.data().asnumpy() for parameter in trainer._params]
 
@@ -212,8 +269,10 @@ def train_plain():
     net, parameters = network()
     keys = LAYERS if settings["keys"] == "string" else [3, 5, 8, 13]
     arrays, gradients = [p.data() for p in parameters], [p.grad() for p in parameters]
-    # Servers know a string key by its place in the order of init.
-    kv.set_optimizer(own_optimizer(dict(zip(range(4) if settings["keys"] == "string" else keys, LAYERS))))
+    # Servers know a string key by its position in the order of init.
+    kv.set_optimizer(
+        own_optimizer(dict(zip(range(4) if settings["keys"] == "string" else keys, LAYERS)))
+    )
     if settings["calls"] == "lists":
         kv.init(keys, arrays)
         kv.pull(keys, out=arrays)
@@ -240,14 +299,28 @@ def train_plain():
     return LAYERS, [array.asnumpy() for array in arrays]
 
 
-FRONTENDS = {"module": lambda: train_module(own=False), "module_object": lambda: train_module(own=True),
-             "feedforward": train_feedforward, "gluon": train_gluon, "plain": train_plain}
+FRONTENDS = {
+    "module": lambda: train_module(own=False),
+    "module_object": lambda: train_module(own=True),
+    "feedforward": train_feedforward,
+    "gluon": train_gluon,
+    "plain": train_plain,
+}
 names, weights = FRONTENDS[frontend]()
-saved = {"names": names, "started": recorder.started, "lr_mult": [lr_mult.get(name, 1.0) for name in names]}
-# An optimizer that knows the names does not decay biases.
+saved = {
+    "names": names,
+    "started": recorder.started,
+    "lr_mult": [lr_mult.get(name, 1.0) for name in names],
+}
+# An optimizer with the parameters' names does not decay biases.
 knows_names = frontend in ("module", "feedforward") or frontend != "gluon" and settings["named"]
-saved["wd_mult"] = [wd_mult.get(name, 0.0 if knows_names and name.endswith("bias") else 1.0) for name in names]
-for name, arrays in (("weight", weights), ("initial", [recorder.given[key] for key in recorder.weights])):
+saved["wd_mult"] = [
+    wd_mult.get(name, 0.0 if knows_names and name.endswith("bias") else 1.0) for name in names
+]
+for name, arrays in (
+    ("weight", weights),
+    ("initial", [recorder.given[key] for key in recorder.weights]),
+):
     saved.update(("%s_%d" % (name, i), array) for i, array in enumerate(arrays))
 for name, logged in (("gradient", recorder.gradients), ("history", recorder.history)):
     for t, arrays in enumerate(logged):

@@ -1,7 +1,8 @@
-"""Worker 0 sends the servers of its own job what would write a file, in every way that there is, and then they all train.
+"""Worker 0 attacks the servers of its own job with pickles that write a file; then all train.
 
 Arguments: kv, file that must not be written.
 """
+
 import os
 import pickle
 import sys
@@ -9,7 +10,7 @@ import sys
 import mxnet as mx
 from mxnet.base import _LIB, c_str, check_call, mx_uint
 
-from mxcluster.kvstore import seal
+from mxcluster import seal
 
 kind, path = sys.argv[1:]
 
@@ -20,12 +21,12 @@ class Evil(object):
 
 
 def send(body, head=0):
-    """Past all that mxcluster has put in the way on a worker."""
+    """Send a command without mxcluster's checks on the worker."""
     check_call(_LIB.MXKVStoreSendCommmandToServers(kv.handle, mx_uint(head), c_str(body)))
 
 
 def profile():
-    """MXNet's commands for the profiler of servers, which no token seals; 1.2.1 has none."""
+    """Send MXNet's commands for the profiler of servers, without a token; 1.2.1 has none."""
     if mx.__version__ != "1.2.1":
         for body in ("filename:profile.json,profile_all:10", "11", "13"):  # settings, on, write
             send(body, 5)
@@ -48,17 +49,28 @@ def attack():
         profile()
         send(seal.sealed(b"another token, of 32 characters.", "worker-0", "optimizer", good))
         send(seal.sealed(token, "worker-0", "optimizer", evil))
-        send(seal.sealed(token, "worker-0", "optimizer", pickle.dumps({"no": "optimizer"}, 0).decode()))
-        again = seal.sealed(token, "worker-0", "optimizer", pickle.dumps(mx.optimizer.SGD(learning_rate=0.5), 0).decode())
+        send(
+            seal.sealed(
+                token, "worker-0", "optimizer", pickle.dumps({"no": "optimizer"}, 0).decode()
+            )
+        )
+        again = seal.sealed(
+            token,
+            "worker-0",
+            "optimizer",
+            pickle.dumps(mx.optimizer.SGD(learning_rate=0.5), 0).decode(),
+        )
         send(again)
         kv._barrier()
         send(again)
         try:
             kv._send_command_to_servers(0, evil)
         except ValueError as error:
-            assert "the servers would refuse this optimizer" in str(error) and "posix:system" in str(error), error
+            assert "the servers would refuse this optimizer" in str(
+                error
+            ) and "posix:system" in str(error), error
         else:
-            raise AssertionError("a worker has sent it")
+            raise AssertionError("the worker has sent a forbidden optimizer")
     else:
         kv._barrier()
 

@@ -1,4 +1,5 @@
-"""Worker 0 does 5 steps, worker 1 does 30."""
+"""Worker 0 trains 5 steps, worker 1 trains 30."""
+
 import os
 
 import mxnet as mx

@@ -1,13 +1,14 @@
 """The fixture of the agent's tests."""
+
 import pytest
 
-from mxcluster import processes
+from mxcluster.node import processes
 from tests.unit.agent.jobs import Job
 
 
 @pytest.fixture
 def job(tmp_path):
-    """A Job in a folder of its own, ended when the test is over."""
+    """Yield a Job in its own folder and end it after the test."""
     made = Job(tmp_path)
     yield made
     if made.folder.status():

@@ -1,4 +1,5 @@
 """Jobs of small shell commands under a real agent."""
+
 import json
 import os
 import subprocess
@@ -6,18 +7,23 @@ import sys
 import time
 
 import mxcluster
-from mxcluster import processes, replies
 from mxcluster.agent.__main__ import run
 from mxcluster.agent.folder import JobFolder
+from mxcluster.job import replies
+from mxcluster.node import processes
 
 PACKAGE = os.path.dirname(os.path.dirname(mxcluster.__file__))
 
 
 def command_line(*argv, stdin="", **environment):
-    """Run `python -m mxcluster.agent argv` as a node does: (exit status, JSON answer)."""
-    ran = subprocess.run([sys.executable, "-m", "mxcluster.agent"] + list(argv), stdout=subprocess.PIPE, timeout=30,
-                         input=stdin.encode(),
-                         env=dict(os.environ, PYTHONPATH=PACKAGE, **environment))
+    """Run `python -m mxcluster.agent argv` as a node does; return (exit status, JSON answer)."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "mxcluster.agent"] + list(argv),
+        stdout=subprocess.PIPE,
+        timeout=30,
+        input=stdin.encode(),
+        env=dict(os.environ, PYTHONPATH=PACKAGE, **environment),
+    )
     lines = ran.stdout.decode().splitlines()
     assert len(lines) == 1, ran
     return ran.returncode, json.loads(lines[0])
@@ -32,14 +38,33 @@ class Job:
         self.seen = set()
 
     def plan(self, *commands, lease=None, env=None, meeting=None, peers=None):
-        """Write plan.json: a worker for each command, which is a text for sh or an argv; `meeting` comes before them."""
-        parts = [{"name": "worker-%d" % index, "role": "worker", "index": index,
-                  "command": ["sh", "-c", command] if isinstance(command, str) else command, "env": env or {}}
-                 for index, command in enumerate(commands)]
-        plan = {"schema": 1, "job": "job-1", "host": "node1", "kv": "dist_sync", "lease": lease, "processes": parts}
+        """Write plan.json with one worker per command, and the rendezvous if `meeting` is given.
+
+        A command is a text for sh or an argv list.
+        """
+        parts = [
+            {
+                "name": "worker-%d" % index,
+                "role": "worker",
+                "index": index,
+                "command": ["sh", "-c", command] if isinstance(command, str) else command,
+                "env": env or {},
+            }
+            for index, command in enumerate(commands)
+        ]
+        plan = {
+            "schema": 1,
+            "job": "job-1",
+            "host": "node1",
+            "kv": "dist_sync",
+            "lease": lease,
+            "processes": parts,
+        }
         if meeting:
             plan.update(meeting=meeting, peers=peers)
-            with open(os.open(self.folder.file("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
+            with open(
+                os.open(self.folder.file("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w"
+            ) as stream:
                 stream.write("t" * 43)
         with open(self.folder.file("plan.json"), "w") as stream:
             json.dump(plan, stream)
@@ -54,13 +79,13 @@ class Job:
         return answer["status"]
 
     def ask_to_start(self):
-        """Start the agent of a plan that is written already."""
+        """Start the agent for a plan that exists already."""
         code, answer = command_line("start", "--job-dir", self.path)
         assert code == 0, answer
         self.remember(answer["status"])
 
     def remember(self, status):
-        """Note who belongs to the job by now, for `nothing_left`."""
+        """Add the agent and its current descendants to `seen`, for `nothing_left`."""
         self.seen |= {self.agent(status)} | set(processes.family([self.agent(status)]))
 
     @staticmethod
@@ -68,11 +93,12 @@ class Job:
         return processes.Identity(**status["agent"])
 
     def ask(self, *argv):
-        """The answer to an agent command that must succeed, given without a process of its own (which takes longer).
+        """Return the answer to an agent command that must succeed.
 
-        A controller must believe every answer of a real agent.
+        The command runs in the test's own process, since a new one takes longer. The controller
+        must accept every answer of a real agent, so this method checks each answer.
         """
-        assert argv[0] != "start", "an agent must not be forked from the tests' process"
+        assert argv[0] != "start", "the agent must not be forked from the test process"
         answer = run([argv[0], "--job-dir", self.path] + list(argv[1:]))
         if argv[0] in replies.REPLIES:
             replies.check(argv[0], "node1", answer)
@@ -92,10 +118,12 @@ class Job:
             if value:
                 return value
             time.sleep(0.02)
-        raise AssertionError("%s s were not enough; %s" % (seconds, self.evidence(self.folder.status())))
+        raise AssertionError(
+            "%s s were not enough; %s" % (seconds, self.evidence(self.folder.status()))
+        )
 
     def nothing_left(self):
-        """Whether everybody who was ever seen of the job is gone; waits a moment for the agent's own exit."""
+        """Return True once every process in `seen` is gone; the agent needs a moment to exit."""
         self.until(lambda: not [who for who in self.seen if processes.alive(who)])
         return True
 
@@ -104,4 +132,7 @@ class Job:
             return stream.read()
 
     def evidence(self, status):
-        return "%s\nagent.log:\n%s" % (json.dumps(status, indent=1), "\n".join(self.folder.log_lines("agent")))
+        return "%s\nagent.log:\n%s" % (
+            json.dumps(status, indent=1),
+            "\n".join(self.folder.log_lines("agent")),
+        )

@@ -1,20 +1,21 @@
-"""The next job, status.yml and provision.yml remove the files that a hard kill has left and that no job owns."""
+"""Files that a killed agent left: the next job, status.yml and provision.yml remove them."""
+
 import os
 import signal
 import time
 
 import pytest
 
-from mxcluster import processes
 from mxcluster.agent import claims
-from mxcluster.kvstore import shared
+from mxcluster.node import processes
+from mxcluster.training.kvstore import shared_memory
 from tests.unit.agent.jobs import Job, command_line
 
 SPENT = ["lease", "reserve", "secret_env.json", "token", ".status.json.4711", "worker-0.pulse"]
 
 
 def leave(job):
-    """Files that a job has while it runs."""
+    """Write the files that a job has while it runs."""
     for name in SPENT:
         with open(job.folder.file(name), "w") as stream:
             stream.write("x")
@@ -25,27 +26,41 @@ def kept(job):
 
 
 def killed(job):
-    """A job whose agent was killed, with its controller."""
+    """Start a job, then kill its agent; the job has no controller."""
     status = job.start("sleep 60")
     leave(job)
     os.kill(status["agent"]["pid"], signal.SIGKILL)
     job.until(lambda: not processes.alive(job.agent(status)))
 
 
-def test_what_server_processes_share_is_removed(tmp_path):
-    """Its name is there until all of a host have come, and one may die before."""
+def test_shared_memory_of_server_processes_is_removed(tmp_path):
+    """The segment has a name until all servers of a host have opened it; one may die earlier."""
     job, token = Job(tmp_path / "jobs" / "one"), "t" * 40
     os.makedirs(job.path)
-    plan = {"job": "one", "host": "node1", "files": {}, "groups": [[0], [1]], "processes": [
-        {"name": "server-%d" % index, "role": "server", "index": index, "group": index % 2, "command": ["true"], "env": {}}
-        for index in (4, 5)]}
+    plan = {
+        "job": "one",
+        "host": "node1",
+        "files": {},
+        "groups": [[0], [1]],
+        "processes": [
+            {
+                "name": "server-%d" % index,
+                "role": "server",
+                "index": index,
+                "group": index % 2,
+                "command": ["true"],
+                "env": {},
+            }
+            for index in (4, 5)
+        ],
+    }
     job.folder.prepare(plan, None, token)
-    path = shared.path_of(token.encode(), 2)
+    path = shared_memory.path_of(token.encode(), 2)
     open(path, "w").close()
     try:
         job.folder.tidy()
         assert not os.path.exists(path) and not os.path.exists(job.folder.file("token"))
-        job.folder.tidy()  # without a token nothing is known of it
+        job.folder.tidy()  # without a token, the segment's name is unknown
     finally:
         if os.path.exists(path):
             os.unlink(path)
@@ -53,7 +68,7 @@ def test_what_server_processes_share_is_removed(tmp_path):
 
 @pytest.fixture
 def jobs(tmp_path):
-    """Two jobs of one node."""
+    """Yield two jobs of one node."""
     made = [Job(tmp_path / "jobs" / name) for name in ("one", "two")]
     for job in made:
         os.makedirs(job.path)
@@ -64,7 +79,7 @@ def jobs(tmp_path):
         processes.end_groups(job.seen, grace=0)
 
 
-def test_what_a_killed_agent_leaves_is_removed(jobs):
+def test_files_of_a_killed_agent_are_removed(jobs):
     dead, living = jobs
     root = os.path.dirname(dead.path)
     living.start("sleep 60")
@@ -75,19 +90,19 @@ def test_what_a_killed_agent_leaves_is_removed(jobs):
     code, answer = command_line("jobs", "--jobs-dir", root, "--clear")
     assert code == 0 and answer["cleared"] == ["one"] and kept(dead) == []
     assert {"worker-0.log", "plan.json", "status.json"} <= set(os.listdir(dead.path))
-    assert kept(living) == sorted(SPENT), "what belongs to a job that runs was removed"
-    os.unlink(living.folder.file("status.json"))  # its agent writes another; it lives all the same
+    assert kept(living) == sorted(SPENT), "files of a running job were removed"
+    os.unlink(living.folder.file("status.json"))  # its agent is alive and writes another
     assert claims.clear(root) == [] and kept(living) == sorted(SPENT)
     living.until(living.folder.status)
 
 
-def test_the_next_job_removes_it_too(jobs):
+def test_the_next_job_removes_files_of_a_killed_agent(jobs):
     killed(jobs[0])
     jobs[1].start("sleep 60")
     assert kept(jobs[0]) == []
 
 
-def test_a_job_that_is_about_to_start_keeps_what_it_has(jobs):
+def test_a_prepared_job_keeps_its_files_until_the_time_limit(jobs):
     job, root = jobs[0], os.path.dirname(jobs[0].path)
     job.plan("true")
     leave(job)

@@ -1,4 +1,5 @@
-"""wait, status, stop and collect."""
+"""The agent's commands wait, status, stop and collect."""
+
 import json
 import os
 import signal
@@ -9,9 +10,10 @@ import time
 
 import pytest
 
-from mxcluster import exitcodes, processes
+from mxcluster import exit_codes
 from mxcluster.agent import commands
 from mxcluster.errors import MxclusterError
+from mxcluster.node import processes
 from tests.unit.agent.jobs import command_line
 
 
@@ -20,7 +22,7 @@ def kill_agent(status, signum=signal.SIGKILL):
 
 
 def hold_agent(job, status):
-    """A process is held not when kill() returns but when it has next run, which takes a moment on a busy machine."""
+    """Send SIGSTOP to the agent and wait until the kernel has stopped it."""
     kill_agent(status, signal.SIGSTOP)
     job.until(lambda: processes.is_held(job.agent(status)))
 
@@ -40,34 +42,55 @@ def test_wait_returns_after_its_seconds(job):
     assert 0.5 <= time.monotonic() - begun < 1.5
 
 
-def test_progress_comes_with_the_status(job):
-    event = {"event": "batch", "time": 1.5, "role": "worker", "index": 0, "host": "node1", "step": 3}
+def test_wait_and_status_return_the_progress(job):
+    event = {
+        "event": "batch",
+        "time": 1.5,
+        "role": "worker",
+        "index": 0,
+        "host": "node1",
+        "step": 3,
+    }
     job.start("cat >> events.jsonl <<'.'\n%s\n.\nsleep 20" % json.dumps(event))
-    job.until(lambda: os.path.exists(job.folder.file("events.jsonl")) and os.path.getsize(job.folder.file("events.jsonl")))
+    job.until(
+        lambda: (
+            os.path.exists(job.folder.file("events.jsonl"))
+            and os.path.getsize(job.folder.file("events.jsonl"))
+        )
+    )
     assert job.ask("status")["progress"] == {"worker-0": {"batch": event}}
     assert job.ask("wait", "--seconds", "0")["progress"] == {"worker-0": {"batch": event}}
 
 
 @pytest.mark.parametrize("command", ["wait", "status"])
-def test_a_folder_without_a_job(job, command):
+def test_a_folder_without_a_job_is_an_error(job, command):
     code, answer = command_line(command, "--job-dir", job.path)
     assert (code, answer) == (1, {"error": "no job in %s: status.json is not there" % job.path})
-    assert os.listdir(job.path) == [], "asking leaves nothing behind"
+    assert os.listdir(job.path) == [], "the command must not create files"
 
 
-@pytest.mark.parametrize("command, text", [("wait", ""), ("status", '{"state": "run'), ("stop", ""), ("prepare", "\0")])
-def test_a_status_that_somebody_has_altered(job, command, text):
+@pytest.mark.parametrize(
+    "command, text", [("wait", ""), ("status", '{"state": "run'), ("stop", ""), ("prepare", "\0")]
+)
+def test_an_altered_status_is_an_error(job, command, text):
     job.plan("sleep 20")
     with open(job.folder.file("status.json"), "w") as stream:
         stream.write(text)
-    code, answer = command_line(command, "--job-dir", job.path, *(["--plan"] if command == "prepare" else []),
-                                stdin=json.dumps(job.folder.plan()))
+    code, answer = command_line(
+        command,
+        "--job-dir",
+        job.path,
+        *(["--plan"] if command == "prepare" else []),
+        stdin=json.dumps(job.folder.plan()),
+    )
     os.remove(job.folder.file("status.json"))
-    assert code == 1 and answer["error"].startswith("%s is not JSON (" % job.folder.file("status.json")), answer
+    assert code == 1 and answer["error"].startswith(
+        "%s is not JSON (" % job.folder.file("status.json")
+    ), answer
 
 
 @pytest.mark.parametrize("command", ["wait", "status"])
-def test_a_killed_agent_is_told_as_the_cause(job, command):
+def test_a_killed_agent_is_the_first_failure(job, command):
     status = job.start("sleep 20 & echo hello; sleep 20")
     job.until(lambda: job.log("worker-0") == "hello\n")
     job.remember(status)
@@ -82,13 +105,13 @@ def test_a_killed_agent_is_told_as_the_cause(job, command):
     assert failure["time"] == told["ended"] and abs(failure["time"] - died) < 2
     assert "worker-0 is pid" in failure["log"][-1]
     if command == "wait":
-        job.nothing_left()  # the orphaned grandchild too
-        assert job.folder.status() == told, "and the next one to ask hears the same"
+        job.nothing_left()  # the orphaned grandchild, too
+        assert job.folder.status() == told, "the next command must read the same status"
     else:
-        assert job.folder.status() == status, "status only looks"
+        assert job.folder.status() == status, "status must not write"
 
 
-def test_a_cause_that_was_known_is_not_forgotten(job):
+def test_a_first_failure_outlives_a_killed_agent(job):
     status = job.start("sleep 20", "trap '' TERM; sleep 0.2; (exit 3) || exit 3")
     job.until(lambda: job.folder.status()["first_failure"])
     kill_agent(status)
@@ -96,22 +119,27 @@ def test_a_cause_that_was_known_is_not_forgotten(job):
     assert (told["reason"], told["first_failure"]["exit_code"]) == ("failed", 3)
 
 
-def test_stop(job):
+def test_stop_ends_a_running_job(job):
     job.start("sleep 20", "sleep 20")
     answer = job.ask("stop")
     assert answer["ran"] is True
     assert (answer["status"]["state"], answer["status"]["reason"]) == ("ended", "stopped")
     job.nothing_left()
-    assert job.ask("stop") == {"ran": False, "status": answer["status"], "left": []}, "again: nothing to do"
+    assert job.ask("stop") == {"ran": False, "status": answer["status"], "left": []}, (
+        "a second stop has nothing to do"
+    )
 
 
-def test_stop_where_no_job_ever_was(job, tmp_path):
+def test_stop_without_a_job_does_nothing(job, tmp_path):
     assert job.ask("stop") == {"ran": False, "status": None, "left": []}
-    assert command_line("stop", "--job-dir", str(tmp_path / "nowhere")) == (0, {"ran": False, "status": None, "left": []})
+    assert command_line("stop", "--job-dir", str(tmp_path / "nowhere")) == (
+        0,
+        {"ran": False, "status": None, "left": []},
+    )
 
 
-def test_stop_without_an_agent_ends_what_it_left(job):
-    """A child, a grandchild, and one that has left their session: its parents die with the agent."""
+def test_stop_without_an_agent_ends_its_leftover_processes(job):
+    """A child, a grandchild, and a process in another session whose parents die with the agent."""
     text = "sleep 20 & setsid sh -c 'sleep 20 & echo $!; wait' & sleep 20"
     status = job.start(text, env={"MXCLUSTER_JOB_DIR": job.path})
     job.until(lambda: job.log("worker-0"))
@@ -119,7 +147,7 @@ def test_stop_without_an_agent_ends_what_it_left(job):
     stray = processes.identity(int(job.log("worker-0")))
     kill_agent(status)
     job.until(lambda: not processes.alive(job.agent(status)))
-    assert processes.alive(stray), "the test needs a stray"
+    assert processes.alive(stray), "the test needs a leftover process"
     answer = job.ask("stop")
     assert answer["ran"] is True
     assert (answer["status"]["state"], answer["status"]["left"]) == ("ended", [])
@@ -127,61 +155,105 @@ def test_stop_without_an_agent_ends_what_it_left(job):
     job.nothing_left()
 
 
-def test_stop_does_not_wait_for_an_agent_that_is_held(job, monkeypatch):
+def test_stop_does_not_wait_for_a_stopped_agent(job, monkeypatch):
     monkeypatch.setattr(commands, "STOP_TIMEOUT", 0.5)
     status = job.start("sleep 20 & sleep 20")
     job.remember(status)
     hold_agent(job, status)
     answer = commands.stop(job.folder)
-    assert (answer["ran"], answer["status"]["state"], answer["status"]["reason"]) == (True, "ended", "stopped")
+    assert (answer["ran"], answer["status"]["state"], answer["status"]["reason"]) == (
+        True,
+        "ended",
+        "stopped",
+    )
     assert answer["status"]["first_failure"] is None
     job.nothing_left()
 
 
-def test_an_agent_that_is_held_ends_the_job(job):
-    """Nobody else would see how its processes end."""
+def test_wait_ends_the_job_of_a_stopped_agent(job):
+    """A stopped agent cannot notice the end of its processes."""
     status = job.start("sleep 20 & sleep 20")
     job.remember(status)
     hold_agent(job, status)
     answer = commands.wait(job.folder, 0.3, renew=False)["status"]
-    assert (answer["state"], answer["reason"], answer["first_failure"]["reason"]) == ("ended", "failed", exitcodes.AGENT_HELD)
+    assert (answer["state"], answer["reason"], answer["first_failure"]["reason"]) == (
+        "ended",
+        "failed",
+        exit_codes.AGENT_HELD,
+    )
     job.nothing_left()
 
 
-def test_an_agent_that_was_held_for_a_moment_goes_on(job):
+def test_an_agent_that_is_stopped_for_a_moment_goes_on(job):
     status = job.start("sleep 20")
     hold_agent(job, status)
     threading.Timer(0.3, kill_agent, (status, signal.SIGCONT)).start()
     assert commands.wait(job.folder, 1.0, renew=False)["status"]["state"] == "running"
 
 
-def test_a_stranger_with_a_number_of_ours_is_left_alone(job):
+def test_a_foreign_process_with_a_reused_pid_is_left_alone(job):
     with subprocess.Popen(["sleep", "20"], start_new_session=True) as stranger:
         try:
             who = processes.identity(stranger.pid)
             old = {"pid": who.pid, "start_time": who.start_time - 100}
-            part = dict(old, name="worker-0", role="worker", index=0, state="running", exit_code=None, ended_at=None,
-                        ended_by=None)
-            job.folder.write_status({"job": "job-1", "host": "node1", "agent": old, "state": "running", "reason": None,
-                                     "started": 1.0, "ended": None, "processes": [part], "first_failure": None})
+            part = dict(
+                old,
+                name="worker-0",
+                role="worker",
+                index=0,
+                state="running",
+                exit_code=None,
+                ended_at=None,
+                ended_by=None,
+            )
+            job.folder.write_status(
+                {
+                    "job": "job-1",
+                    "host": "node1",
+                    "agent": old,
+                    "state": "running",
+                    "reason": None,
+                    "started": 1.0,
+                    "ended": None,
+                    "processes": [part],
+                    "first_failure": None,
+                }
+            )
             answer = job.ask("stop")
             assert answer["status"]["state"] == "ended" and answer["status"]["left"] == []
-            assert stranger.poll() is None, "somebody else's process was ended"
+            assert stranger.poll() is None, "a foreign process was ended"
         finally:
             stranger.kill()
 
 
-def test_collect(job, tmp_path):
-    job.start("mkdir -p checkpoints/deep; echo weights > checkpoints/deep/b.params; echo sym > checkpoints/a.json;"
-              "echo '{}' > events.jsonl; echo said; touch other.txt")
+def test_collect_packs_logs_events_and_checkpoints(job, tmp_path):
+    job.start(
+        "mkdir -p checkpoints/deep; echo weights > checkpoints/deep/b.params; echo sym > "
+        "checkpoints/a.json;"
+        "echo '{}' > events.jsonl; echo said; touch other.txt"
+    )
     job.end()
     job.nothing_left()
     target = str(tmp_path / "out.tar")
     answer = job.ask("collect", "--output", target)
-    names = ["agent.log", "checkpoints/a.json", "checkpoints/deep/b.params", "events.jsonl", "plan.json", "status.json",
-             "worker-0.env", "worker-0.log"]
-    assert answer == {"files": len(names), "bytes": os.path.getsize(target), "left_out": ["other.txt"], "left": [],
-                      "problem": None, "behind": []}
+    names = [
+        "agent.log",
+        "checkpoints/a.json",
+        "checkpoints/deep/b.params",
+        "events.jsonl",
+        "plan.json",
+        "status.json",
+        "worker-0.env",
+        "worker-0.log",
+    ]
+    assert answer == {
+        "files": len(names),
+        "bytes": os.path.getsize(target),
+        "left_out": ["other.txt"],
+        "left": [],
+        "problem": None,
+        "behind": [],
+    }
     with tarfile.open(target) as archive:
         assert archive.getnames() == names
         assert archive.extractfile("worker-0.log").read() == b"said\n"
@@ -189,8 +261,8 @@ def test_collect(job, tmp_path):
         assert {member.uid for member in archive.getmembers()} == {0}
 
 
-def test_collect_names_no_owner_no_link_and_no_permission(job, tmp_path):
-    """Also of files that share an inode, which tarfile would pack as a link."""
+def test_collect_packs_no_owner_no_link_and_no_permission(job, tmp_path):
+    """Files that share an inode are packed as regular files; tarfile alone would pack a link."""
     job.start("true")
     job.end()
     log = job.folder.file("worker-0.log")
@@ -198,12 +270,20 @@ def test_collect_names_no_owner_no_link_and_no_permission(job, tmp_path):
     os.link(log, job.folder.file("other.log"))
     answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
     with tarfile.open(str(tmp_path / "out.tar")) as tar:
-        found = {member.name: (member.type, oct(member.mode), member.uid, member.uname) for member in tar.getmembers()}
-    assert answer["problem"] is None and found["worker-0.log"] == found["other.log"] == (tarfile.REGTYPE, "0o644", 0, "")
+        found = {
+            member.name: (member.type, oct(member.mode), member.uid, member.uname)
+            for member in tar.getmembers()
+        }
+    assert answer["problem"] is None and found["worker-0.log"] == found["other.log"] == (
+        tarfile.REGTYPE,
+        "0o644",
+        0,
+        "",
+    )
     assert found["worker-0.env"][1] == "0o600"
 
 
-def test_collect_refuses_what_it_cannot_pack(job):
+def test_collect_refuses_a_symlink(job):
     job.start("mkdir checkpoints; ln -s /etc/passwd checkpoints/latest")
     job.end()
     with pytest.raises(MxclusterError, match="checkpoints/latest is not a regular file"):
@@ -217,30 +297,32 @@ def test_collect_while_the_job_runs(job, tmp_path):
         assert len(archive.getnames()) == answer["files"] == 5
 
 
-def test_collect_needs_to_know_where_to(job):
+def test_collect_needs_an_output_file(job):
     job.start("true")
     code, answer = command_line("collect", "--job-dir", job.path)
     assert code == 1 and "collect needs --output FILE" in answer["error"]
 
 
-def test_what_cannot_be_packed_keeps_nothing_else_from_being_told(job, tmp_path, monkeypatch):
+def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch):
     job.start("true")
     job.end()
 
     def full(*_):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(commands, "_pack", full)
     answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
-    assert answer["problem"] == "what it has left could not be packed: No space left on device"
+    assert answer["problem"] == "the job's files could not be packed: No space left on device"
     assert (answer["files"], answer["left"]) == (0, []) and list(tmp_path.glob("out.tar*")) == []
 
 
-def test_a_full_disk_does_not_keep_an_agents_death_from_being_told(job, monkeypatch):
+def test_a_full_disk_does_not_hide_an_agents_death(job, monkeypatch):
     os.kill(job.start("sleep 20")["agent"]["pid"], signal.SIGKILL)
 
     def full(*_):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(type(job.folder), "write_status", full)
-    for _ in range(2):  # the same to whoever asks again
+    for _ in range(2):  # a second command gets the same answer
         assert job.ask("wait")["status"]["first_failure"]["reason"] == "the agent itself was killed"
     job.nothing_left()

@@ -1,4 +1,5 @@
-"""Files of a job's folder that are deleted or altered while the job runs: the job goes on."""
+"""A job goes on when files of its folder are deleted or altered."""
+
 import functools
 import json
 import os
@@ -10,18 +11,19 @@ import pytest
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import WHOLE_PLAN, JobFolder
-from mxcluster.kvstore.seal import TOKEN
+from mxcluster.seal import TOKEN
 from tests.unit.agent.jobs import PACKAGE, command_line
 
 pytestmark = pytest.mark.slow
 
-START = 6  # seconds: start_timeout, after which a process without progress file would be blamed
+START = 6  # seconds; start_timeout, after which a missing progress file fails the job
 PATIENCE = 30  # seconds, on a busy machine
 WORKER = """
 import os, time
-from mxcluster import events, pulse
-pulse.start()
-pulse.enter(pulse.SERVING)
+from mxcluster import events, phases
+from mxcluster.training import progress_file
+progress_file.start()
+progress_file.enter(phases.SERVING)
 log = events.from_env()
 while not os.path.exists("go"):
     log.write("batch")
@@ -44,11 +46,20 @@ def aged(path):
 
 
 def run_job(job, lease):
-    """Start a job whose worker writes events and always the same progress, until there is a file `go`."""
-    env = {"MXCLUSTER_JOB_DIR": job.path, "MXCLUSTER_ROLE": "worker", "MXCLUSTER_INDEX": "0",
-           "PYTHONPATH": PACKAGE}
+    """Start a worker that writes events and the same progress until the file `go` exists."""
+    env = {
+        "MXCLUSTER_JOB_DIR": job.path,
+        "MXCLUSTER_ROLE": "worker",
+        "MXCLUSTER_INDEX": "0",
+        "PYTHONPATH": PACKAGE,
+    }
     job.plan([sys.executable, "-c", WORKER], lease=lease, env=env)
-    plan = dict(job.folder.plan(), root=True, timeouts={"start": START, "stall": 0}, files={"groups": "node1 g\n"})
+    plan = dict(
+        job.folder.plan(),
+        root=True,
+        timeouts={"start": START, "stall": 0},
+        files={"groups": "node1 g\n"},
+    )
     os.unlink(job.folder.file("plan.json"))
     JobFolder(job.path).prepare(dict(plan, whole=dict(plan)), token="t")
     job.ask_to_start()
@@ -57,17 +68,28 @@ def run_job(job, lease):
     return time.monotonic()
 
 
-# One job for the files that the agent restores: each of them is deleted or altered in turn.
-RESTORED = [(name, how) for how in (altered, emptied, os.unlink)
-            for name in ("plan.json", WHOLE_PLAN, "status.json", TOKEN, "groups")]
-# Files that no content is restored of: the job goes on without what was in them.
-OTHERS = [("lease", aged), ("lease", os.unlink), ("worker-0.pulse", altered), ("worker-0.pulse", os.unlink),
-          ("worker-0.log", os.unlink), ("events.jsonl", os.unlink), ("reserve", os.unlink),
-          ("agent.lock", os.unlink), ("worker-0.env", os.unlink)]
+# Files that the agent restores: the test deletes or alters each of them in turn.
+RESTORED = [
+    (name, how)
+    for how in (altered, emptied, os.unlink)
+    for name in ("plan.json", WHOLE_PLAN, "status.json", TOKEN, "groups")
+]
+# Files that the agent does not restore: the job goes on without their content.
+OTHERS = [
+    ("lease", aged),
+    ("lease", os.unlink),
+    ("worker-0.pulse", altered),
+    ("worker-0.pulse", os.unlink),
+    ("worker-0.log", os.unlink),
+    ("events.jsonl", os.unlink),
+    ("reserve", os.unlink),
+    ("agent.lock", os.unlink),
+    ("worker-0.env", os.unlink),
+]
 
 
-def test_a_job_outlives_its_files(job):
-    """Each file in turn is deleted or altered. The job ends well, and a file that others read is as it was."""
+def test_a_job_outlives_deleted_and_altered_files(job):
+    """The job ends well, and the agent restores each file that other programs read."""
     began = run_job(job, lease=60)
     before = {name: open(job.folder.file(name)).read() for name, _ in RESTORED}
     for name, how in OTHERS + RESTORED:
@@ -82,31 +104,36 @@ def test_a_job_outlives_its_files(job):
     open(job.folder.file("go"), "w").close()
     status = job.end(PATIENCE)
     assert (status["reason"], status["first_failure"]) == ("done", None), job.evidence(status)
-    assert "plan.json was deleted or altered, and is restored" in "\n".join(job.folder.log_lines("agent", 99))
+    assert "plan.json was deleted or altered, and is restored" in "\n".join(
+        job.folder.log_lines("agent", 99)
+    )
     told = [json.loads(line)["event"] for line in open(job.folder.file("events.jsonl"))]
     assert told[0] == "batch" and told[-1] == "end", "the deleted file takes no later event"
     assert not [name for name in os.listdir(job.path) if name in ("lease", TOKEN, "reserve")]
 
 
-def test_a_deleted_lease_is_no_renewal(job):
-    """Somebody who deletes the file again and again does not keep the job."""
+def test_a_deleted_lease_file_does_not_renew_the_lease(job):
+    """Deleting the lease file again and again does not keep the job alive."""
     run_job(job, lease=1)
     job.until(lambda: not delete_lease(job) and job.folder.status()["state"] == "ended", PATIENCE)
     assert job.folder.status()["reason"] == "lease"
 
 
-def test_a_deleted_folder_is_the_cause(job):
+def test_a_deleted_folder_is_the_first_failure(job):
     """The agent makes the folder again, since the controller looks for the reason there."""
     run_job(job, lease=60)
-    os.rename(job.path, job.path + ".deleted")  # at once: its processes write into it
+    # Rename first, since the job's processes write into the folder.
+    os.rename(job.path, job.path + ".deleted")
     shutil.rmtree(job.path + ".deleted", ignore_errors=True)
     status = job.until(job.folder.status, PATIENCE)
     failure = status["first_failure"]
     assert (failure["role"], failure["kind"]) == ("agent", "folder")
-    assert failure["reason"].startswith("somebody has deleted %s" % job.path)
+    assert failure["reason"].startswith("%s, the folder of the running job, was deleted" % job.path)
     status = job.end(PATIENCE)
     assert status["reason"] == "failed" and job.nothing_left()
-    code, answer = command_line("collect", "--job-dir", job.path, "--output", job.folder.file("out.tar"))
+    code, answer = command_line(
+        "collect", "--job-dir", job.path, "--output", job.folder.file("out.tar")
+    )
     assert code == 0 and answer["problem"] is None, answer
 
 

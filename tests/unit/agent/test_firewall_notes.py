@@ -1,9 +1,11 @@
-"""What the holder of the firewall has noted comes into the job's events, and so into its report."""
+"""Notes of the firewall's holder are added to the job's events, and so to its report."""
+
 import json
 
-from mxcluster import events, firewall, processes
+from mxcluster import events
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.supervisor import Supervisor
+from mxcluster.node import firewall, processes
 
 
 def test_a_reload_of_the_firewall_is_among_the_jobs_events(tmp_path, monkeypatch):
@@ -12,12 +14,22 @@ def test_a_reload_of_the_firewall_is_among_the_jobs_events(tmp_path, monkeypatch
     run.mkdir()
     monkeypatch.setattr(firewall, "FOLDER", str(run))
     monkeypatch.setattr(processes, "end_groups", lambda *_, **__: [])  # this process is the agent
-    plan = {"schema": 1, "job": "job-1", "host": "node1", "kv": "dist_sync", "lease": None, "processes": []}
+    plan = {
+        "schema": 1,
+        "job": "job-1",
+        "host": "node1",
+        "kv": "dist_sync",
+        "lease": None,
+        "processes": [],
+    }
     (folder / "plan.json").write_text(json.dumps(plan))
     supervisor = Supervisor(JobFolder(str(folder)), plan)
     supervisor.tell_of_firewall()
-    assert not (folder / "events.jsonl").exists()  # there is nothing to tell
+    assert not (folder / "events.jsonl").exists()  # no note, no event
     (run / "job-1.notes").write_text("the firewall was reloaded during the job\n")
     supervisor.end("done")
-    told, = events.read(str(folder / "events.jsonl"))
-    assert (told["event"], told["text"]) == ("note", "node1: the firewall was reloaded during the job")
+    (told,) = events.read(str(folder / "events.jsonl"))
+    assert (told["event"], told["text"]) == (
+        "note",
+        "node1: the firewall was reloaded during the job",
+    )

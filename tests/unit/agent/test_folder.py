@@ -1,4 +1,5 @@
-"""What is read from and written into a job's folder."""
+"""Reading and writing the files of a job's folder."""
+
 import json
 import os
 import subprocess
@@ -12,14 +13,27 @@ NAMES = {("worker", 0): "worker-0", ("worker", 1): "worker-1"}
 PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh"], "env": {}}
 
 
-def test_logs_become_readable_lines():
-    data = b"\x7fELF\x00\x01\xff\xfe\nfirst\r\n\n \t \nloss\r10%\r20%\x1b[0m\nna\xc3\xafve \xff caf\xc3\n" + b"x" * 600
-    assert readable(data) == ["ELF", "first", "loss", "10%", "20%[0m", "na\u00efve  caf", "x" * 497 + "..."]
-    assert readable(b"\n".join(b"%d" % number for number in range(50))) == [str(number) for number in range(30, 50)]
+def test_log_bytes_become_readable_lines():
+    data = (
+        b"\x7fELF\x00\x01\xff\xfe\nfirst\r\n\n \t \nloss\r10%\r20%\x1b[0m\nna\xc3\xafve \xff "
+        b"caf\xc3\n" + b"x" * 600
+    )
+    assert readable(data) == [
+        "ELF",
+        "first",
+        "loss",
+        "10%",
+        "20%[0m",
+        "na\u00efve  caf",
+        "x" * 497 + "...",
+    ]
+    assert readable(b"\n".join(b"%d" % number for number in range(50))) == [
+        str(number) for number in range(30, 50)
+    ]
     assert readable(b"") == []
 
 
-def test_a_long_log_is_read_from_its_end_only(tmp_path):
+def test_only_the_end_of_a_long_log_is_read(tmp_path):
     (tmp_path / "worker-0.log").write_bytes(b"early\n" + b"\0" * 1000000 + b"\nlast words\n")
     assert JobFolder(str(tmp_path)).log_lines("worker-0") == ["last words"]
     assert JobFolder(str(tmp_path)).log_lines("worker-1") == []
@@ -31,16 +45,26 @@ def event(kind, role="worker", index=0, **fields):
 
 def test_progress_is_the_last_event_of_each_kind(tmp_path):
     (tmp_path / "events.jsonl").write_text(
-        event("start", epochs=2) + event("batch", step=1) + event("batch", step=2) + event("epoch", epoch=0)
-        + event("batch", index=1, step=7) + event("gsync", role="server", group=0) + event("note", text="hm")
-        + "no json\n[]\n" + event("batch", index=9, step=1) + '{"event": "batch", "role": "wor')
+        event("start", epochs=2)
+        + event("batch", step=1)
+        + event("batch", step=2)
+        + event("epoch", epoch=0)
+        + event("batch", index=1, step=7)
+        + event("gsync", role="server", group=0)
+        + event("note", text="hm")
+        + "no json\n[]\n"
+        + event("batch", index=9, step=1)
+        + '{"event": "batch", "role": "wor'
+    )
     progress = JobFolder(str(tmp_path)).progress(NAMES)
     assert {name: sorted(kinds) for name, kinds in progress.items()} == {
-        "worker-0": ["batch", "epoch", "start"], "worker-1": ["batch"]}
+        "worker-0": ["batch", "epoch", "start"],
+        "worker-1": ["batch"],
+    }
     assert progress["worker-0"]["batch"]["step"] == 2
 
 
-def test_progress_of_a_long_run_still_has_the_start(tmp_path):
+def test_progress_of_a_long_run_keeps_the_start_event(tmp_path):
     with open(str(tmp_path / "events.jsonl"), "w") as stream:
         stream.write(event("start", epochs=2))
         for step in range(1, 2 * EVENTS_TAIL // 40):
@@ -51,25 +75,39 @@ def test_progress_of_a_long_run_still_has_the_start(tmp_path):
     assert (progress["start"]["epochs"], progress["batch"]["step"]) == (2, step)
 
 
-def test_no_events_yet(tmp_path):
+def test_progress_is_empty_without_events(tmp_path):
     assert JobFolder(str(tmp_path)).progress(NAMES) == {}
 
 
-def test_the_environment_can_be_read_by_a_shell(tmp_path):
+def test_a_shell_can_read_the_environment_file(tmp_path):
     folder = JobFolder(str(tmp_path))
-    values = {"PLAIN": "1", "QUOTES": "it's \"so\" $HOME\nand more", "EMPTY": ""}
+    values = {"PLAIN": "1", "QUOTES": 'it\'s "so" $HOME\nand more', "EMPTY": ""}
     folder.write_env(dict(PROCESS, command=["python", "-c", "print(1)\nprint(2)"]), values)
     assert os.stat(folder.file("worker-0.env")).st_mode & 0o777 == 0o600
-    text = ". ./worker-0.env; printf '%s|%s|%s' \"$PLAIN\" \"$QUOTES\" \"$EMPTY\""
+    text = '. ./worker-0.env; printf \'%s|%s|%s\' "$PLAIN" "$QUOTES" "$EMPTY"'
     shown = subprocess.check_output(["sh", "-c", text], cwd=folder.path, env={})
     assert shown.decode() == "|".join(values[name] for name in ("PLAIN", "QUOTES", "EMPTY"))
 
 
-@pytest.mark.parametrize("text, words", [
-    (None, "is not there"), ("{", "is not JSON"), ("{}", "has no job, host, processes"),
-    (json.dumps({"job": "j", "host": "h", "processes": [{"name": "worker-0", "role": "worker", "index": 0}]}),
-     "has no processes[0].command, processes[0].env")])
-def test_a_plan_that_cannot_be_used_is_refused(tmp_path, text, words):
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        (None, "is not there"),
+        ("{", "is not JSON"),
+        ("{}", "has no job, host, processes"),
+        (
+            json.dumps(
+                {
+                    "job": "j",
+                    "host": "h",
+                    "processes": [{"name": "worker-0", "role": "worker", "index": 0}],
+                }
+            ),
+            "has no processes[0].command, processes[0].env",
+        ),
+    ],
+)
+def test_an_unusable_plan_is_refused(tmp_path, text, words):
     if text is not None:
         (tmp_path / "plan.json").write_text(text)
     with pytest.raises(BadInput) as refusal:
@@ -77,7 +115,7 @@ def test_a_plan_that_cannot_be_used_is_refused(tmp_path, text, words):
     assert str(tmp_path / "plan.json") in str(refusal.value) and words in str(refusal.value)
 
 
-def test_writing_a_status_leaves_nothing_else(tmp_path):
+def test_writing_a_status_leaves_no_other_file(tmp_path):
     folder = JobFolder(str(tmp_path))
     assert folder.status() is None
     folder.write_status({"state": "running"})

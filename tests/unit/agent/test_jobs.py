@@ -1,4 +1,5 @@
-"""The jobs of a node: what is listed of them, what they hold, and who gets it."""
+"""The jobs of a node: the listing, the ports and GPUs that they hold, and conflicts."""
+
 import json
 import os
 import subprocess
@@ -6,28 +7,56 @@ import sys
 
 import pytest
 
-from mxcluster import processes
 from mxcluster.agent import claims, commands, jobs
 from mxcluster.agent.__main__ import run
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
+from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE
 
 SLEEP = ["sh", "-c", "exec sleep 60"]
 
 
 def part(job, port=None, gpus=(), command=SLEEP, lease=0, **more):
-    """One node's part of a plan: a worker with this port and these GPUs."""
-    worker = {"name": "worker-0", "role": "worker", "index": 0, "host": "node1", "address": "127.0.0.1", "port": port,
-              "gpus": list(gpus), "command": command, "env": {}}
-    return dict({"schema": 1, "job": job, "host": "node1", "kv": "dist_sync", "lease": lease, "processes": [worker],
-                 "files": {}, "peers": [{"host": host, "name": "worker-0", "role": "worker", "address": "127.0.0.1", "port": port}
-                                        for host in ("node1", "node2")]}, **more)
+    """Return a node's part of a plan: one worker with this port and these GPUs."""
+    worker = {
+        "name": "worker-0",
+        "role": "worker",
+        "index": 0,
+        "host": "node1",
+        "address": "127.0.0.1",
+        "port": port,
+        "gpus": list(gpus),
+        "command": command,
+        "env": {},
+    }
+    return dict(
+        {
+            "schema": 1,
+            "job": job,
+            "host": "node1",
+            "kv": "dist_sync",
+            "lease": lease,
+            "processes": [worker],
+            "files": {},
+            "peers": [
+                {
+                    "host": host,
+                    "name": "worker-0",
+                    "role": "worker",
+                    "address": "127.0.0.1",
+                    "port": port,
+                }
+                for host in ("node1", "node2")
+            ],
+        },
+        **more,
+    )
 
 
 @pytest.fixture
 def node(tmp_path):
-    """A node whose jobs are ended when the test is over."""
+    """Yield a Node and end its jobs after the test."""
     made = Node(tmp_path)
     yield made
     for name in claims.names(str(tmp_path)):
@@ -37,22 +66,33 @@ def node(tmp_path):
 
 
 class Node:
-    """The folder of the folders of jobs."""
+    """The folder that contains the job folders of a node."""
 
     def __init__(self, path):
         self.path = path
 
     def begin(self, plan):
-        """The starter of a job, which takes the plan from stdin."""
-        starter = subprocess.Popen([sys.executable, "-m", "mxcluster.agent", "start", "--plan", "--job-dir",
-                                    str(self.path / plan["job"])], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   env=dict(os.environ, PYTHONPATH=PACKAGE))
+        """Start `mxcluster.agent start`, with the plan on stdin, and return the process."""
+        starter = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "mxcluster.agent",
+                "start",
+                "--plan",
+                "--job-dir",
+                str(self.path / plan["job"]),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=PACKAGE),
+        )
         starter.stdin.write(json.dumps(plan).encode())
         starter.stdin.close()
         return starter
 
     def answer(self, starter):
-        """Its exit status and answer."""
+        """Return the exit status and the answer of a process of `begin`."""
         said = starter.stdout.read()
         return starter.wait(timeout=30), json.loads(said.decode())
 
@@ -60,21 +100,31 @@ class Node:
         return self.answer(self.begin(plan))
 
     def listing(self, *arguments):
-        return {entry["job"]: entry for entry in run(["jobs", "--jobs-dir", str(self.path)] + list(arguments))["jobs"]}
+        return {
+            entry["job"]: entry
+            for entry in run(["jobs", "--jobs-dir", str(self.path)] + list(arguments))["jobs"]
+        }
 
 
-def test_a_job_that_runs_is_told_with_what_it_holds(node):
+def test_a_running_job_is_listed_with_its_ports_and_gpus(node):
     assert node.start(part("one", 9500, [1, 0]))[0] == 0
     told = node.listing()["one"]
-    assert (told["state"], told["ports"], told["gpus"], told["address"]) == ("running", {"9500": "worker-0"}, [0, 1], "127.0.0.1")
-    assert told["nodes"] == ["node1", "node2"] and told["kv"] == "dist_sync" and told["progress"] == {}
+    assert (told["state"], told["ports"], told["gpus"], told["address"]) == (
+        "running",
+        {"9500": "worker-0"},
+        [0, 1],
+        "127.0.0.1",
+    )
+    assert (
+        told["nodes"] == ["node1", "node2"] and told["kv"] == "dist_sync" and told["progress"] == {}
+    )
     assert told["status"]["processes"][0]["state"] == "running"
     run(["stop", "--job-dir", str(node.path / "one")])
     assert (node.listing()["one"]["state"], node.listing()["one"]["reason"]) == ("ended", "stopped")
     assert claims.held(str(node.path)) == {"ports": {}, "gpus": {}}
 
 
-def test_folders_that_are_torn_or_no_jobs_keep_nobody_from_being_told(node):
+def test_torn_and_foreign_folders_do_not_break_the_listing(node):
     for name in ("torn", "list", "deep", "empty", "foreign", ".hidden", "odd", "no agent"):
         (node.path / name).mkdir()
     (node.path / "file").write_text("")
@@ -83,58 +133,110 @@ def test_folders_that_are_torn_or_no_jobs_keep_nobody_from_being_told(node):
     (node.path / "list" / "status.json").write_text("[]")
     (node.path / "deep" / "status.json").write_text("[" * 100000)
     (node.path / "foreign" / "letter.txt").write_text("dear")
-    (node.path / "odd" / "status.json").write_text(json.dumps({"job": "odd", "host": "node1", "state": "running", "started": 1,
-                                                               "agent": {"pid": "x"}, "processes": [3]}))
+    (node.path / "odd" / "status.json").write_text(
+        json.dumps(
+            {
+                "job": "odd",
+                "host": "node1",
+                "state": "running",
+                "started": 1,
+                "agent": {"pid": "x"},
+                "processes": [3],
+            }
+        )
+    )
     assert node.start(part("one", 9501))[0] == 0
     told = node.listing()
     assert {job: entry["state"] for job, entry in told.items()} == {
-        "one": "running", "torn": "broken", "list": "broken", "deep": "broken", "odd": "broken"}
+        "one": "running",
+        "torn": "broken",
+        "list": "broken",
+        "deep": "broken",
+        "odd": "broken",
+    }
     assert all(told[name]["why"] for name in ("torn", "list", "deep", "odd"))
     assert claims.held(str(node.path)) == {"ports": {"127.0.0.1:9501": "one"}, "gpus": {}}
     assert run(["jobs", "--jobs-dir", str(node.path / "nowhere")]) == {"jobs": []}
 
 
-def test_the_token_of_a_job_whose_machine_was_switched_off_is_forgotten_by_the_next(node):
-    for name, state, agent in (("off", "running", 2 ** 22 + 1), ("prepared", None, None)):
+def test_the_next_job_removes_the_token_of_a_job_ended_by_a_power_loss(node):
+    for name, state, agent in (("off", "running", 2**22 + 1), ("prepared", None, None)):
         (node.path / name).mkdir()
         (node.path / name / "token").write_text("secret")
         if state:
-            (node.path / name / "status.json").write_text(json.dumps(
-                {"job": name, "host": "node1", "state": state, "agent": {"pid": agent, "start_time": 1}, "processes": []}))
+            (node.path / name / "status.json").write_text(
+                json.dumps(
+                    {
+                        "job": name,
+                        "host": "node1",
+                        "state": state,
+                        "agent": {"pid": agent, "start_time": 1},
+                        "processes": [],
+                    }
+                )
+            )
     assert node.start(part("one", 9503))[0] == 0
-    assert not (node.path / "off" / "token").exists() and (node.path / "prepared" / "token").exists()
+    assert (
+        not (node.path / "off" / "token").exists() and (node.path / "prepared" / "token").exists()
+    )
 
 
-def test_only_the_last_that_have_ended_are_told_of(node):
+def test_only_the_last_ended_jobs_are_listed(node):
     for number in range(4):
         folder = node.path / ("job-%d" % number)
         folder.mkdir()
-        (folder / "status.json").write_text(json.dumps(
-            {"job": folder.name, "host": "node1", "state": "ended", "reason": "done", "started": number, "ended": number,
-             "agent": {"pid": 1, "start_time": 1}, "processes": [], "first_failure": None}))
-    assert [entry["job"] for entry in jobs.listing(str(node.path), last=2)["jobs"]] == ["job-3", "job-2"]
-    assert [entry["job"] for entry in jobs.listing(str(node.path), last=2, also="job-0")["jobs"]] == ["job-3", "job-2", "job-0"]
+        (folder / "status.json").write_text(
+            json.dumps(
+                {
+                    "job": folder.name,
+                    "host": "node1",
+                    "state": "ended",
+                    "reason": "done",
+                    "started": number,
+                    "ended": number,
+                    "agent": {"pid": 1, "start_time": 1},
+                    "processes": [],
+                    "first_failure": None,
+                }
+            )
+        )
+    assert [entry["job"] for entry in jobs.listing(str(node.path), last=2)["jobs"]] == [
+        "job-3",
+        "job-2",
+    ]
+    assert [
+        entry["job"] for entry in jobs.listing(str(node.path), last=2, also="job-0")["jobs"]
+    ] == ["job-3", "job-2", "job-0"]
 
 
-@pytest.mark.parametrize("port,gpus,words", [(9502, [], "port 9502 on 127.0.0.1 is held by the job one"),
-                                             (9503, [0, 1], "GPU 1 is held by the job one")])
-def test_who_is_slower_is_told_who_was_faster_and_leaves_nothing(node, port, gpus, words):
+@pytest.mark.parametrize(
+    "port,gpus,words",
+    [
+        (9502, [], "port 9502 on 127.0.0.1 is held by the job one"),
+        (9503, [0, 1], "GPU 1 is held by the job one"),
+    ],
+)
+def test_a_port_or_gpu_conflict_names_the_other_job_and_leaves_no_folder(node, port, gpus, words):
     assert node.start(part("one", 9502, [1]))[0] == 0
     (node.path / "two").mkdir()
     (node.path / "two" / "model.params").write_bytes(b"brought before")
     code, answer = node.start(part("two", port, gpus))
-    assert code == 1 and words in answer["error"] and "which was faster" in answer["error"], answer
+    assert code == 1 and words in answer["error"] and "which started first" in answer["error"], (
+        answer
+    )
     assert not (node.path / "two").exists()
     assert node.start(part("three", 9504, [0]))[0] == 0
 
 
-def test_of_many_that_start_at_once_one_gets_the_port(node):
+def test_one_of_many_simultaneous_starts_gets_the_port(node):
     starters = [node.begin(part("job-%d" % number, 9505)) for number in range(4)]
     codes = [node.answer(starter)[0] for starter in starters]
-    assert sorted(codes) == [0, 1, 1, 1] and list(claims.held(str(node.path))["ports"]) == ["127.0.0.1:9505"]
+    assert sorted(codes) == [0, 1, 1, 1] and list(claims.held(str(node.path))["ports"]) == [
+        "127.0.0.1:9505"
+    ]
 
 
-def test_a_job_whose_agent_was_killed_holds_nothing(node):
+def test_a_job_with_a_killed_agent_holds_no_port_and_no_gpu(node):
     assert node.start(part("one", 9506, [0]))[0] == 0
     agent = processes.Identity(**JobFolder(str(node.path / "one")).status()["agent"])
     processes.send(agent, 9)
@@ -144,7 +246,7 @@ def test_a_job_whose_agent_was_killed_holds_nothing(node):
     assert node.start(part("two", 9506, [0]))[0] == 0
 
 
-def test_a_job_that_has_been_here_is_left_alone_by_one_of_its_name(node):
+def test_an_ended_job_is_not_overwritten_by_a_job_of_the_same_name(node):
     assert node.start(part("one", 9507))[0] == 0
     run(["stop", "--job-dir", str(node.path / "one")])
     assert node.start(part("other", 9507))[0] == 0
@@ -153,24 +255,38 @@ def test_a_job_that_has_been_here_is_left_alone_by_one_of_its_name(node):
     assert (node.path / "one" / "status.json").exists()
 
 
-def test_every_node_keeps_the_whole_plan_for_its_user_alone(node):
+def test_every_node_keeps_the_whole_plan_readable_for_its_user_only(node):
     whole = {"job": "one", "nodes": {"node1": {}, "node2": {}}}
     assert node.start(part("one", whole=whole))[0] == 0
     path = node.path / "one" / "job.json"
-    assert path.stat().st_mode & 0o777 == 0o600 and "whole" not in (node.path / "one" / "plan.json").read_text()
+    assert (
+        path.stat().st_mode & 0o777 == 0o600
+        and "whole" not in (node.path / "one" / "plan.json").read_text()
+    )
     assert run(["plan", "--job-dir", str(node.path / "one")]) == {"plan": whole}
     path.write_text("{")
     from mxcluster.errors import BadInput
+
     with pytest.raises(BadInput, match="job.json is not JSON .*stop.yml"):
         run(["plan", "--job-dir", str(node.path / "one")])
 
 
-def test_the_last_lines_of_all_logs(node):
-    assert node.start(part("one", command=["sh", "-c", "for n in 1 2 3; do echo line $n; done; exec sleep 60"]))[0] == 0
+def test_logs_returns_the_last_lines_of_each_log(node):
+    assert (
+        node.start(
+            part(
+                "one", command=["sh", "-c", "for n in 1 2 3; do echo line $n; done; exec sleep 60"]
+            )
+        )[0]
+        == 0
+    )
     folder = JobFolder(str(node.path / "one"))
     while "line 3" not in folder.log_lines("worker-0"):
         pass
-    assert run(["logs", "--job-dir", folder.path, "--lines", "2"])["logs"]["worker-0"] == ["line 2", "line 3"]
+    assert run(["logs", "--job-dir", folder.path, "--lines", "2"])["logs"]["worker-0"] == [
+        "line 2",
+        "line 3",
+    ]
 
 
 def test_a_job_without_a_lease_is_not_renewed(node):
@@ -181,31 +297,78 @@ def test_a_job_without_a_lease_is_not_renewed(node):
     assert folder.lease_mtime() == before
 
 
-def test_a_start_whose_answer_was_lost_is_answered_again(node):
-    """Ansible asks again when a connection breaks: that is no other job."""
+def test_a_repeated_start_gets_the_same_answer(node):
+    """Ansible repeats the command when a connection breaks; the job is the same one."""
     given = {"plan": part("one"), "token": "the job's"}
-    starters = [subprocess.run([sys.executable, "-m", "mxcluster.agent", "start", "--plan", "--secret-env", "--job-dir",
-                                str(node.path / "one")], input=json.dumps(dict(given, **more)).encode(), stdout=subprocess.PIPE,
-                               env=dict(os.environ, PYTHONPATH=PACKAGE)) for more in ({}, {}, {"token": "another's"})]
+    starters = [
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "mxcluster.agent",
+                "start",
+                "--plan",
+                "--secret-env",
+                "--job-dir",
+                str(node.path / "one"),
+            ],
+            input=json.dumps(dict(given, **more)).encode(),
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=PACKAGE),
+        )
+        for more in ({}, {}, {"token": "another's"})
+    ]
     first, again, other = [json.loads(starter.stdout.decode()) for starter in starters]
-    assert first["pid"] == again["pid"] and [starter.returncode for starter in starters][:2] == [0, 0]
-    assert starters[2].returncode != 0 and "another controller has started the job one" in other["error"], other
-    assert "-e attach=one" in other["error"] and "stop" not in other["error"] and "remove" not in other["error"], other
+    assert first["pid"] == again["pid"] and [starter.returncode for starter in starters][:2] == [
+        0,
+        0,
+    ]
+    assert (
+        starters[2].returncode != 0
+        and "another controller has started the job one" in other["error"]
+    ), other
+    assert (
+        "-e attach=one" in other["error"]
+        and "stop" not in other["error"]
+        and "remove" not in other["error"]
+    ), other
 
 
 @pytest.mark.parametrize("command", ["start", "prepare"])
-def test_of_two_controllers_with_one_job_id_the_second_is_refused_and_the_first_goes_on(node, command):
-    given = [json.dumps({"plan": part("one"), "token": token}).encode() for token in ("first's", "second's")]
-    starters = [subprocess.Popen([sys.executable, "-m", "mxcluster.agent", command, "--plan", "--secret-env", "--job-dir",
-                                  str(node.path / "one")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 env=dict(os.environ, PYTHONPATH=PACKAGE)) for _ in given]
+def test_the_second_of_two_controllers_with_one_job_id_is_refused(node, command):
+    given = [
+        json.dumps({"plan": part("one"), "token": token}).encode()
+        for token in ("first's", "second's")
+    ]
+    starters = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "mxcluster.agent",
+                command,
+                "--plan",
+                "--secret-env",
+                "--job-dir",
+                str(node.path / "one"),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=PACKAGE),
+        )
+        for _ in given
+    ]
     for starter, told in zip(starters, given):
         starter.stdin.write(told)
         starter.stdin.close()
     answers = [json.loads(starter.stdout.read().decode()) for starter in starters]
     lost = [answer["error"] for answer in answers if "error" in answer]
     assert sorted(starter.wait() for starter in starters) == [0, 1] and len(lost) == 1, answers
-    assert "another controller has" in lost[0] and "started the job one" in lost[0] and "-e attach=one" in lost[0], lost
+    assert (
+        "another controller has" in lost[0]
+        and "started the job one" in lost[0]
+        and "-e attach=one" in lost[0]
+    ), lost
     assert "stop" not in lost[0] and "remove" not in lost[0], lost
     winner = given[[index for index, answer in enumerate(answers) if "error" not in answer][0]]
     assert (node.path / "one" / "token").read_text() == json.loads(winner.decode())["token"]
@@ -213,23 +376,42 @@ def test_of_two_controllers_with_one_job_id_the_second_is_refused_and_the_first_
         assert claims.runs(JobFolder(str(node.path / "one")))
 
 
-def test_a_job_that_was_prepared_long_ago_may_be_removed(node):
-    argv = [sys.executable, "-m", "mxcluster.agent", "prepare", "--plan", "--secret-env", "--job-dir", str(node.path / "one")]
+def test_the_refusal_of_a_job_prepared_long_ago_says_how_to_remove_it(node):
+    argv = [
+        sys.executable,
+        "-m",
+        "mxcluster.agent",
+        "prepare",
+        "--plan",
+        "--secret-env",
+        "--job-dir",
+        str(node.path / "one"),
+    ]
     for token in ("first's", "second's"):
-        ran = subprocess.run(argv, input=json.dumps({"plan": part("one"), "token": token}).encode(), stdout=subprocess.PIPE,
-                             env=dict(os.environ, PYTHONPATH=PACKAGE))
+        ran = subprocess.run(
+            argv,
+            input=json.dumps({"plan": part("one"), "token": token}).encode(),
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=PACKAGE),
+        )
         os.utime(str(node.path / "one" / "plan.json"), (1, 1))
-    assert ran.returncode == 1 and "remove it with stop.yml -e job=one" in json.loads(ran.stdout.decode())["error"], ran
+    assert (
+        ran.returncode == 1
+        and "remove it with stop.yml -e job=one" in json.loads(ran.stdout.decode())["error"]
+    ), ran
 
 
-def test_a_job_id_that_is_taken_is_refused_before_anything_is_brought(tmp_path):
-    from mxcluster import node as look
+def test_a_taken_job_id_is_refused_before_any_transfer(tmp_path):
+    from mxcluster.node import probe as look
+
     (tmp_path / "one").mkdir()
     assert look.job_problems(str(tmp_path), "one") == [], "a folder without a job"
     (tmp_path / "one" / "plan.json").write_text("{}")
     assert look.job_problems(str(tmp_path), "two") == look.job_problems(None, "one") == []
-    problem, = look.look({"jobs_dir": str(tmp_path), "job": "one"})["problems"]
-    assert "choose another job_id" in problem and "-e attach=one" in problem and "stop" not in problem, problem
+    (problem,) = look.look({"jobs_dir": str(tmp_path), "job": "one"})["problems"]
+    assert (
+        "choose another job_id" in problem and "-e attach=one" in problem and "stop" not in problem
+    ), problem
 
 
 def prepare(node, job, **more):
@@ -237,17 +419,19 @@ def prepare(node, job, **more):
     return commands.prepare(JobFolder(str(node.path / job)), **dict(given, **more))
 
 
-def test_a_job_that_was_prepared_is_not_overwritten_but_may_be_stopped(node):
+def test_a_prepared_job_is_not_overwritten_and_can_be_stopped(node):
     prepare(node, "one")
-    prepare(node, "one")  # asked again
-    with pytest.raises(BadInput, match="another controller has just started the job one .*-e attach=one"):
+    prepare(node, "one")  # the same command again
+    with pytest.raises(
+        BadInput, match="another controller has just started the job one .*-e attach=one"
+    ):
         prepare(node, "one", token="another's")
     answer = commands.stop(JobFolder(str(node.path / "one")))
     assert answer == {"ran": True, "status": None, "left": []} and not (node.path / "one").exists()
     assert commands.stop(JobFolder(str(node.path / "one")))["ran"] is False
 
 
-def test_of_a_job_that_could_not_start_nothing_is_left(node):
+def test_a_job_that_cannot_start_leaves_no_folder(node):
     plan = part("one")
     del plan["processes"][0]["env"]
     code, answer = node.start(plan)

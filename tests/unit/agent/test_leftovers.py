@@ -1,4 +1,5 @@
-"""What is left of a job is looked for: real processes, real ports."""
+"""Finding leftover processes and open ports of a job, with real processes and ports."""
+
 import json
 import os
 import signal
@@ -8,20 +9,26 @@ import sys
 
 import pytest
 
-from mxcluster import processes
-from mxcluster.agent import left
+from mxcluster.agent import leftovers
+from mxcluster.node import processes
 
-LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.11', %d)); print('listens', flush=True); time.sleep(30)"
+LISTEN = (
+    "import socket, sys, time; s = socket.create_server(('127.0.0.11', %d)); "
+    "print('listens', flush=True); time.sleep(30)"
+)
 
 
 @pytest.fixture
 def start():
-    """Starts a process with variables of its own; ends it."""
+    """Return a function that starts a process with extra variables; end the processes later."""
     started = []
 
     def run(argv, **environment):
-        started.append(subprocess.Popen(argv, env=dict(os.environ, **environment), stdout=subprocess.PIPE))
+        started.append(
+            subprocess.Popen(argv, env=dict(os.environ, **environment), stdout=subprocess.PIPE)
+        )
         return started[-1]
+
     yield run
     for child in started:
         child.kill()
@@ -35,7 +42,7 @@ def port():
 
 
 def ended(job, port):
-    """A job that has ended, and whose worker was to listen."""
+    """Run a job to its end; its worker should have listened on `port`."""
     job.start("true")
     job.end()
     job.nothing_left()
@@ -46,47 +53,54 @@ def ended(job, port):
         json.dump(plan, stream)
 
 
-def test_nothing(job, port):
+def test_an_ended_job_without_leftovers(job, port):
     ended(job, port)
-    assert left.look(job.folder) == []
+    assert leftovers.look(job.folder) == []
 
 
-def test_no_job(job):
-    assert left.look(job.folder) == []
+def test_a_folder_without_a_job_has_no_leftovers(job):
+    assert leftovers.look(job.folder) == []
 
 
-def test_a_process_and_its_port(job, port, start):
+def test_a_leftover_process_and_its_port_are_found(job, port, start):
     ended(job, port)
     child = start([sys.executable, "-c", LISTEN % port], MXCLUSTER_JOB_DIR=job.path)
     child.stdout.readline()
     name = processes.command_name(child.pid)
-    assert left.look(job.folder, 0) == ["pid %d (%s) still runs" % (child.pid, name),
-                                        "port %d is still listened on by pid %d (%s)" % (port, child.pid, name)]
+    assert leftovers.look(job.folder, 0) == [
+        "pid %d (%s) still runs" % (child.pid, name),
+        "port %d is still listened on by pid %d (%s)" % (port, child.pid, name),
+    ]
 
 
-def test_who_has_thrown_away_the_environment_is_seen_by_the_port(job, port, start):
+def test_a_leftover_process_without_the_jobs_environment_is_found_by_its_port(job, port, start):
     ended(job, port)
     child = start([sys.executable, "-c", LISTEN % port])
     child.stdout.readline()
-    assert left.look(job.folder, 0) == ["port %d is still listened on by pid %d (%s)"
-                                        % (port, child.pid, processes.command_name(child.pid))]
+    assert leftovers.look(job.folder, 0) == [
+        "port %d is still listened on by pid %d (%s)"
+        % (port, child.pid, processes.command_name(child.pid))
+    ]
 
 
-def test_the_next_job_on_the_port_is_not_of_this_one(job, port, start):
+def test_a_process_of_the_next_job_on_the_port_does_not_count(job, port, start):
     ended(job, port)
     start([sys.executable, "-c", LISTEN % port], MXCLUSTER_JOB_DIR="/another").stdout.readline()
-    assert left.look(job.folder, 0) == []
+    assert leftovers.look(job.folder, 0) == []
 
 
-def test_who_listened_before_the_job_is_not_of_it(job, port, start):
+def test_a_process_that_listened_before_the_job_does_not_count(job, port, start):
     start([sys.executable, "-c", LISTEN % port]).stdout.readline()
     ended(job, port)
-    assert left.look(job.folder, 0) == []
+    assert leftovers.look(job.folder, 0) == []
 
 
-def test_an_agent_that_has_written_its_last_word_is_given_time_to_end(job):
+def test_an_agent_gets_time_to_exit_after_its_last_status(job):
     status = job.start("sleep 20")
     agent = job.agent(status)
-    assert left.look(job.folder, 0)[0] == "the agent still runs, pid %d, and holds the job's ports and GPUs" % agent.pid
+    assert (
+        leftovers.look(job.folder, 0)[0]
+        == "the agent still runs, pid %d, and holds the job's ports and GPUs" % agent.pid
+    )
     os.kill(agent.pid, signal.SIGTERM)
-    assert left.look(job.folder, 5) == []
+    assert leftovers.look(job.folder, 5) == []

@@ -1,4 +1,5 @@
-"""The meeting under a real agent: it comes first, and ends as processes do."""
+"""The rendezvous under a real agent: it runs before the processes and ends like a process."""
+
 import json
 import os
 import signal
@@ -6,13 +7,25 @@ import time
 
 import pytest
 
-from mxcluster import processes
+from mxcluster.node import processes
 from tests.unit.agent.jobs import Job
 
 pytestmark = pytest.mark.slow
 
-HERE = {"name": "worker-0", "role": "worker", "host": "node1", "address": "127.0.8.1", "port": 19091}
-THERE = {"name": "server-0", "role": "server", "host": "node2", "address": "127.0.8.2", "port": 19091}
+HERE = {
+    "name": "worker-0",
+    "role": "worker",
+    "host": "node1",
+    "address": "127.0.8.1",
+    "port": 19091,
+}
+THERE = {
+    "name": "server-0",
+    "role": "server",
+    "host": "node2",
+    "address": "127.0.8.2",
+    "port": 19091,
+}
 
 
 def spec(own, timeout=20.0):
@@ -20,8 +33,13 @@ def spec(own, timeout=20.0):
 
 
 def wait_for_meeting(job, **options):
-    """Start a job whose meeting waits for a node that does not come; its status."""
-    job.start("echo started", meeting=spec(HERE, options.pop("timeout", 20.0)), peers=[HERE, THERE], **options)
+    """Start a job whose rendezvous waits for a missing node; return the job's status."""
+    job.start(
+        "echo started",
+        meeting=spec(HERE, options.pop("timeout", 20.0)),
+        peers=[HERE, THERE],
+        **options,
+    )
     job.until(lambda: listening(HERE))
     status = job.folder.status()
     job.remember(status)
@@ -29,18 +47,26 @@ def wait_for_meeting(job, **options):
 
 
 def listening(peer):
-    wanted = "%08X:%04X" % (int.from_bytes(bytes(map(int, peer["address"].split("."))), "little"), peer["port"])
-    return any(fields[1] == wanted and fields[3] == "0A"
-               for fields in map(str.split, open("/proc/net/tcp").read().splitlines()[1:]))
+    wanted = "%08X:%04X" % (
+        int.from_bytes(bytes(map(int, peer["address"].split("."))), "little"),
+        peer["port"],
+    )
+    return any(
+        fields[1] == wanted and fields[3] == "0A"
+        for fields in map(str.split, open("/proc/net/tcp").read().splitlines()[1:])
+    )
 
 
 def not_started(job, status):
-    assert not os.path.exists(job.folder.file("worker-0.log")) and status["processes"][0]["pid"] is None
+    assert (
+        not os.path.exists(job.folder.file("worker-0.log"))
+        and status["processes"][0]["pid"] is None
+    )
     assert status["processes"][0]["state"] == "ended" and status["meeting"]["state"] == "ended"
     assert job.nothing_left() and not listening(HERE)
 
 
-def test_processes_start_when_all_have_met(tmp_path):
+def test_processes_start_after_the_rendezvous(tmp_path):
     jobs = []
     for host, own in (("node1", HERE), ("node2", THERE)):
         (tmp_path / host).mkdir()
@@ -54,7 +80,9 @@ def test_processes_start_when_all_have_met(tmp_path):
             job.ask_to_start()
         for job in jobs:
             status = job.end()
-            assert status["reason"] == "done" and job.log("worker-0") == "started\n", job.evidence(status)
+            assert status["reason"] == "done" and job.log("worker-0") == "started\n", job.evidence(
+                status
+            )
             met = json.load(open(job.folder.file("meeting.json")))["met"]
             assert len(met) == 1 and met[0]["rtt"] < 0.5 and abs(met[0]["offset"]) < 0.5
     finally:
@@ -62,19 +90,22 @@ def test_processes_start_when_all_have_met(tmp_path):
             job.ask("stop")
 
 
-def test_who_does_not_come_is_named_and_nothing_starts(job):
+def test_a_missing_node_is_named_and_no_process_starts(job):
     wait_for_meeting(job, timeout=1.5)
     status = job.end()
     assert status["reason"] == "failed"
     failure = status["first_failure"]
     assert (failure["name"], failure["exit_code"], failure["echo"]) == ("meeting", 95, False)
-    assert failure["log"] == ["node1 cannot reach node2 (server-0 at 127.0.8.2:19091): Connection refused. Is its agent running, "
-                              "and does a firewall let these ports through?"]
+    assert failure["log"] == [
+        "node1 cannot reach node2 (server-0 at 127.0.8.2:19091): Connection refused. Is its agent "
+        "running, "
+        "and does a firewall let these ports through?"
+    ]
     not_started(job, status)
 
 
 @pytest.mark.parametrize("how", ["stop", "lease"])
-def test_it_is_ended_as_a_job_is(job, how):
+def test_stop_and_lease_end_the_rendezvous(job, how):
     wait_for_meeting(job, lease=0.4 if how == "lease" else None)
     if how == "stop":
         job.ask("stop")
@@ -83,20 +114,32 @@ def test_it_is_ended_as_a_job_is(job, how):
     not_started(job, status)
 
 
-@pytest.mark.parametrize("signum, reason", [
-    (signal.SIGKILL, "killed by signal 9 (SIGKILL)"), (signal.SIGSTOP, "has been held by a signal (SIGSTOP) for ")])
-def test_a_signal_to_it_is_named_and_in_time(job, signum, reason):
-    """Not its agent, and long before the others give up the rendezvous. A firewall has nothing to do with it."""
+@pytest.mark.parametrize(
+    "signum, reason",
+    [
+        (signal.SIGKILL, "killed by signal 9 (SIGKILL)"),
+        (signal.SIGSTOP, "has been held by a signal (SIGSTOP) for "),
+    ],
+)
+def test_a_signal_to_the_rendezvous_is_the_first_failure(job, signum, reason):
+    """The failure names the rendezvous, not the agent or a firewall, long before its timeout."""
     job.plan("echo started", meeting=spec(HERE), peers=[HERE, THERE])
-    plan = dict(job.folder.plan(), root={"address": "127.0.8.1"}, heartbeat={"timeout": 2}, timeouts={"start": 1})
+    plan = dict(
+        job.folder.plan(),
+        root={"address": "127.0.8.1"},
+        heartbeat={"timeout": 2},
+        timeouts={"start": 1},
+    )
     with open(job.folder.file("plan.json"), "w") as stream:
         json.dump(plan, stream)
     job.ask_to_start()
     job.until(lambda: listening(HERE))
     status = job.folder.status()
-    time.sleep(1.5)  # longer than start_timeout, which is for processes that come after it
+    time.sleep(1.5)  # longer than start_timeout, which counts for the later processes only
     assert job.folder.status()["first_failure"] is None
-    assert processes.send(processes.Identity(status["meeting"]["pid"], status["meeting"]["start_time"]), signum)
+    assert processes.send(
+        processes.Identity(status["meeting"]["pid"], status["meeting"]["start_time"]), signum
+    )
     began = time.monotonic()
     status = job.end()
     failure = status["first_failure"]
@@ -106,7 +149,7 @@ def test_a_signal_to_it_is_named_and_in_time(job, signum, reason):
     not_started(job, status)
 
 
-def test_it_dies_with_a_killed_agent(job):
+def test_the_rendezvous_dies_with_a_killed_agent(job):
     status = wait_for_meeting(job)
     began = time.monotonic()
     assert processes.send(job.agent(status), signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""The files that a script writes: where, and what of them is brought."""
+"""Files that a user's script writes: their folder, and the files that are collected."""
+
 import base64
 import io
 import os
@@ -9,7 +10,7 @@ import zipfile
 
 import pytest
 
-from mxcluster.agent import written
+from mxcluster.agent import script_files
 from mxcluster.agent.folder import JobFolder
 from mxcluster.package import OWN_FOLDERS
 
@@ -18,16 +19,32 @@ WORKERS = ("worker-0", "worker-1")
 
 @pytest.fixture
 def prepared(tmp_path):
-    """A prepared job folder of two workers, whose script came with a file of data."""
+    """Return the prepared folder of a job with two workers and a script with a data file."""
     folder = JobFolder(str(tmp_path / "job"))
     script = io.BytesIO()
     with zipfile.ZipFile(script, "w") as packed:
         for name in ("train.py", "data/train.csv"):
             packed.writestr(name, "as it was sent\n")
-    folder.prepare({"job": "j1", "host": "node1", "files": {}, "options": {"collect_mb": 1}, "processes": [
-        {"name": name, "role": "worker", "index": index, "command": ["true"], "env": {},
-         "folder": "%s/%s" % (OWN_FOLDERS, name)} for index, name in enumerate(WORKERS)]},
-        script=base64.b64encode(script.getvalue()).decode())
+    folder.prepare(
+        {
+            "job": "j1",
+            "host": "node1",
+            "files": {},
+            "options": {"collect_mb": 1},
+            "processes": [
+                {
+                    "name": name,
+                    "role": "worker",
+                    "index": index,
+                    "command": ["true"],
+                    "env": {},
+                    "folder": "%s/%s" % (OWN_FOLDERS, name),
+                }
+                for index, name in enumerate(WORKERS)
+            ],
+        },
+        script=base64.b64encode(script.getvalue()).decode(),
+    )
     return folder
 
 
@@ -40,11 +57,11 @@ def write(folder, name, content="new"):
 
 
 def found(folder):
-    result = written.find(folder, folder.file("out.tar"))
-    return [name[len(OWN_FOLDERS) + 1:] for name in sorted(result.names)], result.behind
+    result = script_files.find(folder, folder.file("out.tar"))
+    return [name[len(OWN_FOLDERS) + 1 :] for name in sorted(result.names)], result.behind
 
 
-def test_every_worker_has_its_own_copy_of_what_the_script_came_with(prepared):
+def test_every_worker_has_its_own_copy_of_the_scripts_files(prepared):
     for worker in WORKERS:
         with open(prepared.file("%s/%s/data/train.csv" % (OWN_FOLDERS, worker))) as stream:
             assert stream.read() == "as it was sent\n"
@@ -53,7 +70,7 @@ def test_every_worker_has_its_own_copy_of_what_the_script_came_with(prepared):
         assert stream.read() == "as it was sent\n"
 
 
-def test_new_and_changed_files_are_brought_and_no_others(prepared):
+def test_only_new_and_changed_files_are_collected(prepared):
     assert found(prepared) == ([], [])
     write(prepared, "worker-0/model-0001.params")
     write(prepared, "worker-1/model-0001.params")
@@ -61,23 +78,39 @@ def test_new_and_changed_files_are_brought_and_no_others(prepared):
     write(prepared, "worker-0/data/train.csv", "as it was sent!")  # longer
     write(prepared, "worker-1/data/train.csv", "as it was SENT\n")  # of the same length
     write(prepared, "worker-0/__pycache__/train.cpython-36.pyc")
-    assert found(prepared) == (["worker-0/data/train.csv", "worker-0/model-0001.params", "worker-1/data/train.csv",
-                                "worker-1/model-0001.params", "worker-1/out/log.txt"], [])
+    assert found(prepared) == (
+        [
+            "worker-0/data/train.csv",
+            "worker-0/model-0001.params",
+            "worker-1/data/train.csv",
+            "worker-1/model-0001.params",
+            "worker-1/out/log.txt",
+        ],
+        [],
+    )
 
 
-def test_what_is_too_much_stays_and_is_named(prepared):
+def test_files_beyond_the_size_limit_are_named_and_not_collected(prepared):
     for number in range(4):
         path = write(prepared, "worker-0/model-%d.params" % number, "x" * 400000)
         os.utime(path, (1000 + number, 1000 + number))
     write(prepared, "worker-0/history.csv")
     names, behind = found(prepared)
-    assert names == ["worker-0/history.csv", "worker-0/model-2.params", "worker-0/model-3.params"], "small ones, then the newest"
+    assert names == [
+        "worker-0/history.csv",
+        "worker-0/model-2.params",
+        "worker-0/model-3.params",
+    ], "small files first, then the newest ones"
     (line,) = behind
-    assert line.startswith("worker-0: 2 files") and "collect_mb=1" in line and "model-1.params, model-0.params" in line
+    assert (
+        line.startswith("worker-0: 2 files")
+        and "collect_mb=1" in line
+        and "model-1.params, model-0.params" in line
+    )
     assert prepared.file("files/worker-0") in line, line
 
 
-def test_what_is_no_file_stays_and_is_named(prepared, tmp_path):
+def test_links_and_fifos_are_named_and_not_collected(prepared, tmp_path):
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("private")
     own = prepared.file(OWN_FOLDERS + "/worker-0/")
@@ -85,11 +118,11 @@ def test_what_is_no_file_stays_and_is_named(prepared, tmp_path):
     os.symlink(str(tmp_path / "secret" / "key"), own + "file")
     os.mkfifo(own + "fifo")
     names, behind = found(prepared)
-    assert names == [] and len(behind) == 1 and "(no regular files): " in behind[0], behind
+    assert names == [] and len(behind) == 1 and "(not regular files): " in behind[0], behind
     assert all(name in behind[0] for name in ("folder", "file", "fifo")), behind
 
 
-def test_a_folder_that_was_made_a_link_leads_nowhere(prepared, tmp_path):
+def test_a_folder_replaced_by_a_link_is_not_followed(prepared, tmp_path):
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("private")
     os.rename(prepared.file(OWN_FOLDERS), prepared.file("old"))
@@ -97,15 +130,18 @@ def test_a_folder_that_was_made_a_link_leads_nowhere(prepared, tmp_path):
     assert found(prepared) == ([], [])
 
 
-def test_a_disk_that_is_nearly_full_takes_the_logs_first(prepared, monkeypatch):
+def test_logs_take_precedence_on_a_nearly_full_disk(prepared, monkeypatch):
     write(prepared, "worker-1/model.params")
-    monkeypatch.setattr(written, "_room", lambda output: written.SPARE)
+    monkeypatch.setattr(script_files, "_room", lambda output: script_files.SPARE)
     names, behind = found(prepared)
     assert names == [] and "model.params" in behind[0] and "the disk allows" in behind[0]
 
 
-def test_they_are_collected_with_the_rest(job, tmp_path):
-    job.start("mkdir -p files/worker-0; echo weights > files/worker-0/model.params; ln -s / files/worker-0/root")
+def test_script_files_are_collected_with_the_other_files(job, tmp_path):
+    job.start(
+        "mkdir -p files/worker-0; echo weights > files/worker-0/model.params; ln -s / "
+        "files/worker-0/root"
+    )
     job.end()
     answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
     with tarfile.open(str(tmp_path / "out.tar")) as archive:
@@ -113,13 +149,26 @@ def test_they_are_collected_with_the_rest(job, tmp_path):
     assert len(answer["behind"]) == 1 and "root" in answer["behind"][0] and answer["left_out"] == []
 
 
-def test_a_script_runs_in_its_folder_whatever_lies_there(tmp_path):
-    """As by hand: `cd FOLDER; python train.py`. A file named like a module of Python's own hinders nobody but the script."""
+def test_a_script_runs_in_its_folder_despite_module_names_there(tmp_path):
+    """As after `cd FOLDER; python train.py`.
+
+    A file with the name of a standard module affects the script only.
+    """
     (tmp_path / "mine").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "mine" / "queue.py").write_text("raise SystemExit('not Python's own')\n")
-    (tmp_path / "mine" / "train.py").write_text("import os, sys; print([os.getcwd(), sys.path[0], sys.argv])\n")
+    (tmp_path / "mine" / "train.py").write_text(
+        "import os, sys; print([os.getcwd(), sys.path[0], sys.argv])\n"
+    )
     script = str(tmp_path / "mine" / "train.py")
-    code = ("import sys; from mxcluster import run; sys.exit(run._status_of(run._script, %r, ['a']))" % script)
-    done = subprocess.run([sys.executable, "-c", code], cwd=str(tmp_path / "elsewhere"), stdout=subprocess.PIPE, timeout=30)
+    code = (
+        "import sys; from mxcluster.training import __main__ as run; "
+        "sys.exit(run._status_of(run._script, %r, ['a']))" % script
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=str(tmp_path / "elsewhere"),
+        stdout=subprocess.PIPE,
+        timeout=30,
+    )
     assert done.stdout.decode().strip() == str([str(tmp_path / "mine")] * 2 + [[script, "a"]])

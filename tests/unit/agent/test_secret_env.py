@@ -1,4 +1,5 @@
-"""secret_env: the processes have it, and nothing that lies about tells it."""
+"""secret_env and the token reach the processes; no other file contains them."""
+
 import json
 import os
 import pathlib
@@ -14,33 +15,54 @@ SECRET = "the-s3cret-t0ken"
 
 
 def start(job, *texts, command="start", told=None, **plan):
-    """Start a job with a secret as the module does it: the answer."""
+    """Start a job with a secret as the Ansible module does; return the answer."""
     job.plan(*texts, **plan)
     told = dict(told or {"secret_env": {"TOKEN": SECRET}}, plan=dict(job.folder.plan(), files={}))
     os.unlink(job.folder.file("plan.json"))
-    ran = subprocess.run([sys.executable, "-m", "mxcluster.agent", command, "--job-dir", job.path, "--plan", "--secret-env"],
-                         input=json.dumps(told).encode(), stdout=subprocess.PIPE, timeout=30, check=False,
-                         env=dict(os.environ, PYTHONPATH=PACKAGE))
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mxcluster.agent",
+            command,
+            "--job-dir",
+            job.path,
+            "--plan",
+            "--secret-env",
+        ],
+        input=json.dumps(told).encode(),
+        stdout=subprocess.PIPE,
+        timeout=30,
+        check=False,
+        env=dict(os.environ, PYTHONPATH=PACKAGE),
+    )
     return json.loads(ran.stdout.decode())
 
 
 def holding(job):
-    """The files of the job that tell the secret."""
-    return [path.name for path in pathlib.Path(job.path).rglob("*") if path.is_file() and SECRET in path.read_text()]
+    """Return the names of the job's files that contain the secret."""
+    return [
+        path.name
+        for path in pathlib.Path(job.path).rglob("*")
+        if path.is_file() and SECRET in path.read_text()
+    ]
 
 
-def test_it_is_gone_as_soon_as_the_agent_has_it(job):
+def test_secret_env_is_deleted_when_the_agent_has_read_it(job):
     answer = start(job, "echo ${#TOKEN}; sleep 20", "echo ${#TOKEN}; sleep 20")
     job.remember(answer["status"])
     job.until(lambda: job.log("worker-0") and job.log("worker-1"))
     assert (job.log("worker-0"), job.log("worker-1")) == ("%d\n" % len(SECRET),) * 2
     assert holding(job) == [] and not os.path.exists(job.folder.file("secret_env.json"))
-    assert "# from secret_env, kept nowhere: export TOKEN=..." in pathlib.Path(job.folder.file("worker-0.env")).read_text()
+    assert (
+        "# from secret_env, not written to disk: export TOKEN=..."
+        in pathlib.Path(job.folder.file("worker-0.env")).read_text()
+    )
     assert SECRET not in json.dumps(answer) + json.dumps(job.ask("status"))
 
 
-def test_until_then_nobody_else_can_read_it(job):
-    """As systemd's unit has it: prepared first, run later."""
+def test_a_prepared_secret_env_is_readable_for_its_owner_only(job):
+    """systemd's unit runs the job later than `prepare`."""
     assert start(job, "true", command="prepare") == {"job": "job-1"}
     assert holding(job) == ["secret_env.json"]
     for name in ("secret_env.json", "plan.json"):
@@ -48,7 +70,7 @@ def test_until_then_nobody_else_can_read_it(job):
     assert job.folder.take_secret_env() == {"TOKEN": SECRET} and job.folder.take_secret_env() == {}
 
 
-def test_an_agent_that_does_not_start_leaves_none(job, monkeypatch):
+def test_an_agent_that_does_not_start_leaves_no_secret_env(job, monkeypatch):
     start(job, "true", command="prepare")
     monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
     with pytest.raises(daemon.MxclusterError, match="did not start"):
@@ -57,7 +79,7 @@ def test_an_agent_that_does_not_start_leaves_none(job, monkeypatch):
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022])
-def test_what_is_packed_is_private(job, tmp_path, umask):
+def test_the_archive_is_private_and_has_no_secret(job, tmp_path, umask):
     start(job, "true")
     job.end()
     before = os.umask(umask)
@@ -69,20 +91,24 @@ def test_what_is_packed_is_private(job, tmp_path, umask):
     assert SECRET.encode() not in (tmp_path / "o.tar").read_bytes()
 
 
-def test_the_token_lies_there_for_the_jobs_processes_until_it_ends(job, tmp_path):
+def test_the_token_exists_until_the_job_ends(job, tmp_path):
     answer = start(job, "cat token; stat -c %a token; sleep 20", told={"token": SECRET})
     job.remember(answer["status"])
     job.until(lambda: job.log("worker-0").count("\n"))
     assert job.log("worker-0") == SECRET + "600\n"
     os.unlink(job.folder.file("worker-0.log"))
-    assert holding(job) == ["token"] and SECRET not in json.dumps(answer) + json.dumps(job.ask("status"))
+    assert holding(job) == ["token"] and SECRET not in json.dumps(answer) + json.dumps(
+        job.ask("status")
+    )
     packed = commands.collect(job.folder, str(tmp_path / "o.tar"))
-    assert SECRET.encode() not in (tmp_path / "o.tar").read_bytes() and "token" in packed["left_out"]
+    assert (
+        SECRET.encode() not in (tmp_path / "o.tar").read_bytes() and "token" in packed["left_out"]
+    )
     job.ask("stop")
     assert job.nothing_left() and holding(job) == []
 
 
-def test_the_token_of_an_agent_that_was_killed_is_removed_with_what_it_left(job):
+def test_the_token_of_a_killed_agent_is_removed(job):
     answer = start(job, "sleep 20", told={"token": SECRET})
     job.remember(answer["status"])
     os.kill(answer["pid"], 9)

@@ -1,4 +1,5 @@
-"""Names that are given with -e: each is read by a playbook that runs, or refused."""
+"""Names of -e: a playbook of this run reads the name, or the run is refused."""
+
 import pathlib
 import re
 
@@ -6,86 +7,135 @@ import pytest
 import yaml
 from ansible.vars.reserved import is_reserved_name
 
-from mxcluster import knobs
+from mxcluster.ansible import knobs
 from plugins.filter.mxcluster_inventory import VARIABLES
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
-SOURCES = {path: path.read_text() for folder in ("playbooks", "roles") for path in PROJECT.glob(folder + "/**/*.yml")}
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
+SOURCES = {
+    path: path.read_text()
+    for folder in ("playbooks", "roles")
+    for path in PROJECT.glob(folder + "/**/*.yml")
+}
 
 
-def unknown(*names, playbooks=("train.yml",), documented=("mxnet_version", "train_job_kv", "train_job_poll"), inventory=()):
+def unknown(
+    *names,
+    playbooks=("train.yml",),
+    documented=("mxnet_version", "train_job_kv", "train_job_poll"),
+    inventory=(),
+):
     return knobs.unknown(names, playbooks, documented, inventory)
 
 
-@pytest.mark.parametrize("playbook,name,words", [
-    ("train.yml", "bath_size", "-e bath_size: no role, playbook or inventory knows a variable of this name "
-                               "(did you mean 'batch_size'?): correct the name"),
-    ("stop.yml", "job_id", "-e job_id is a knob of train.yml, and stop.yml does not read it (did you mean 'job'?)"),
-    ("provision.yml", "kv", "-e kv is a knob of train.yml, and provision.yml does not read it"),
-    ("status.yml", "job", "-e job is a knob of logs.yml and stop.yml, and status.yml does not read it"),
-    ("provision.yml", "gpus", "-e gpus is a knob of train.yml"),
-    ("provision.yml", "mxnet_verson", "(did you mean 'mxnet_version'?)"),
-    ("train.yml", "poll", "(did you mean 'train_job_poll'?)"),
-    ("train.yml", "_raw_params", "write -e name=value"),
-])
-def test_a_name_that_nothing_reads_is_refused(playbook, name, words):
+@pytest.mark.parametrize(
+    "playbook,name,words",
+    [
+        (
+            "train.yml",
+            "bath_size",
+            "-e bath_size: no role, playbook or inventory knows a variable of this name "
+            "(did you mean 'batch_size'?): correct the name",
+        ),
+        (
+            "stop.yml",
+            "job_id",
+            "-e job_id is a knob of train.yml, and stop.yml does not read it (did you mean 'job'?)",
+        ),
+        ("provision.yml", "kv", "-e kv is a knob of train.yml, and provision.yml does not read it"),
+        (
+            "status.yml",
+            "job",
+            "-e job is a knob of logs.yml and stop.yml, and status.yml does not read it",
+        ),
+        ("provision.yml", "gpus", "-e gpus is a knob of train.yml"),
+        ("provision.yml", "mxnet_verson", "(did you mean 'mxnet_version'?)"),
+        ("train.yml", "poll", "(did you mean 'train_job_poll'?)"),
+        ("train.yml", "_raw_params", "write -e name=value"),
+    ],
+)
+def test_an_unknown_name_is_refused(playbook, name, words):
     problems = unknown(name, playbooks=[playbook])
     assert len(problems) == 1 and words in problems[0], problems
 
 
-@pytest.mark.parametrize("playbook,name", [
-    ("train.yml", "batch_size"), ("train.yml", "attach"), ("train.yml", "runs_dir"), ("train.yml", "mxnet_version"),
-    ("stop.yml", "all"), ("logs.yml", "lines"), ("verify.yml", "root_port"), ("status.yml", "train_job_kv"),
-    ("provision.yml", "cluster_network"), ("provision.yml", "node_host_key"), ("provision.yml", "the_sites_own")])
-def test_a_name_that_is_read_is_allowed(playbook, name):
+@pytest.mark.parametrize(
+    "playbook,name",
+    [
+        ("train.yml", "batch_size"),
+        ("train.yml", "attach"),
+        ("train.yml", "runs_dir"),
+        ("train.yml", "mxnet_version"),
+        ("stop.yml", "all"),
+        ("logs.yml", "lines"),
+        ("verify.yml", "root_port"),
+        ("status.yml", "train_job_kv"),
+        ("provision.yml", "cluster_network"),
+        ("provision.yml", "node_host_key"),
+        ("provision.yml", "the_sites_own"),
+    ],
+)
+def test_a_known_name_is_allowed(playbook, name):
     assert unknown(name, playbooks=[playbook], inventory=["the_sites_own"]) == []
 
 
-def test_two_playbooks_read_what_each_of_them_reads():
+def test_two_playbooks_read_the_names_of_both():
     assert unknown("kv", "job", playbooks=["train.yml", "logs.yml"]) == []
 
 
-def test_the_inventory_may_know_a_name_that_is_a_knob_elsewhere():
+def test_the_inventory_may_define_a_knob_of_another_playbook():
     assert unknown("env", playbooks=["provision.yml"], inventory=["env"]) == []
 
 
-def test_every_playbook_of_the_project_has_its_names():
+def test_every_playbook_of_the_project_is_in_the_table():
     assert set(knobs.PLAYBOOKS) == {path.name for path in PROJECT.glob("playbooks/*.yml")}
-    assert set(VARIABLES) - {"mxcluster_user"} < set(knobs.OF_A_HOST)  # that one is a role's
+    assert set(VARIABLES) - {"mxcluster_user"} < set(knobs.OF_A_HOST)  # a role's variable
 
 
 @pytest.mark.parametrize("playbook", sorted(knobs.PLAYBOOKS))
-def test_every_playbook_looks_at_the_names_before_it_does_anything(playbook):
+def test_every_playbook_checks_the_names_first(playbook):
     first = yaml.safe_load(SOURCES[PROJECT / "playbooks" / playbook])[0]
     begin = first["tasks"][0]
     assert begin["ansible.builtin.import_role"] == {"name": "preflight", "rolespec_validate": False}
     assert first["hosts"] == "all:localhost" and "when" not in begin
     assert set(first) <= {"name", "hosts", "run_once", "tags", "tasks"}
-    assert [task for task in yaml.safe_load(SOURCES[PROJECT / "roles" / "preflight" / "tasks" / "main.yml"])
-            if "mxcluster_preflight" in task and "when" not in task]
+    assert [
+        task
+        for task in yaml.safe_load(SOURCES[PROJECT / "roles" / "preflight" / "tasks" / "main.yml"])
+        if "mxcluster_preflight" in task and "when" not in task
+    ]
 
 
 @pytest.mark.parametrize("role", sorted(knobs.SHORT))
-def test_the_short_names_are_those_of_the_roles_variables(role):
+def test_the_short_names_match_the_roles_variables(role):
     defaults = yaml.safe_load((PROJECT / "roles" / role / "defaults" / "main.yml").read_text())
-    assert {"%s_%s" % (role, name) for name in knobs.SHORT[role]} == set(defaults) - {"train_job_poll"}
+    assert {"%s_%s" % (role, name) for name in knobs.SHORT[role]} == set(defaults) - {
+        "train_job_poll"
+    }
 
 
-def test_no_short_name_is_a_word_of_ansible():
-    """It prints a warning for each of its own words."""
+def test_no_short_name_is_reserved_by_ansible():
+    """Ansible prints a warning for each of its reserved names."""
     names = {name for of_playbook in knobs.PLAYBOOKS.values() for name in of_playbook}
     assert not [name for name in names if is_reserved_name(name)]
 
 
 def test_only_extra_variables_are_knobs():
-    """A bare variable of the inventory (`env: production`) must not be read as a knob."""
-    names = {name for of_playbook in knobs.PLAYBOOKS.values() for name in of_playbook} - {"attach", "yum_backend"}
+    """A bare variable of the inventory (`env: production`) must not act as a knob."""
+    names = {name for of_playbook in knobs.PLAYBOOKS.values() for name in of_playbook} - {
+        "attach",
+        "yum_backend",
+    }
     bare = re.compile(r"(?<![\w.'\"])(%s) *\| *default\(" % "|".join(sorted(names)))
     for path, text in SOURCES.items():
         assert not bare.search(text), "%s: read it through the filter mxcluster_knobs" % path
 
 
-def test_a_job_that_is_planned_already_reads_no_other_knob():
-    assert knobs.beside_attach(["attach", "runs_dir", "without", "ansible_user", "mxcluster_home", "of_the_site"]) == []
+def test_attach_allows_no_knob_of_the_plan():
+    assert (
+        knobs.beside_attach(
+            ["attach", "runs_dir", "without", "ansible_user", "mxcluster_home", "of_the_site"]
+        )
+        == []
+    )
     told = knobs.beside_attach(["attach", "lr", "kv"])
-    assert [line.split(":")[0] for line in told] == ["-e kv", "-e lr"] and "take it out" in told[0]
+    assert [line.split(":")[0] for line in told] == ["-e kv", "-e lr"] and "remove it" in told[0]

@@ -1,11 +1,12 @@
-"""Large files come once, go on where they were cut off, and are never trusted for being there."""
+"""Downloads of large files: once, resumed after a cut, and checked by their digest."""
+
 import hashlib
 import http.server
 import threading
 
 import pytest
 
-from mxcluster import archives
+from mxcluster.cluster import archives
 from mxcluster.errors import MxclusterError
 
 CONTENT = bytes(range(256)) * 4096
@@ -13,13 +14,13 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Serves CONTENT, with ranges, and can be told to fail."""
+    """Serve CONTENT with ranges; fail on request."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         wanted = self.headers.get("Range")
-        begin = int(wanted[len("bytes="):-1]) if wanted and self.server.ranges else 0
+        begin = int(wanted[len("bytes=") : -1]) if wanted and self.server.ranges else 0
         self.server.asked.append(begin)
         if self.server.status:
             self.send_error(self.server.status)
@@ -41,12 +42,16 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server of one file; `cuts`: after how many bytes it cuts the next connections."""
+    """Yield a server of one file; `cuts` has the bytes after which it cuts each connection."""
     monkeypatch.setattr(archives, "PAUSE", 0.0)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as made:
         made.content, made.asked, made.cuts, made.ranges, made.status = CONTENT, [], [], True, None
         threading.Thread(target=made.serve_forever, daemon=True).start()
-        made.file = {"url": "http://127.0.0.1:%d/there/file.rpm" % made.server_port, "name": "file.rpm", "sha256": DIGEST}
+        made.file = {
+            "url": "http://127.0.0.1:%d/there/file.rpm" % made.server_port,
+            "name": "file.rpm",
+            "sha256": DIGEST,
+        }
         yield made
         made.shutdown()
 
@@ -57,7 +62,7 @@ def refusal(store, file):
     return str(refused.value)
 
 
-def test_it_is_fetched_once(server, tmp_path):
+def test_a_file_is_fetched_once(server, tmp_path):
     store = tmp_path / "store"
     for _ in range(2):
         path = archives.provide(str(store), server.file)
@@ -65,60 +70,76 @@ def test_it_is_fetched_once(server, tmp_path):
     assert [one.name for one in store.iterdir()] == ["file.rpm"]
 
 
-def test_it_goes_on_where_it_was_cut_off(server, tmp_path):
+def test_a_cut_download_is_resumed(server, tmp_path):
     server.cuts = [1000, 5000]
     assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
     assert server.asked == [0, 1000, 6000]
 
 
-def test_a_server_without_ranges_begins_anew(server, tmp_path):
+def test_a_server_without_ranges_starts_again(server, tmp_path):
     server.cuts, server.ranges = [1000], False
     assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
 
 
-def test_what_a_run_could_not_finish_the_next_one_goes_on_with(server, tmp_path):
+def test_the_next_run_resumes_a_download(server, tmp_path):
     server.cuts = [100] * archives.TRIES
     said = refusal(tmp_path, server.file)
-    assert "it was cut off each time" in said and "put file.rpm (sha256 %s) into %s" % (DIGEST, tmp_path) in said
+    assert (
+        "it was cut off each time" in said
+        and "put file.rpm (sha256 %s) into %s" % (DIGEST, tmp_path) in said
+    )
     assert [one.name for one in tmp_path.iterdir()] == ["file.rpm.part"]
     assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
     assert server.asked[-1] == 100 * archives.TRIES
 
 
-def test_another_content_is_refused_and_not_kept(server, tmp_path):
+def test_content_with_a_wrong_digest_is_refused_and_deleted(server, tmp_path):
     server.content = CONTENT[:-1] + b"x"
-    assert "nothing of it was kept" in refusal(tmp_path, server.file)
+    assert "the file was deleted" in refusal(tmp_path, server.file)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_draft_that_is_longer_than_the_file_is_not_believed(server, tmp_path):
+def test_a_partial_file_longer_than_the_whole_is_discarded(server, tmp_path):
     (tmp_path / "file.rpm.part").write_bytes(CONTENT + b"more")
     assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT
 
 
-def test_a_file_that_is_not_there_is_not_asked_for_twice(server, tmp_path):
+def test_a_missing_file_is_not_requested_again(server, tmp_path):
     server.status = 404
-    assert "HTTP Error 404" in refusal(tmp_path, server.file) or "Not Found" in refusal(tmp_path, server.file)
+    assert "HTTP Error 404" in refusal(tmp_path, server.file) or "Not Found" in refusal(
+        tmp_path, server.file
+    )
     assert set(server.asked) == {0} and len(server.asked) <= 2
 
 
-def test_without_a_network_it_says_what_to_put_where(tmp_path, monkeypatch):
+def test_without_a_network_the_message_says_where_to_put_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "PAUSE", 0.0)
-    said = refusal(tmp_path, {"url": "http://127.0.0.1:9/file.rpm", "name": "file.rpm", "sha256": ""})
-    assert "refused" in said and "put file.rpm into %s on the controller" % tmp_path in said and "nvidia_mirror" in said
+    said = refusal(
+        tmp_path, {"url": "http://127.0.0.1:9/file.rpm", "name": "file.rpm", "sha256": ""}
+    )
+    assert (
+        "refused" in said
+        and "put file.rpm into %s on the controller" % tmp_path in said
+        and "nvidia_mirror" in said
+    )
 
 
-def test_a_file_that_somebody_has_put_there(server, tmp_path):
+def test_a_file_put_into_the_store_is_checked(server, tmp_path):
     (tmp_path / "file.rpm").write_bytes(CONTENT)
     assert archives.provide(str(tmp_path), server.file) and server.asked == []
     (tmp_path / "file.rpm").write_bytes(b"another")
     said = refusal(tmp_path, server.file)
-    assert "has the sha256" in said and "remove it" in said and (tmp_path / "file.rpm").read_bytes() == b"another"
+    assert (
+        "has the sha256" in said
+        and "remove it" in said
+        and (tmp_path / "file.rpm").read_bytes() == b"another"
+    )
 
 
-def test_a_disk_that_is_full_is_not_tried_again(server, tmp_path, monkeypatch):
+def test_a_full_disk_is_not_tried_again(server, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(archives, "fetch_once", full)
     with pytest.raises(OSError, match="No space left"):
         archives.provide(str(tmp_path), server.file)

@@ -1,58 +1,83 @@
-"""Whether a node is still as it was provisioned: what counts, and what is told."""
+"""Drift of a provisioned node: which changes count, and which reason is shown."""
+
 import os
 import pwd
 
 import pytest
 
-from mxcluster import drift
+from mxcluster.cluster import drift
 from tests import ansible_modules
 from tests.training.environments import find_python
 
-SEEN = {"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"], "user trainer": [7, 7, "/home/trainer", "/bin/sh"]}
+SEEN = {
+    "/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"],
+    "user trainer": [7, 7, "/home/trainer", "/bin/sh"],
+}
 RECORD = {"gpus": 0, "hostname": "node1", "python": "/env/bin/python"}
 KNOWN = {"digest": "d", "seen": SEEN}
 
 
-def test_nothing_to_do():
+def test_an_unchanged_node_has_no_drift():
     assert drift.why_before_asking(KNOWN, "d") is None
     assert drift.why(KNOWN, SEEN, RECORD, {"gpus": 0, "hostname": "node1"}) is None
 
 
-@pytest.mark.parametrize("known, digest, words", [
-    ({}, "d", "has not been provisioned from here"), (KNOWN, "e", "something else is wanted"),
-    ({"seen": SEEN}, "d", "something else is wanted")])
-def test_what_is_known_without_asking(known, digest, words):
+@pytest.mark.parametrize(
+    "known, digest, words",
+    [
+        ({}, "d", "its provisioning from here has never completed"),
+        (KNOWN, "e", "its settings have changed"),
+        ({"seen": SEEN}, "d", "its settings have changed"),
+    ],
+)
+def test_a_reason_known_without_asking_the_node(known, digest, words):
     assert words in drift.why_before_asking(known, digest)
 
 
-@pytest.mark.parametrize("seen, told, why", [
-    (dict(SEEN, **{"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "2.0", "1.0"]}), {}, "/etc/mxcluster/hosts has changed"),
-    ({"user trainer": SEEN["user trainer"]}, {}, "/etc/mxcluster/hosts is gone"),
-    (dict(SEEN, **{"/etc/mxcluster/more": []}), {}, "/etc/mxcluster/more is new"),
-    ({"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}, {}, "user trainer is gone"),
-    (SEEN, {"gpus": 2}, "its record is of another time: gpus has changed"),
-    (SEEN, {"interfaces": {}}, "its record is of another time: interfaces has changed")])
-def test_what_has_changed_is_named(seen, told, why):
+@pytest.mark.parametrize(
+    "seen, told, why",
+    [
+        (
+            dict(SEEN, **{"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "2.0", "1.0"]}),
+            {},
+            "/etc/mxcluster/hosts has changed",
+        ),
+        ({"user trainer": SEEN["user trainer"]}, {}, "/etc/mxcluster/hosts is gone"),
+        (dict(SEEN, **{"/etc/mxcluster/more": []}), {}, "/etc/mxcluster/more is new"),
+        ({"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}, {}, "user trainer is gone"),
+        (SEEN, {"gpus": 2}, "its record is out of date: gpus has changed"),
+        (SEEN, {"interfaces": {}}, "its record is out of date: interfaces has changed"),
+    ],
+)
+def test_the_changed_file_or_user_is_named(seen, told, why):
     assert drift.why(KNOWN, seen, RECORD, told) == why
 
 
-def test_all_that_decides_counts(tmp_path):
-    """The sources of the project, the records of all nodes, there or not, and what the node was given."""
+def test_sources_records_and_variables_change_the_digest(tmp_path):
+    """The project's sources, the records of all nodes, and the variables of the node count."""
     source, record = tmp_path / "roles" / "cuda" / "tasks" / "main.yml", tmp_path / "node1.json"
     source.parent.mkdir(parents=True)
     digests = []
-    for text, told, wanted in [("a", None, {}), ("b", None, {}), ("b", "{}", {}), ("b", "{ }", {}), ("b", "{ }", {"a": 1})]:
+    for text, told, wanted in [
+        ("a", None, {}),
+        ("b", None, {}),
+        ("b", "{}", {}),
+        ("b", "{ }", {}),
+        ("b", "{ }", {"a": 1}),
+    ]:
         source.write_text(text)
         if told is not None:
             record.write_text(told)
         digests.append(drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], wanted))
-        assert digests[-1] == drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], wanted)
+        assert digests[-1] == drift.digest_of(
+            drift.of_sources(str(tmp_path)), [str(record)], wanted
+        )
     assert len(set(digests)) == len(digests)
     (tmp_path / "roles" / "x.pyc").write_text("Python's own")
     assert drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], {"a": 1}) == digests[-1]
 
 
-def test_what_is_remembered_is_its_owners_alone(tmp_path):
+def test_the_stored_state_is_private_and_torn_files_are_ignored(tmp_path):
     path = tmp_path / "drift" / "node1.json"
     assert drift.remembered(str(path)) == {}
     drift.remember(str(path), "d", SEEN)
@@ -64,19 +89,38 @@ def test_what_is_remembered_is_its_owners_alone(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
-def test_a_node_shows_each_touch(tmp_path, version):
+def test_a_node_reports_each_change(tmp_path, version):
     (tmp_path / "etc").mkdir()
     (tmp_path / "lib" / "of" / "it").mkdir(parents=True)
-    hosts, link, deep = tmp_path / "etc" / "hosts", tmp_path / "etc" / "link", tmp_path / "lib" / "of" / "it" / "deep.py"
+    hosts, link, deep = (
+        tmp_path / "etc" / "hosts",
+        tmp_path / "etc" / "link",
+        tmp_path / "lib" / "of" / "it" / "deep.py",
+    )
     hosts.write_text("10.0.0.1\n")
     deep.write_text("")
     link.symlink_to("hosts")
 
     def look():
-        return shown(tmp_path, version, files=[str(tmp_path / name) for name in ("etc", "etc/*", "no/*", "lib/**")])
+        return shown(
+            tmp_path,
+            version,
+            files=[str(tmp_path / name) for name in ("etc", "etc/*", "no/*", "lib/**")],
+        )
+
     first = look()
-    assert set(first) == {str(tmp_path / "etc"), str(hosts), str(link), str(tmp_path / "lib" / "of"),
-                          str(tmp_path / "lib" / "of" / "it"), str(deep)} and first == look()
+    assert (
+        set(first)
+        == {
+            str(tmp_path / "etc"),
+            str(hosts),
+            str(link),
+            str(tmp_path / "lib" / "of"),
+            str(tmp_path / "lib" / "of" / "it"),
+            str(deep),
+        }
+        and first == look()
+    )
     os.utime(str(hosts), (1, 1))
     assert {path for path in first if look()[path] != first[path]} == {str(hosts)}
     second = look()
@@ -89,8 +133,10 @@ def test_a_node_shows_each_touch(tmp_path, version):
 
 
 def shown(folder, version, **given):
-    """What the module answers under a node's Python."""
-    return ansible_modules.run("mxcluster_drift", folder, under=find_python(version), **dict({"files": []}, **given))["seen"]
+    """Return what the module answers under a node's Python."""
+    return ansible_modules.run(
+        "mxcluster_drift", folder, under=find_python(version), **dict({"files": []}, **given)
+    )["seen"]
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
@@ -98,8 +144,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for
 
 @needs_root
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
-def test_root_does_not_look_where_the_training_user_can_lead_it(tmp_path, version):
-    """The user is asked instead, and a link leads the user no further than the user gets."""
+def test_root_does_not_follow_the_training_users_links(tmp_path, version):
+    """The module looks as that user, so a link leads no further than the user's permissions."""
     ansible_modules.let_everybody_through(tmp_path)
     tmp_path.chmod(0o755)
     secret, link = tmp_path / "secret", tmp_path / "link"
@@ -107,15 +153,19 @@ def test_root_does_not_look_where_the_training_user_can_lead_it(tmp_path, versio
     (secret / "key").write_text("")
     link.symlink_to(secret)
     nobody = pwd.getpwnam("nobody")
-    seen = shown(tmp_path, version, user="nobody", user_files=[str(link), str(link / "key"), "~/.bashrc"])
-    assert seen == {str(link): [str(secret)],
-                    "user nobody": [nobody.pw_uid, nobody.pw_gid, nobody.pw_dir, nobody.pw_shell]}
+    seen = shown(
+        tmp_path, version, user="nobody", user_files=[str(link), str(link / "key"), "~/.bashrc"]
+    )
+    assert seen == {
+        str(link): [str(secret)],
+        "user nobody": [nobody.pw_uid, nobody.pw_gid, nobody.pw_dir, nobody.pw_shell],
+    }
     assert shown(tmp_path, version, user="nobody-of-this-name", user_files=[str(link)]) == {}
 
 
 @needs_root
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
-def test_a_way_that_others_can_change_is_shown(tmp_path, version):
+def test_a_path_that_other_users_can_change_is_reported(tmp_path, version):
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     for folder in (mine, theirs):
         (folder / "env").mkdir(parents=True)

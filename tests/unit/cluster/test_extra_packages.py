@@ -1,154 +1,254 @@
-"""The packages that scripts need: what may be asked for, what is chosen, and that a choice stays."""
+"""Extra packages for scripts: allowed requirements, the choice of versions, and its cache."""
+
 import hashlib
 import json
 import zipfile
 
 import pytest
 
-from mxcluster import packages, wheels
+from mxcluster.cluster import extra_packages, wheels
 from mxcluster.errors import BadInput, MxclusterError
 
-BUILD = {"python": ["3.6"], "pip": "pip==21.3.1", "wheels": ["mxnet-cu92==1.2.1.post1", "numpy==1.14.6", "idna==2.6"]}
+BUILD = {
+    "python": ["3.6"],
+    "pip": "pip==21.3.1",
+    "wheels": ["mxnet-cu92==1.2.1.post1", "numpy==1.14.6", "idna==2.6"],
+}
 NEWER = {"python": ["3.11"], "pip": "pip==25.0.1", "wheels": ["mxnet==1.9.1", "numpy==1.23.5"]}
-ENVIRONMENT = {"builds": [BUILD, NEWER], "hashes": {"numpy==1.14.6": ["0" * 64]}, "name": "MXNet", "note": ""}
+ENVIRONMENT = {
+    "builds": [BUILD, NEWER],
+    "hashes": {"numpy==1.14.6": ["0" * 64]},
+    "name": "MXNet",
+    "note": "",
+}
 
 
 class Index:
-    """A package index: {"name-version": what it needs}, as wheels. It notes what it was asked for."""
+    """A package index of wheels, {"name-version": requirements}, that records its queries."""
 
     def __init__(self, **known):
         self.known, self.asked = known, []
 
     def __call__(self, folder, names, pinned, python, store):
         self.asked.append((sorted(names), pinned, python))
-        wanted = [packages.plain(packages.REQUIREMENT.match(name).group(1)) for name in names]
+        wanted = [
+            extra_packages.plain(extra_packages.REQUIREMENT.match(name).group(1)) for name in names
+        ]
         for full, needed in self.known.items():
             name, version = full.rsplit("_", 1)
             if name in wanted:
                 path = "%s/%s-%s-py3-none-any.whl" % (folder, name, version)
                 with zipfile.ZipFile(path, "w") as wheel:
-                    wheel.writestr("%s-%s.dist-info/METADATA" % (name, version), "Metadata-Version: 2.1\nName: %s\n%s\n" % (
-                        name, "".join("Requires-Dist: %s\n" % need for need in needed)))
+                    wheel.writestr(
+                        "%s-%s.dist-info/METADATA" % (name, version),
+                        "Metadata-Version: 2.1\nName: %s\n%s\n"
+                        % (name, "".join("Requires-Dist: %s\n" % need for need in needed)),
+                    )
 
 
 def wish(*texts):
-    return packages.wishes(list(texts), "/")
+    return extra_packages.wishes(list(texts), "/")
 
 
-@pytest.mark.parametrize("value, found", [
-    ([], []), ("", []), (["tqdm==4.66.1", "six"], ["six", "tqdm==4.66.1"]), ("six, tqdm>=4,<5", ["six", "tqdm>=4,<5"]),
-    ("six tqdm", ["six", "tqdm"]), (["gluoncv[full] ~= 0.10"], ["gluoncv[full]~=0.10"]), (["numpy"], ["numpy"])])
-def test_names(value, found):
-    assert [one.text for one in packages.wishes(value, "/")] == found
+@pytest.mark.parametrize(
+    "value, found",
+    [
+        ([], []),
+        ("", []),
+        (["tqdm==4.66.1", "six"], ["six", "tqdm==4.66.1"]),
+        ("six, tqdm>=4,<5", ["six", "tqdm>=4,<5"]),
+        ("six tqdm", ["six", "tqdm"]),
+        (["gluoncv[full] ~= 0.10"], ["gluoncv[full]~=0.10"]),
+        (["numpy"], ["numpy"]),
+    ],
+)
+def test_requirements_are_parsed_and_sorted(value, found):
+    assert [one.text for one in extra_packages.wishes(value, "/")] == found
 
 
-def test_a_requirements_file(tmp_path):
-    (tmp_path / "mine.txt").write_text("# of mine\n\nsix==1.16.0 \\\n    --hash=sha256:%s \\\n    --hash=sha256:%s\n"
-                                       "tqdm  # a bar\n" % ("a" * 64, "b" * 64))
-    assert packages.wishes("mine.txt", str(tmp_path)) == [("six==1.16.0", ["a" * 64, "b" * 64]), ("tqdm", [])]
-    with pytest.raises(BadInput, match="other.txt cannot be read on the controller .*: correct the path"):
-        packages.wishes("other.txt", str(tmp_path))
+def test_a_requirements_file_with_hashes(tmp_path):
+    (tmp_path / "mine.txt").write_text(
+        "# of mine\n\nsix==1.16.0 \\\n    --hash=sha256:%s \\\n    --hash=sha256:%s\n"
+        "tqdm  # a bar\n" % ("a" * 64, "b" * 64)
+    )
+    assert extra_packages.wishes("mine.txt", str(tmp_path)) == [
+        ("six==1.16.0", ["a" * 64, "b" * 64]),
+        ("tqdm", []),
+    ]
+    with pytest.raises(
+        BadInput, match="other.txt cannot be read on the controller .*: correct the path"
+    ):
+        extra_packages.wishes("other.txt", str(tmp_path))
 
 
-@pytest.mark.parametrize("value, words", [
-    (["mxnet==1.9.1"], "mxnet is refused: .*mxnet_version and cuda_version"), (["MXNet_cu92"], "MXNet_cu92 is refused"),
-    (["pip"], "pip is refused"),
-    (["-r other.txt"], "'-r other.txt' is refused: write"), (["six", "Six"], "named twice"),
-    (["git+https://example.org/x"], "is refused: write NAME"), (["./mine"], "is refused"), ([3], "must be a list of names"),
-    (["six; python_version < '3.8'"], "conditions cannot be used"), (["six --pre"], "is refused: write"),
-    ({"six": "1"}, "a list")])
-def test_what_cannot_be_asked_for(value, words):
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (["mxnet==1.9.1"], "mxnet is refused: .*mxnet_version and cuda_version"),
+        (["MXNet_cu92"], "MXNet_cu92 is refused"),
+        (["pip"], "pip is refused"),
+        (["-r other.txt"], "'-r other.txt' is refused: write"),
+        (["six", "Six"], "named twice"),
+        (["git+https://example.org/x"], "is refused: write NAME"),
+        (["./mine"], "is refused"),
+        ([3], "must be a list of names"),
+        (["six; python_version < '3.8'"], "conditions cannot be used"),
+        (["six --pre"], "is refused: write"),
+        ({"six": "1"}, "a list"),
+    ],
+)
+def test_a_forbidden_requirement_is_refused(value, words):
     with pytest.raises(BadInput, match=words):
-        packages.wishes(value, "/")
+        extra_packages.wishes(value, "/")
 
 
 @pytest.mark.parametrize("text", ["numpy==2.0.0", "numpy>=1.20", "idna>2.6"])
-def test_what_would_replace_what_mxnet_needs_is_refused(tmp_path, text):
-    with pytest.raises(BadInput, match="mxnet-cu92==1.2.1.post1 on Python 3.6 goes with (numpy==1.14.6|idna==2.6); leave it out"):
-        packages.extended(ENVIRONMENT, wish(text), "3.6", str(tmp_path), Index())
+def test_a_requirement_that_conflicts_with_mxnets_is_refused(tmp_path, text):
+    with pytest.raises(
+        BadInput,
+        match="mxnet-cu92==1.2.1.post1 on Python 3.6 goes with (numpy==1.14.6|idna==2.6); leave it "
+        "out",
+    ):
+        extra_packages.extended(ENVIRONMENT, wish(text), "3.6", str(tmp_path), Index())
 
 
-def test_chosen_once_and_kept(tmp_path):
+def test_versions_are_chosen_once_and_kept(tmp_path):
     index = Index(tqdm_4=["colorama; platform_system == 'Windows'"], six_1=[])
-    found = packages.extended(ENVIRONMENT, wish("tqdm", "six"), "3.6", str(tmp_path), index)
+    found = extra_packages.extended(ENVIRONMENT, wish("tqdm", "six"), "3.6", str(tmp_path), index)
     (build,) = found["builds"]
     assert build == dict(BUILD, wheels=BUILD["wheels"] + ["six==1", "tqdm==4"])
     for pin, name in (("six==1", "six-1-py3-none-any.whl"), ("tqdm==4", "tqdm-4-py3-none-any.whl")):
         assert found["hashes"][pin] == [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()]
-        assert wheels.find(str(tmp_path), "%s --hash=sha256:%s" % (pin, found["hashes"][pin][0]), "3.6")
+        assert wheels.find(
+            str(tmp_path), "%s --hash=sha256:%s" % (pin, found["hashes"][pin][0]), "3.6"
+        )
     assert index.asked == [(["six", "tqdm"], BUILD["wheels"] + [BUILD["pip"]], "3.6")]
-    assert packages.extended(ENVIRONMENT, wish("six", "tqdm"), "3.6", str(tmp_path), index) == found and len(index.asked) == 1
+    assert (
+        extra_packages.extended(ENVIRONMENT, wish("six", "tqdm"), "3.6", str(tmp_path), index)
+        == found
+        and len(index.asked) == 1
+    )
     assert not [path for path in tmp_path.iterdir() if path.is_dir() or path.name.endswith(".part")]
-    # Another wish, Python or build is another choice; without any, nothing is asked or added.
-    assert packages.extended(ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index, known_only=True) is None
-    assert packages.extended(ENVIRONMENT, wish("tqdm", "six"), "3.11", str(tmp_path), index, known_only=True) is None
-    assert packages.extended(ENVIRONMENT, [], "3.6", str(tmp_path), index)["builds"] == [BUILD, NEWER] and len(index.asked) == 1
+    # Another requirement, Python or build needs another choice. No requirement, no query.
+    assert (
+        extra_packages.extended(
+            ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index, known_only=True
+        )
+        is None
+    )
+    assert (
+        extra_packages.extended(
+            ENVIRONMENT, wish("tqdm", "six"), "3.11", str(tmp_path), index, known_only=True
+        )
+        is None
+    )
+    assert (
+        extra_packages.extended(ENVIRONMENT, [], "3.6", str(tmp_path), index)["builds"]
+        == [BUILD, NEWER]
+        and len(index.asked) == 1
+    )
 
 
-def test_a_choice_that_is_torn_is_made_again(tmp_path):
+def test_a_torn_choice_is_made_again(tmp_path):
     index = Index(six_1=[])
-    packages.extended(ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index)
+    extra_packages.extended(ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index)
     (path,) = tmp_path.glob("packages-py3.6-*.json")
     assert json.loads(path.read_text())["asked"] == ["six"]
     path.write_text(path.read_text()[:-10])
-    packages.extended(ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index)
+    extra_packages.extended(ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index)
     assert len(index.asked) == 2
 
 
-def test_what_is_needed_on_the_nodes_python_alone_is_chosen_too(tmp_path):
-    """pip on the controller's Python does not see it."""
-    index = Index(tqdm_4=["dataclasses>=0.8; python_version < '3.7'", "numpy>=1.10", "resources; extra == 'tests'",
-                          "newer; python_version >= '3.8'"], dataclasses_1=["deeper; python_version < '3.7'"], deeper_2=[])
-    found = packages.extended(ENVIRONMENT, wish("tqdm"), "3.6", str(tmp_path), index)
+def test_requirements_of_the_nodes_python_only_are_chosen(tmp_path):
+    """pip on the controller's Python does not evaluate them."""
+    index = Index(
+        tqdm_4=[
+            "dataclasses>=0.8; python_version < '3.7'",
+            "numpy>=1.10",
+            "resources; extra == 'tests'",
+            "newer; python_version >= '3.8'",
+        ],
+        dataclasses_1=["deeper; python_version < '3.7'"],
+        deeper_2=[],
+    )
+    found = extra_packages.extended(ENVIRONMENT, wish("tqdm"), "3.6", str(tmp_path), index)
     assert found["builds"][0]["wheels"][3:] == ["dataclasses==1", "deeper==2", "tqdm==4"]
-    assert [names for names, _, _ in index.asked] == [["tqdm"], ["dataclasses>=0.8", "tqdm"],
-                                                      ["dataclasses>=0.8", "deeper", "tqdm"]]
-    found = packages.extended(ENVIRONMENT, wish("tqdm"), "3.11", str(tmp_path), Index(
-        tqdm_4=["dataclasses; python_version < '3.7'"]))
+    assert [names for names, _, _ in index.asked] == [
+        ["tqdm"],
+        ["dataclasses>=0.8", "tqdm"],
+        ["dataclasses>=0.8", "deeper", "tqdm"],
+    ]
+    found = extra_packages.extended(
+        ENVIRONMENT,
+        wish("tqdm"),
+        "3.11",
+        str(tmp_path),
+        Index(tqdm_4=["dataclasses; python_version < '3.7'"]),
+    )
     assert found["builds"][0]["wheels"][2:] == ["tqdm==4"]
 
 
-def test_an_extra_brings_what_it_needs(tmp_path):
+def test_an_extra_adds_its_requirements(tmp_path):
     index = Index(tqdm_4=["requests; extra == 'slack'"], requests_3=[])
-    found = packages.extended(ENVIRONMENT, wish("tqdm[slack]"), "3.11", str(tmp_path), index)
+    found = extra_packages.extended(ENVIRONMENT, wish("tqdm[slack]"), "3.11", str(tmp_path), index)
     assert found["builds"][0]["wheels"][2:] == ["requests==3", "tqdm==4"]
 
 
-def test_another_mxnet_that_is_needed_is_refused(tmp_path):
+def test_a_package_that_requires_another_mxnet_is_refused(tmp_path):
     index = Index(gluonnlp_1=["mxnet>=1.2"], mxnet_1=[])
-    with pytest.raises(BadInput, match="would bring mxnet==1 beside mxnet-cu92==1.2.1.post1"):
-        packages.extended(ENVIRONMENT, wish("gluonnlp"), "3.6", str(tmp_path), index)
+    with pytest.raises(BadInput, match="would install mxnet==1 beside mxnet-cu92==1.2.1.post1"):
+        extra_packages.extended(ENVIRONMENT, wish("gluonnlp"), "3.6", str(tmp_path), index)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_digest_that_the_file_does_not_list_is_refused(tmp_path):
+def test_a_digest_outside_the_requirements_file_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("six==1 --hash=sha256:%s\n" % ("a" * 64))
-    wanted = packages.wishes("mine.txt", str(tmp_path))
-    with pytest.raises(BadInput, match="six==1 for Python 3.6 has the sha256 .* which the requirements file does not list"):
-        packages.extended(ENVIRONMENT, wanted, "3.6", str(tmp_path / "store"), Index(six_1=[]))
+    wanted = extra_packages.wishes("mine.txt", str(tmp_path))
+    with pytest.raises(
+        BadInput,
+        match="six==1 for Python 3.6 has the sha256 .* which the requirements file does not list",
+    ):
+        extra_packages.extended(
+            ENVIRONMENT, wanted, "3.6", str(tmp_path / "store"), Index(six_1=[])
+        )
     assert list((tmp_path / "store").iterdir()) == []
 
 
 def test_a_package_without_a_wheel_is_refused_by_name(tmp_path, monkeypatch):
-    said = "ERROR: Could not find a version\nERROR: No matching distribution found for pycocotools==2.0.0"
+    said = (
+        "ERROR: Could not find a version\n"
+        "ERROR: No matching distribution found for pycocotools==2.0.0"
+    )
     monkeypatch.setattr(wheels, "pip_download", lambda *_: said)
-    with pytest.raises(MxclusterError, match="no wheel of pycocotools==2.0.0 for Python 3.6 on Linux x86_64"):
-        packages.extended(ENVIRONMENT, wish("pycocotools==2.0.0"), "3.6", str(tmp_path))
+    with pytest.raises(
+        MxclusterError, match="no wheel of pycocotools==2.0.0 for Python 3.6 on Linux x86_64"
+    ):
+        extra_packages.extended(ENVIRONMENT, wish("pycocotools==2.0.0"), "3.6", str(tmp_path))
 
 
-def test_pip_is_held_to_what_mxnet_needs(tmp_path, monkeypatch):
+def test_pip_gets_mxnets_requirements_as_constraints(tmp_path, monkeypatch):
     seen = []
 
     def pip(folder, python, what):
         with open(what[1]) as constraints:
             seen.append((python, constraints.read().split(), what[2:]))
+
     monkeypatch.setattr(wheels, "pip_download", pip)
-    packages.download(str(tmp_path), ["six"], ["mxnet==1.9.1", "numpy==1.23.5"], "3.11", "/store")
+    extra_packages.download(
+        str(tmp_path), ["six"], ["mxnet==1.9.1", "numpy==1.23.5"], "3.11", "/store"
+    )
     assert seen == [("3.11", ["mxnet==1.9.1", "numpy==1.23.5"], ["--find-links", "/store", "six"])]
 
 
-@pytest.mark.parametrize("name, fit", [("x-1-cp36-abi3-manylinux2014_x86_64.whl", True), ("x-1-py38-none-any.whl", True),
-                                       ("x-1-cp312-abi3-manylinux2014_x86_64.whl", False), ("x-1-py312-none-any.whl", False),
-                                       ("x-1-cp36-cp36m-manylinux1_x86_64.whl", False)])
-def test_wheels_that_newer_pythons_take_too(name, fit):
+@pytest.mark.parametrize(
+    "name, fit",
+    [
+        ("x-1-cp36-abi3-manylinux2014_x86_64.whl", True),
+        ("x-1-py38-none-any.whl", True),
+        ("x-1-cp312-abi3-manylinux2014_x86_64.whl", False),
+        ("x-1-py312-none-any.whl", False),
+        ("x-1-cp36-cp36m-manylinux1_x86_64.whl", False),
+    ],
+)
+def test_wheels_for_newer_pythons_fit(name, fit):
     assert wheels.fits(name, "x", "1", "3.11") is fit

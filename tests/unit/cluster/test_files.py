@@ -1,7 +1,14 @@
 import pytest
 
-from mxcluster import clusterfiles
-from mxcluster.clusterfiles import batches_per_epoch, cut, parse_data_sharding, parse_groups, parse_hosts, waiting_sets
+from mxcluster.cluster import files as cluster_files
+from mxcluster.cluster.files import (
+    batches_per_epoch,
+    cut,
+    parse_data_sharding,
+    parse_groups,
+    parse_hosts,
+    waiting_sets,
+)
 from mxcluster.errors import BadInput
 
 HOSTS = ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"]
@@ -15,65 +22,100 @@ def refused(function, *arguments):
 
 # hosts
 
-def test_hosts_with_everything_people_write():
+
+def test_hosts_with_comments_blank_lines_and_other_line_ends():
     text = "\ufeff# workers\r\n10.0.0.1\r\n\r\n\t10.0.0.2  # two of them\r10.0.0.2\n   \n10.0.0.3"
     assert parse_hosts(text) == HOSTS
 
 
-@pytest.mark.parametrize("line", ["node1", "10.0.0", "10.0.0.256", "010.0.0.1", "10.0.0.1,", "::1", "10.0.0.1/24",
-                                  "٠.0.0.1", "1"])
-def test_hosts_that_are_no_addresses(line):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node1",
+        "10.0.0",
+        "10.0.0.256",
+        "010.0.0.1",
+        "10.0.0.1,",
+        "::1",
+        "10.0.0.1/24",
+        "٠.0.0.1",
+        "1",
+    ],
+)
+def test_hosts_refuses_a_line_without_an_ipv4_address(line):
     message = refused(parse_hosts, "10.0.0.1\n\n" + line, "my/hosts")
-    assert "my/hosts line 3: '%s' is not an IPv4 address" % line in message and "such as 10.0.0.5" in message
+    assert (
+        "my/hosts line 3: '%s' is not an IPv4 address" % line in message
+        and "such as 10.0.0.5" in message
+    )
 
 
-def test_hosts_with_more_than_one_word_a_line():
+def test_hosts_refuses_two_words_in_a_line():
     message = refused(parse_hosts, "10.0.0.1 slots=2\n")
-    assert "hosts line 1: '10.0.0.1 slots=2' has 2 words" in message and "repeat the line" in message
+    assert (
+        "hosts line 1: '10.0.0.1 slots=2' has 2 words" in message and "repeat the line" in message
+    )
 
 
-def test_hosts_outside_of_the_known_ones():
+def test_hosts_refuses_an_unknown_address():
     message = refused(parse_hosts, "10.0.0.1\n10.0.0.7\n", "hosts", ["10.0.0.1"])
     assert "hosts line 2: 10.0.0.7" in message and "10.0.0.1" in message
 
 
-def test_all_mistakes_of_hosts_at_once():
+def test_hosts_reports_all_mistakes_at_once():
     assert refused(parse_hosts, "a\n10.0.0.1\nb c\n").count("\n") == 1
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment"])
-def test_empty_hosts(text):
+def test_hosts_refuses_an_empty_file(text):
     assert "hosts: 0 workers" in refused(parse_hosts, text)
 
 
 def test_check_hosts():
-    clusterfiles.check_hosts(HOSTS)
-    assert "'node1' is not an IPv4 address" in refused(clusterfiles.check_hosts, ["10.0.0.1", "node1"])
+    cluster_files.check_hosts(HOSTS)
+    assert "'node1' is not an IPv4 address" in refused(
+        cluster_files.check_hosts, ["10.0.0.1", "node1"]
+    )
 
 
 # groups
 
-def test_groups_give_worker_indices_and_an_address_stands_for_all_its_workers():
-    assert parse_groups("10.0.0.3\t10.0.0.2\r\n# the rest\r\n10.0.0.1\r\n", HOSTS) == [[1, 2, 3], [0]]
+
+def test_an_address_in_groups_stands_for_all_its_workers():
+    assert parse_groups("10.0.0.3\t10.0.0.2\r\n# the rest\r\n10.0.0.1\r\n", HOSTS) == [
+        [1, 2, 3],
+        [0],
+    ]
 
 
 def test_groups_are_rendered_with_each_address_once():
-    assert clusterfiles.render_groups([[1, 2, 3], [0]], HOSTS) == "10.0.0.2 10.0.0.3\n10.0.0.1\n"
+    assert cluster_files.render_groups([[1, 2, 3], [0]], HOSTS) == "10.0.0.2 10.0.0.3\n10.0.0.1\n"
 
 
-def test_groups_that_part_the_workers_of_a_host_cannot_be_rendered():
-    assert "10.0.0.2 are in different groups" in refused(clusterfiles.render_groups, [[0, 1], [2, 3]], HOSTS)
+def test_groups_that_split_the_workers_of_a_host_are_refused():
+    assert "10.0.0.2 are in different groups" in refused(
+        cluster_files.render_groups, [[0, 1], [2, 3]], HOSTS
+    )
 
 
-@pytest.mark.parametrize("text, words", [
-    ("10.0.0.1 10.0.0.2\n10.0.0.3 10.0.0.1\n", ["line 2: 10.0.0.1", "group of line 1", "take one of the two out"]),
-    ("10.0.0.1 10.0.0.2 10.0.0.2\n10.0.0.3\n", ["line 1: 10.0.0.2", "group of line 1"]),
-    ("10.0.0.1\n\n10.0.0.2\n", ["10.0.0.3 is in no group", "add its address"]),
-    ("", ["10.0.0.1 is in no group", "10.0.0.2 is in no group", "10.0.0.3 is in no group"]),
-    ("10.0.0.1 10.0.0.2 10.0.0.3\nnode4\n", ["line 2: node4 is not a worker", "10.0.0.1, 10.0.0.2, 10.0.0.3"]),
-    ("10.0.0.1,10.0.0.2\n10.0.0.3\n", ["10.0.0.1,10.0.0.2 is not a worker", "blanks separate"]),
-])
-def test_broken_groups(text, words):
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        (
+            "10.0.0.1 10.0.0.2\n10.0.0.3 10.0.0.1\n",
+            ["line 2: 10.0.0.1", "group of line 1", "take one of the two out"],
+        ),
+        ("10.0.0.1 10.0.0.2 10.0.0.2\n10.0.0.3\n", ["line 1: 10.0.0.2", "group of line 1"]),
+        ("10.0.0.1\n\n10.0.0.2\n", ["10.0.0.3 is in no group", "add its address"]),
+        ("", ["10.0.0.1 is in no group", "10.0.0.2 is in no group", "10.0.0.3 is in no group"]),
+        (
+            "10.0.0.1 10.0.0.2 10.0.0.3\nnode4\n",
+            ["line 2: node4 is not a worker", "10.0.0.1, 10.0.0.2, 10.0.0.3"],
+        ),
+        ("10.0.0.1,10.0.0.2\n10.0.0.3\n", ["10.0.0.1,10.0.0.2 is not a worker", "blanks separate"]),
+    ],
+)
+def test_groups_refuses_mistakes(text, words):
     message = refused(parse_groups, text, HOSTS, "my/groups")
     assert all(word in message for word in words + ["my/groups"]), message
 
@@ -84,47 +126,59 @@ def test_a_long_list_of_workers_is_cut_in_messages():
 
 
 def test_check_groups():
-    clusterfiles.check_groups([[2, 0], [1]], 3)
-    message = refused(clusterfiles.check_groups, [[0, 1], [1, 7], []], 3)
-    for words in ("worker 1 is in 2 groups", "worker 2 is in 0 groups", "no worker 7", "group 2 has no workers"):
+    cluster_files.check_groups([[2, 0], [1]], 3)
+    message = refused(cluster_files.check_groups, [[0, 1], [1, 7], []], 3)
+    for words in (
+        "worker 1 is in 2 groups",
+        "worker 2 is in 0 groups",
+        "no worker 7",
+        "group 2 has no workers",
+    ):
         assert words in message
 
 
 # data_sharding
 
-def test_shares_in_any_order():
+
+def test_shares_are_accepted_in_any_order():
     text = "0.25\t1e0 # the big one\r\n\r\n0 0.25\r\n"
     assert parse_data_sharding(text, 2) == [(0.25, 1.0), (0.0, 0.25)]
 
 
 def test_rendered_shares_keep_every_bit():
     shares = [(0.0, 1 / 3), (1 / 3, 0.1 + 0.5), (0.1 + 0.5, 1.0)]
-    assert parse_data_sharding(clusterfiles.render_data_sharding(shares), 3) == shares
+    assert parse_data_sharding(cluster_files.render_data_sharding(shares), 3) == shares
 
 
-@pytest.mark.parametrize("text, words", [
-    ("0 0.5\n0.5 one\n", ["line 2: '0.5 one' is not a share", "0 0.25"]),
-    ("0 0.5\n0.5\n", ["line 2: '0.5' is not a share"]),
-    ("0 0.5 1\n0.5 1\n", ["line 1: '0 0.5 1' is not a share"]),
-    ("0 nan\n0.5 1\n", ["line 1: '0 nan' is not a share"]),
-    ("0 inf\n0.5 1\n", ["line 1: '0 inf' is not a share"]),
-    ("0 1_0\n0.5 1\n", ["line 1: '0 1_0' is not a share"]),
-    ("0 50%\n50% 100%\n", ["line 1: '0 50%'", "line 2: '50% 100%'"]),
-    ("0 0.5\n1 0.5\n", ["line 2: 1.0 0.5 is reversed", "begin must be smaller"]),
-    ("0 0.5\n0.5 0.5\n", ["line 2: 0.5 0.5 is empty"]),
-    ("-0.1 0.5\n0.5 1\n", ["line 1: -0.1 0.5 is outside of 0 to 1"]),
-    ("0 0.5\n0.5 1.5\n", ["line 2: 0.5 1.5 is outside of 0 to 1"]),
-    ("0.1 0.5\n0.5 1\n", ["line 1: the first share begins at 0.1", "begin at 0"]),
-    ("# two\n\n0 0.4\n0.5 1\n", ["line 4 begins at 0.5 and line 3 ends at 0.4", "gap", "same number"]),
-    ("0.4 1\n0 0.5\n", ["line 1 begins at 0.4 and line 2 ends at 0.5", "overlap"]),
-    ("0 1\n0.2 0.3\n", ["line 2 begins at 0.2 and line 1 ends at 1.0", "overlap"]),
-    ("0 0.5\n0 0.5\n", ["overlap", "end at 1"]),
-    ("0 0.5\n0.5 0.999999\n", ["line 2: the last share ends at 0.999999", "end at 1"]),
-    ("0 1\n", ["1 lines for 2 workers"]),
-    ("0 0.5\n0.5 0.7\n0.7 1\n", ["3 lines for 2 workers"]),
-    ("", ["0 lines for 2 workers"]),
-])
-def test_broken_shares(text, words):
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("0 0.5\n0.5 one\n", ["line 2: '0.5 one' is not a share", "0 0.25"]),
+        ("0 0.5\n0.5\n", ["line 2: '0.5' is not a share"]),
+        ("0 0.5 1\n0.5 1\n", ["line 1: '0 0.5 1' is not a share"]),
+        ("0 nan\n0.5 1\n", ["line 1: '0 nan' is not a share"]),
+        ("0 inf\n0.5 1\n", ["line 1: '0 inf' is not a share"]),
+        ("0 1_0\n0.5 1\n", ["line 1: '0 1_0' is not a share"]),
+        ("0 50%\n50% 100%\n", ["line 1: '0 50%'", "line 2: '50% 100%'"]),
+        ("0 0.5\n1 0.5\n", ["line 2: 1.0 0.5 is reversed", "begin must be smaller"]),
+        ("0 0.5\n0.5 0.5\n", ["line 2: 0.5 0.5 is empty"]),
+        ("-0.1 0.5\n0.5 1\n", ["line 1: -0.1 0.5 is outside of 0 to 1"]),
+        ("0 0.5\n0.5 1.5\n", ["line 2: 0.5 1.5 is outside of 0 to 1"]),
+        ("0.1 0.5\n0.5 1\n", ["line 1: the first share begins at 0.1", "begin at 0"]),
+        (
+            "# two\n\n0 0.4\n0.5 1\n",
+            ["line 4 begins at 0.5 and line 3 ends at 0.4", "gap", "same number"],
+        ),
+        ("0.4 1\n0 0.5\n", ["line 1 begins at 0.4 and line 2 ends at 0.5", "overlap"]),
+        ("0 1\n0.2 0.3\n", ["line 2 begins at 0.2 and line 1 ends at 1.0", "overlap"]),
+        ("0 0.5\n0 0.5\n", ["overlap", "end at 1"]),
+        ("0 0.5\n0.5 0.999999\n", ["line 2: the last share ends at 0.999999", "end at 1"]),
+        ("0 1\n", ["1 lines for 2 workers"]),
+        ("0 0.5\n0.5 0.7\n0.7 1\n", ["3 lines for 2 workers"]),
+        ("", ["0 lines for 2 workers"]),
+    ],
+)
+def test_data_sharding_refuses_mistakes(text, words):
     message = refused(parse_data_sharding, text, 2, "my/shares")
     assert all(word in message for word in words + ["my/shares"]), message
 
@@ -135,32 +189,39 @@ def test_a_share_inside_another_is_one_mistake():
 
 # samples and batches
 
+
 def equal(workers):
     return [(index / workers, (index + 1) / workers) for index in range(workers)]
 
 
 def test_cut_by_largest_remainder():
-    # Quotas 4.7, 3.3, 2.0 of 10: whole parts 4, 3, 2; the sample left over goes to the largest remainder.
+    # Quotas 4.7, 3.3, 2.0 of 10 give 4, 3, 2; the last sample goes to the largest remainder.
     assert cut([(0, 0.47), (0.47, 0.8), (0.8, 1)], 10) == [(0, 5), (5, 8), (8, 10)]
 
 
-@pytest.mark.parametrize("workers, samples", [(3, 10), (3, 11), (7, 100), (9, 1437), (12, 1281167), (100, 60000 + 50)])
+@pytest.mark.parametrize(
+    "workers, samples", [(3, 10), (3, 11), (7, 100), (9, 1437), (12, 1281167), (100, 60000 + 50)]
+)
 def test_cut_gives_ties_to_the_lower_index(workers, samples):
     sizes = [end - begin for begin, end in cut(equal(workers), samples)]
     small, more = divmod(samples, workers)
     assert sizes == [small + 1] * more + [small] * (workers - more)
 
 
-def test_cut_follows_the_order_of_the_shares_not_of_the_workers():
+def test_cut_follows_the_order_of_the_shares():
     assert cut([(0.5, 1), (0, 0.25), (0.25, 0.5)], 8) == [(4, 8), (0, 2), (2, 4)]
 
 
 def test_cut_refuses_a_worker_without_samples():
     message = refused(cut, equal(4), 3)
-    assert "worker 3" in message and "none of the 3 training samples" in message and "num_workers" in message
+    assert (
+        "worker 3" in message
+        and "none of the 3 training samples" in message
+        and "num_workers" in message
+    )
 
 
-def test_waiting_sets():
+def test_waiting_sets_of_each_kv():
     groups = [[0, 2], [1]]
     assert waiting_sets("dist_gsync", groups) == groups
     for kv in ("dist_sync", "dist_device_sync", "dist_ssync"):
@@ -169,12 +230,15 @@ def test_waiting_sets():
         assert waiting_sets(kv, groups) == [[0], [1], [2]]
 
 
-@pytest.mark.parametrize("waiting, batches, repeated", [
-    ([[0], [1], [2]], [10, 9, 4], [0, 5, 1]),
-    ([[0, 1, 2]], [10, 10, 10], [0, 15, 61]),
-    ([[2, 1], [0]], [10, 9, 9], [0, 5, 51]),
-])
-def test_those_who_wait_for_each_other_run_the_same_number_of_batches(waiting, batches, repeated):
+@pytest.mark.parametrize(
+    "waiting, batches, repeated",
+    [
+        ([[0], [1], [2]], [10, 9, 4], [0, 5, 1]),
+        ([[0, 1, 2]], [10, 10, 10], [0, 15, 61]),
+        ([[2, 1], [0]], [10, 9, 9], [0, 5, 51]),
+    ],
+)
+def test_workers_of_a_waiting_set_run_the_same_number_of_batches(waiting, batches, repeated):
     assert batches_per_epoch([(0, 100), (100, 185), (185, 224)], 10, waiting) == (batches, repeated)
 
 
@@ -182,12 +246,22 @@ def test_a_batch_larger_than_the_share_repeats_samples():
     assert batches_per_epoch([(0, 3)], 32, [[0]]) == ([1], [29])
 
 
-def test_as_a_command(tmp_path, capsys):
-    for name, text in (("hosts", "10.0.0.1\n10.0.0.2\n"), ("groups", "10.0.0.1 10.0.0.2\n"), ("bad", "10.0.0.9\n")):
+def test_cluster_files_as_a_command(tmp_path, capsys):
+    for name, text in (
+        ("hosts", "10.0.0.1\n10.0.0.2\n"),
+        ("groups", "10.0.0.1 10.0.0.2\n"),
+        ("bad", "10.0.0.9\n"),
+    ):
         (tmp_path / name).write_text(text)
     hosts, groups, bad = (str(tmp_path / name) for name in ("hosts", "groups", "bad"))
-    assert clusterfiles.main(["hosts", hosts, hosts]) == 0 and clusterfiles.main(["groups", groups, hosts]) == 0
+    assert (
+        cluster_files.main(["hosts", hosts, hosts]) == 0
+        and cluster_files.main(["groups", groups, hosts]) == 0
+    )
     assert capsys.readouterr().err == ""
-    assert clusterfiles.main(["groups", bad, hosts]) == 1 and "10.0.0.9" in capsys.readouterr().err
-    assert clusterfiles.main(["data_sharding", groups, hosts]) == 1
-    assert clusterfiles.main(["hosts", str(tmp_path / "none")]) == 1 and "No such file" in capsys.readouterr().err
+    assert cluster_files.main(["groups", bad, hosts]) == 1 and "10.0.0.9" in capsys.readouterr().err
+    assert cluster_files.main(["data_sharding", groups, hosts]) == 1
+    assert (
+        cluster_files.main(["hosts", str(tmp_path / "none")]) == 1
+        and "No such file" in capsys.readouterr().err
+    )

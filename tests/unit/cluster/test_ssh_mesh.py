@@ -1,73 +1,117 @@
-"""The blocks that join the nodes by ssh."""
+"""The blocks of ssh files that connect the nodes."""
+
 import pytest
 
-from mxcluster import mesh
+from mxcluster.cluster import ssh_mesh
 from mxcluster.errors import BadInput
 
 NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
 
 
 def record(host, number, **ssh):
-    return {"host": host, "hostname": host + ".lab", "host_keys": ["ssh-ed25519 HOST" + host, "ssh-rsa RSA" + host],
-            "interfaces": {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.%d/24" % number], "ib0": ["10.9.0.%d/16" % number]},
-            "ssh": dict({"public_key": "ssh-ed25519 KEY" + host, "user": "mx", "port": "22"}, **ssh)}
+    return {
+        "host": host,
+        "hostname": host + ".lab",
+        "host_keys": ["ssh-ed25519 HOST" + host, "ssh-rsa RSA" + host],
+        "interfaces": {
+            "lo": ["127.0.0.1/8"],
+            "eth0": ["10.0.0.%d/24" % number],
+            "ib0": ["10.9.0.%d/16" % number],
+        },
+        "ssh": dict({"public_key": "ssh-ed25519 KEY" + host, "user": "mx", "port": "22"}, **ssh),
+    }
 
 
 RECORDS = {"a": record("a", 1), "b": record("b", 2, port="2222")}
 
 
-def test_the_blocks():
+def test_the_blocks_of_two_nodes():
     variables = {"b": {"ansible_host": "gate.example.org", "ssh_mesh_from": "192.0.2.7"}}
-    found = mesh.blocks(NODES, RECORDS, variables, "~/.ssh/id_ed25519")
+    found = ssh_mesh.blocks(NODES, RECORDS, variables, "~/.ssh/id_ed25519")
     assert found["authorized_keys"].splitlines() == [
         'from="10.0.0.1,10.9.0.1" ssh-ed25519 KEYa mxcluster:a',
-        'from="10.0.0.2,10.9.0.2,192.0.2.7" ssh-ed25519 KEYb mxcluster:b']
+        'from="10.0.0.2,10.9.0.2,192.0.2.7" ssh-ed25519 KEYb mxcluster:b',
+    ]
     assert found["known_hosts"].splitlines() == [
-        "a,a.lab,10.0.0.1,10.9.0.1 ssh-ed25519 HOSTa", "a,a.lab,10.0.0.1,10.9.0.1 ssh-rsa RSAa",
-        "[b]:2222,[gate.example.org]:2222,[b.lab]:2222,[10.0.0.2]:2222,[10.9.0.2]:2222 ssh-ed25519 HOSTb",
-        "[b]:2222,[gate.example.org]:2222,[b.lab]:2222,[10.0.0.2]:2222,[10.9.0.2]:2222 ssh-rsa RSAb"]
+        "a,a.lab,10.0.0.1,10.9.0.1 ssh-ed25519 HOSTa",
+        "a,a.lab,10.0.0.1,10.9.0.1 ssh-rsa RSAa",
+        "[b]:2222,[gate.example.org]:2222,[b.lab]:2222,[10.0.0.2]:2222,[10.9.0.2]:2222 ssh-ed25519 "
+        "HOSTb",
+        "[b]:2222,[gate.example.org]:2222,[b.lab]:2222,[10.0.0.2]:2222,[10.9.0.2]:2222 ssh-rsa "
+        "RSAb",
+    ]
     assert found["config"].splitlines() == [
-        "Host a a.lab 10.0.0.1 10.9.0.1", "    HostName 10.0.0.1", "    IdentityFile ~/.ssh/id_ed25519", "    User mx",
-        "Host b gate.example.org b.lab 10.0.0.2 10.9.0.2", "    HostName 10.0.0.2", "    IdentityFile ~/.ssh/id_ed25519",
-        "    Port 2222", "    User mx", "# What follows is for all hosts again.", "Match all"]
+        "Host a a.lab 10.0.0.1 10.9.0.1",
+        "    HostName 10.0.0.1",
+        "    IdentityFile ~/.ssh/id_ed25519",
+        "    User mx",
+        "Host b gate.example.org b.lab 10.0.0.2 10.9.0.2",
+        "    HostName 10.0.0.2",
+        "    IdentityFile ~/.ssh/id_ed25519",
+        "    Port 2222",
+        "    User mx",
+        "# What follows is for all hosts again.",
+        "Match all",
+    ]
 
 
-def test_a_name_that_two_machines_give_themselves_stands_for_none():
+def test_a_hostname_of_two_machines_is_dropped():
     same = {host: dict(RECORDS[host], hostname="template") for host in "ab"}
-    assert "template" not in mesh.blocks(NODES, same, {}, "k")["known_hosts"]
+    assert "template" not in ssh_mesh.blocks(NODES, same, {}, "k")["known_hosts"]
     local = {host: dict(RECORDS[host], hostname="localhost.localdomain") for host in "ab"}
-    assert "localhost" not in mesh.blocks(NODES, local, {}, "k")["config"]
+    assert "localhost" not in ssh_mesh.blocks(NODES, local, {}, "k")["config"]
 
 
-def test_an_inventory_name_and_a_planned_address_stay_whatever_other_nodes_call_themselves():
-    """b's hostname is a, and b has a's address on a bridge; b is called localhost in the inventory."""
+def test_inventory_names_and_planned_addresses_always_stay():
+    """b's hostname is a, b has a's address on a bridge, and the inventory calls b localhost."""
     nodes = {"a": NODES["a"], "localhost": NODES["b"]}
-    other = dict(RECORDS["b"], hostname="a.lab", interfaces={"eth0": ["10.0.0.2/24"], "br0": ["10.0.0.1/24"]})
-    found = mesh.blocks(nodes, {"a": RECORDS["a"], "localhost": other}, {}, "k")
+    other = dict(
+        RECORDS["b"], hostname="a.lab", interfaces={"eth0": ["10.0.0.2/24"], "br0": ["10.0.0.1/24"]}
+    )
+    found = ssh_mesh.blocks(nodes, {"a": RECORDS["a"], "localhost": other}, {}, "k")
     assert [line for line in found["config"].splitlines() if line.startswith("Host ")] == [
-        "Host a 10.0.0.1 10.9.0.1", "Host localhost 10.0.0.2"]
+        "Host a 10.0.0.1 10.9.0.1",
+        "Host localhost 10.0.0.2",
+    ]
     assert found["known_hosts"].splitlines()[0] == "a,10.0.0.1,10.9.0.1 ssh-ed25519 HOSTa"
 
 
-def test_one_key_for_all():
-    shared = {host: record(host, number, public_key="ssh-rsa SHARED") for number, host in enumerate("ab", 1)}
-    assert mesh.blocks(NODES, shared, {}, "k")["authorized_keys"] == (
-        'from="10.0.0.1,10.9.0.1,10.0.0.2,10.9.0.2" ssh-rsa SHARED mxcluster:all')
+def test_one_key_for_all_nodes():
+    shared = {
+        host: record(host, number, public_key="ssh-rsa SHARED")
+        for number, host in enumerate("ab", 1)
+    }
+    assert ssh_mesh.blocks(NODES, shared, {}, "k")["authorized_keys"] == (
+        'from="10.0.0.1,10.9.0.1,10.0.0.2,10.9.0.2" ssh-rsa SHARED mxcluster:all'
+    )
 
 
-def test_a_node_that_nobody_knows():
-    with pytest.raises(BadInput, match="b: its ssh keys are not known here: run provision.yml without --limit"):
-        mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k")
-    draft = mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k", draft=True)
-    assert "(the key that b is going to make)" in draft["authorized_keys"] and "(the host keys of b)" in draft["known_hosts"]
+def test_a_node_without_a_record_is_refused():
+    with pytest.raises(
+        BadInput, match="b: its ssh keys are not known here: run provision.yml without --limit"
+    ):
+        ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k")
+    draft = ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k", draft=True)
+    assert (
+        "(the key that b is going to make)" in draft["authorized_keys"]
+        and "(the host keys of b)" in draft["known_hosts"]
+    )
 
 
-def test_who_has_left():
+def test_nodes_that_left_the_inventory_are_found():
     left = dict(RECORDS, c=record("c", 3), d=record("d", 4, public_key="ssh-ed25519 KEYa"))
-    assert mesh.gone(NODES, left) == ["c", "d"] and mesh.still_hold(NODES, left) == ["d"]
+    assert ssh_mesh.gone(NODES, left) == ["c", "d"] and ssh_mesh.still_hold(NODES, left) == ["d"]
 
 
-def test_the_controllers_own():
-    assert mesh.of_the_controller({"b": {"node_host_key": ["ssh-rsa R c@c", "ssh-ed25519 E"], "ansible_host": "10.0.0.2",
-                                         "ansible_port": 2222}, "a": {"node_host_key": "ssh-ed25519 A"}, "c": {}}) == (
-        "a ssh-ed25519 A\n[10.0.0.2]:2222 ssh-rsa R\n[10.0.0.2]:2222 ssh-ed25519 E")
+def test_the_controllers_known_hosts():
+    assert ssh_mesh.of_the_controller(
+        {
+            "b": {
+                "node_host_key": ["ssh-rsa R c@c", "ssh-ed25519 E"],
+                "ansible_host": "10.0.0.2",
+                "ansible_port": 2222,
+            },
+            "a": {"node_host_key": "ssh-ed25519 A"},
+            "c": {},
+        }
+    ) == ("a ssh-ed25519 A\n[10.0.0.2]:2222 ssh-rsa R\n[10.0.0.2]:2222 ssh-ed25519 E")

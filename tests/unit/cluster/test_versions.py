@@ -1,18 +1,37 @@
-"""What goes with what: the table is sound, and every combination is decided."""
+"""The table of versions is consistent, and every combination gives a decision."""
+
 import itertools
 import re
 
 import pytest
 
-from mxcluster import versions
+from mxcluster.cluster import versions
 from mxcluster.errors import BadInput
 
 TABLE = versions.table()
-CHOICE = {"cuda_version": "9.2", "mxnet_version": "1.2.1", "mxnet_build": "openblas", "gpu_required": False, "cuda_source": "",
-          "cudnn_version": "", "mirror": "https://mirror.example/nvidia/", "sha256": {}, "keys": []}
+CHOICE = {
+    "cuda_version": "9.2",
+    "mxnet_version": "1.2.1",
+    "mxnet_build": "openblas",
+    "gpu_required": False,
+    "cuda_source": "",
+    "cudnn_version": "",
+    "mirror": "https://mirror.example/nvidia/",
+    "sha256": {},
+    "keys": [],
+}
 VOLTA, KEPLER, FERMI, TURING, AMPERE = "1db4", "102d", "06d1", "1e04", "20b0"
-NODE = {"system": "CentOS", "system_version": "7.9", "architecture": "x86_64", "python": None, "gpus": [VOLTA, VOLTA],
-        "driver": None, "own_system": True, "family": "RedHat", "missing": []}
+NODE = {
+    "system": "CentOS",
+    "system_version": "7.9",
+    "architecture": "x86_64",
+    "python": None,
+    "gpus": [VOLTA, VOLTA],
+    "driver": None,
+    "own_system": True,
+    "family": "RedHat",
+    "missing": [],
+}
 
 
 def decide(node=None, **choice):
@@ -39,23 +58,29 @@ def digests():
     yield from itertools.chain(*TABLE["wheel_sha256"].values())
 
 
-def test_every_url_is_one():
+def test_every_url_is_valid():
     found = list(urls())
     assert len(found) > 40
     for url in found:
-        assert re.match(r"https://developer\.(download\.)?nvidia\.com/compute/[\w./-]+[\w]$", url) and "//" not in url[8:], url
+        assert (
+            re.match(r"https://developer\.(download\.)?nvidia\.com/compute/[\w./-]+[\w]$", url)
+            and "//" not in url[8:]
+        ), url
 
 
-def test_every_digest_is_one_and_stands_for_one_file():
+def test_every_digest_is_valid_and_unique():
     found = list(digests())
     assert len(found) > 100
     assert all(re.match(r"[0-9a-f]{64}$", one) for one in found)
     assert len(found) == len(set(found))
 
 
-def test_every_fingerprint_is_one():
-    assert all(re.match(r"[0-9A-F]{40}$", key["fingerprint"]) and key["fingerprint"].endswith(key["name"].upper())
-               for key in TABLE["keys"])
+def test_every_fingerprint_is_valid():
+    assert all(
+        re.match(r"[0-9A-F]{40}$", key["fingerprint"])
+        and key["fingerprint"].endswith(key["name"].upper())
+        for key in TABLE["keys"]
+    )
 
 
 def test_devices_do_not_overlap_and_have_an_architecture():
@@ -69,11 +94,15 @@ def test_every_wheel_of_every_environment_has_its_digest():
     for mxnet, row in TABLE["mxnet"].items():
         for wanted in row["wheels"]:
             built = versions.environment(mxnet, wanted)
-            assert {python for build in built["builds"] for python in build["python"]} == set(versions.pythons(mxnet))
-            assert set(built["hashes"]) == {one for build in built["builds"] for one in build["wheels"] + [build["pip"]]}
+            assert {python for build in built["builds"] for python in build["python"]} == set(
+                versions.pythons(mxnet)
+            )
+            assert set(built["hashes"]) == {
+                one for build in built["builds"] for one in build["wheels"] + [build["pip"]]
+            }
 
 
-def test_rows_belong_together():
+def test_versions_in_a_row_match():
     for cuda, row in TABLE["cuda"].items():
         assert row["release"].startswith(cuda + ".") and row["cudnn"] in TABLE["cudnn"][cuda]
         assert all(cuda.replace(".", "-") in url.replace("_", "-") for url in row["rpm"])
@@ -81,7 +110,7 @@ def test_rows_belong_together():
         assert all(version.startswith(row["release"] + ".") for version in row["patched"].values())
 
 
-def test_the_sources_own_cluster():
+def test_the_reference_cluster():
     decided = decide()
     assert decided["target"] == "cu92" and decided["cuda"]["source"] == "local_rpm"
     assert decided["environment"]["builds"][0]["wheels"][0] == "mxnet-cu92==1.2.1.post1"
@@ -90,25 +119,35 @@ def test_the_sources_own_cluster():
     assert decided["driver"] == {"branch": 470, "least": "396.37", "installable": True}
 
 
-def test_a_node_without_a_gpu_gets_the_wheel_for_cpus():
+def test_a_node_without_a_gpu_gets_the_cpu_wheel():
     decided = decide({"gpus": []})
-    assert decided["target"] == "cpu" and decided["cuda"] is decided["cudnn"] is decided["driver"] is None
+    assert (
+        decided["target"] == "cpu"
+        and decided["cuda"] is decided["cudnn"] is decided["driver"] is None
+    )
     assert decided["environment"]["builds"][0]["wheels"][0] == "mxnet==1.2.1.post1"
-    assert decide(cuda_version="")["target"] == "cpu"  # and one whose GPUs are not wanted
+    assert decide(cuda_version="")["target"] == "cpu"  # a node whose GPUs are not wanted
     assert decide(cuda_version="")["gpus"] == 0
     assert decide({"gpus": []}, mxnet_build="mkl")["target"] == "cpu-mkl"
 
 
 PYTHONS = (None, "2.7", "3.6", "3.8", "3.11", "3.13")
 GPUS = (VOLTA, KEPLER, FERMI, AMPERE)
-COMBINATIONS = list(itertools.product(TABLE["cuda"], TABLE["mxnet"], ("openblas", "mkl"), PYTHONS, GPUS))
+COMBINATIONS = list(
+    itertools.product(TABLE["cuda"], TABLE["mxnet"], ("openblas", "mkl"), PYTHONS, GPUS)
+)
 
 
-def test_every_combination_is_decided():
+def test_every_combination_gives_a_decision_or_a_proposal():
     works = 0
     for cuda, mxnet, build, python, gpu in COMBINATIONS:
         try:
-            decided = decide({"python": python, "gpus": [gpu]}, cuda_version=cuda, mxnet_version=mxnet, mxnet_build=build)
+            decided = decide(
+                {"python": python, "gpus": [gpu]},
+                cuda_version=cuda,
+                mxnet_version=mxnet,
+                mxnet_build=build,
+            )
         except BadInput as refused:
             assert re.search(r"set |is the nearest|too old for mxcluster", str(refused)), refused
         else:
@@ -117,34 +156,88 @@ def test_every_combination_is_decided():
     assert 200 < works < len(COMBINATIONS) / 2
 
 
-@pytest.mark.parametrize("node, choice, says", [
-    ({}, {"cuda_version": "9.1", "mxnet_version": "1.3.1"},
-     "MXNet 1.3.1 was never made for CUDA 9.1: mxnet_version: \"1.2.1\" is the nearest that does; cuda_version: \"9.2\""),
-    ({}, {"cuda_version": "10.0"}, "MXNet 1.2.1 was never made for CUDA 10.0: mxnet_version: \"1.3.1\""),
-    ({}, {"mxnet_version": "1.0.1"}, "there is no MXNet 1.0.1"),
-    ({}, {"cuda_version": "9.3", "mxnet_version": "1.2.1"}, "MXNet 1.2.1 was never made for CUDA 9.3"),
-    ({"python": "2.7"}, {"mxnet_version": "1.7.0"}, "Python 2.7 is too old for mxcluster's nodes: install Python 3.6"),
-    ({"python": "3.8"}, {}, "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer refuse"),
-    ({"driver": "390.87"}, {}, "its driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: install a newer one, "
-     "or set cuda_version to 9.1"),
-    ({"gpus": [FERMI]}, {}, "GF100, compute capability 2.0) is too old for CUDA 9.2, which has code for 3.0 to 7.0: set "
-     "cuda_version to 8.0"),
-    ({"gpus": [AMPERE]}, {}, "too new for CUDA 9.2, which has code for 3.0 to 7.0: set cuda_version to 11.0 or 11.2"),
-    ({"gpus": []}, {"gpu_required": True}, "no NVIDIA GPU on its PCI bus, and gpu_required is set"),
-    ({}, {"cudnn_version": "8.0"}, "there is no cuDNN 8.0 for CUDA 9.2 in mxcluster's table: set cudnn_version to one of 7.1.4"),
-    ({"system": "Slackware", "system_version": "15.0"}, {}, "Slackware 15.0 is not a system that mxcluster can install on; it "
-     "knows CentOS 7"),
-    ({"architecture": "aarch64"}, {}, "a machine for aarch64"),
-    ({"system": "Debian", "system_version": "12.5"}, {"mxnet_version": "1.5.1", "cuda_source": "local_rpm"},
-     "CUDA cannot be installed as local_rpm on Debian 12: set cuda_source to runfile"),
-])
-def test_what_cannot_work_is_refused_with_what_does(node, choice, says):
+@pytest.mark.parametrize(
+    "node, choice, says",
+    [
+        (
+            {},
+            {"cuda_version": "9.1", "mxnet_version": "1.3.1"},
+            'MXNet 1.3.1 was never made for CUDA 9.1: mxnet_version: "1.2.1" is the nearest '
+            'version for it; cuda_version: "9.2"',
+        ),
+        (
+            {},
+            {"cuda_version": "10.0"},
+            'MXNet 1.2.1 was never made for CUDA 10.0: mxnet_version: "1.3.1"',
+        ),
+        ({}, {"mxnet_version": "1.0.1"}, "there is no MXNet 1.0.1"),
+        (
+            {},
+            {"cuda_version": "9.3", "mxnet_version": "1.2.1"},
+            "MXNet 1.2.1 was never made for CUDA 9.3",
+        ),
+        (
+            {"python": "2.7"},
+            {"mxnet_version": "1.7.0"},
+            "Python 2.7 is too old for mxcluster's nodes: install Python 3.6",
+        ),
+        (
+            {"python": "3.8"},
+            {},
+            "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer refuse",
+        ),
+        (
+            {"driver": "390.87"},
+            {},
+            "its driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: install a "
+            "newer one, "
+            "or set cuda_version to 9.1",
+        ),
+        (
+            {"gpus": [FERMI]},
+            {},
+            "GF100, compute capability 2.0) is too old for CUDA 9.2, which has code for 3.0 to "
+            "7.0: set "
+            "cuda_version to 8.0",
+        ),
+        (
+            {"gpus": [AMPERE]},
+            {},
+            "too new for CUDA 9.2, which has code for 3.0 to 7.0: set cuda_version to 11.0 or 11.2",
+        ),
+        (
+            {"gpus": []},
+            {"gpu_required": True},
+            "no NVIDIA GPU on its PCI bus, and gpu_required is set",
+        ),
+        (
+            {},
+            {"cudnn_version": "8.0"},
+            "there is no cuDNN 8.0 for CUDA 9.2 in mxcluster's table: set cudnn_version to one of "
+            "7.1.4",
+        ),
+        (
+            {"system": "Slackware", "system_version": "15.0"},
+            {},
+            "mxcluster cannot install on Slackware 15.0; it supports CentOS 7",
+        ),
+        ({"architecture": "aarch64"}, {}, "its architecture is aarch64"),
+        (
+            {"system": "Debian", "system_version": "12.5"},
+            {"mxnet_version": "1.5.1", "cuda_source": "local_rpm"},
+            "CUDA cannot be installed as local_rpm on Debian 12: set cuda_source to runfile",
+        ),
+    ],
+)
+def test_an_impossible_combination_is_refused_with_a_possible_one(node, choice, says):
     assert says in refusal(node, **choice)
 
 
-def test_new_gpus_run_the_code_of_older_ones_where_that_is_known():
+def test_new_gpus_run_code_for_older_ones():
     assert decide({"gpus": [TURING]})["target"] == "cu92"
-    assert decide({"gpus": ["ffff"]})["target"] == "cu92"  # newer than the table: not known to be wrong
+    assert (
+        decide({"gpus": ["ffff"]})["target"] == "cu92"
+    )  # newer than the table: not known to be wrong
 
 
 def test_a_driver_serves_every_gpu_of_a_node():
@@ -154,50 +247,84 @@ def test_a_driver_serves_every_gpu_of_a_node():
         versions.driver_branch("9.2", [FERMI])
 
 
-def test_without_root_the_system_is_the_users_own():
+def test_without_root_the_user_provides_the_system():
     own = {"own_system": False, "system": "Slackware", "system_version": "15.0", "python": "3.6"}
     assert decide(own)["cuda"]["source"] == "none"
-    assert decide(own)["installed"] is None and decide(own)["gpus"] == 2  # a driver that shows none later is missed all the same
+    assert (
+        decide(own)["installed"] is None and decide(own)["gpus"] == 2
+    )  # a driver that shows no GPU later is reported in any case
     assert decide(dict(own, gpus=[]))["target"] == "cpu"
 
 
-@pytest.mark.parametrize("wanted, found", [("", "7.6.5.32"), ("7.3.1", "7.3.1.20"), ("7.1.4", "7.1.4"), ("7.6.5.32", "7.6.5.32")])
-def test_which_cudnn(wanted, found):
+@pytest.mark.parametrize(
+    "wanted, found",
+    [("", "7.6.5.32"), ("7.3.1", "7.3.1.20"), ("7.1.4", "7.1.4"), ("7.6.5.32", "7.6.5.32")],
+)
+def test_the_newest_matching_cudnn_is_chosen(wanted, found):
     assert versions.cudnn("9.2", wanted)["version"] == found
 
 
-def test_files_come_from_the_mirror_under_their_right_names():
+def test_mirror_urls_and_file_names():
     cuda = decide()["cuda"]
     assert cuda["rpm"][1] == {
         "url": "https://mirror.example/nvidia/cuda/9.2/Prod2/patches/1/cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64",
-        "name": "cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64.rpm", "sha256": ""}
+        "name": "cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64.rpm",
+        "sha256": "",
+    }
     old = decide({"gpus": [KEPLER]}, cuda_version="8.0")["cuda"]
     assert old["rpm"][0]["name"] == "cuda-repo-rhel7-8-0-local-ga2-8.0.61-1.x86_64.rpm"
     assert decide()["cudnn"]["url"].startswith("https://mirror.example/nvidia/redist/cudnn/v7.6.5/")
     assert [key["fingerprint"][-8:].lower() for key in cuda["keys"]] == ["7fa2af80", "d42d0685"]
 
 
-def test_the_persons_own_digest_wins():
+def test_a_digest_of_the_user_takes_precedence():
     name = decide()["cudnn"]["name"]
     assert decide(sha256={name: "a" * 64})["cudnn"]["sha256"] == "a" * 64
 
 
-BARE = {"own_system": False, "system": "Debian", "system_version": "12", "family": "Debian", "python": "3.11", "gpus": [],
-        "missing": ["ip", "libgomp.so.1", "libquadmath.so.0"]}
+BARE = {
+    "own_system": False,
+    "system": "Debian",
+    "system_version": "12",
+    "family": "Debian",
+    "python": "3.11",
+    "gpus": [],
+    "missing": ["ip", "libgomp.so.1", "libquadmath.so.0"],
+}
 
 
-@pytest.mark.parametrize("changes, words", [
-    ({}, "lacks ip, libgomp.so.1, libquadmath.so.0. There, as root, 'apt-get install -y iproute2 libgomp1 libquadmath0'"),
-    ({"missing": ["libquadmath.so.0"]}, "lacks libquadmath.so.0. There, as root, 'apt-get install -y libquadmath0'"),
-    ({"python": None, "missing": []}, "lacks python3. There, as root, 'apt-get install -y python3'"),
-    ({"family": "RedHat"}, "'yum install -y iproute libgomp libquadmath'"),
-    ({"family": "Archlinux"}, "lacks ip, libgomp.so.1, libquadmath.so.0. There, install what brings them"),
-    ({"own_system": True}, "lacks ip. There, as root, 'apt-get install -y iproute2'"),
-])
-def test_all_that_a_bare_system_lacks_is_named_at_once(changes, words):
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {},
+            "lacks ip, libgomp.so.1, libquadmath.so.0. There, as root, 'apt-get install -y "
+            "iproute2 libgomp1 libquadmath0'",
+        ),
+        (
+            {"missing": ["libquadmath.so.0"]},
+            "lacks libquadmath.so.0. There, as root, 'apt-get install -y libquadmath0'",
+        ),
+        (
+            {"python": None, "missing": []},
+            "lacks python3. There, as root, 'apt-get install -y python3'",
+        ),
+        ({"family": "RedHat"}, "'yum install -y iproute libgomp libquadmath'"),
+        (
+            {"family": "Archlinux"},
+            "lacks ip, libgomp.so.1, libquadmath.so.0. There, install the missing parts",
+        ),
+        ({"own_system": True}, "lacks ip. There, as root, 'apt-get install -y iproute2'"),
+    ],
+)
+def test_all_missing_system_packages_are_named_at_once(changes, words):
     told = refusal(dict(BARE, **changes), mxnet_version="1.9.1", cuda_version="")
     assert words in told and told.endswith("Nothing was fetched or changed"), told
 
 
-def test_what_mxcluster_installs_itself_is_not_asked_for():
-    assert decide(dict(BARE, own_system=True, missing=["libgomp.so.1"]), mxnet_version="1.9.1", cuda_version="")
+def test_packages_that_mxcluster_installs_are_not_requested():
+    assert decide(
+        dict(BARE, own_system=True, missing=["libgomp.so.1"]),
+        mxnet_version="1.9.1",
+        cuda_version="",
+    )

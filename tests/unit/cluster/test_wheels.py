@@ -1,27 +1,40 @@
-"""The controller's store of wheels: what fits, and that nothing is trusted unseen."""
+"""The controller's store of wheels: which wheels fit, and the check of their digests."""
+
 import hashlib
 import os
 import tarfile
 
 import pytest
 
-from mxcluster import wheels
+from mxcluster.cluster import wheels
 from mxcluster.errors import MxclusterError
 
 GOOD = b"the wheel"
-REQUIREMENT = "MXNet_x==1.9.1 --hash=sha256:%s --hash=sha256:%s" % ("0" * 64, hashlib.sha256(GOOD).hexdigest())
+REQUIREMENT = "MXNet_x==1.9.1 --hash=sha256:%s --hash=sha256:%s" % (
+    "0" * 64,
+    hashlib.sha256(GOOD).hexdigest(),
+)
 FILE = "mxnet_x-1.9.1-py3-none-manylinux2014_x86_64.whl"
 
 
-@pytest.mark.parametrize("name, python, fit", [
-    (FILE, "3.11", True), ("mxnet_x-1.9.1-py2.py3-none-manylinux1_x86_64.whl", "3.6", True),
-    ("mxnet_x-1.9.1-py3-none-any.whl", "3.6", True), ("mxnet_x-1.9.1-cp36-cp36m-manylinux1_x86_64.whl", "3.6", True),
-    ("mxnet_x-1.9.1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "3.11", True),
-    ("mxnet_x-1.9.1-cp311-cp311-manylinux_2_17_aarch64.whl", "3.11", False),
-    ("mxnet_x-1.9.1-cp310-cp310-linux_x86_64.whl", "3.11", False),
-    ("mxnet_x-1.9.10-py3-none-any.whl", "3.11", False), ("mxnet-1.9.1-py3-none-any.whl", "3.11", False),
-    ("mxnet_x-1.9.1-py2-none-any.whl", "3.6", False), ("mxnet_x-1.9.1.tar.gz", "3.6", False), ("notes.whl", "3.6", False)])
-def test_names(name, python, fit):
+@pytest.mark.parametrize(
+    "name, python, fit",
+    [
+        (FILE, "3.11", True),
+        ("mxnet_x-1.9.1-py2.py3-none-manylinux1_x86_64.whl", "3.6", True),
+        ("mxnet_x-1.9.1-py3-none-any.whl", "3.6", True),
+        ("mxnet_x-1.9.1-cp36-cp36m-manylinux1_x86_64.whl", "3.6", True),
+        ("mxnet_x-1.9.1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "3.11", True),
+        ("mxnet_x-1.9.1-cp311-cp311-manylinux_2_17_aarch64.whl", "3.11", False),
+        ("mxnet_x-1.9.1-cp310-cp310-linux_x86_64.whl", "3.11", False),
+        ("mxnet_x-1.9.10-py3-none-any.whl", "3.11", False),
+        ("mxnet-1.9.1-py3-none-any.whl", "3.11", False),
+        ("mxnet_x-1.9.1-py2-none-any.whl", "3.6", False),
+        ("mxnet_x-1.9.1.tar.gz", "3.6", False),
+        ("notes.whl", "3.6", False),
+    ],
+)
+def test_a_wheel_fits_by_its_name(name, python, fit):
     assert wheels.fits(name, "mxnet-x", "1.9.1", python) is fit
 
 
@@ -30,25 +43,32 @@ def fetcher(content, calls):
         calls.append((requirements, python))
         with open(folder + "/" + FILE, "wb") as target:
             target.write(content)
+
     return fetch
 
 
-def test_fetched_once(tmp_path):
+def test_a_wheel_is_fetched_once(tmp_path):
     calls = []
     for _ in range(2):
-        assert wheels.provide(str(tmp_path), [REQUIREMENT], "3.11", fetcher(GOOD, calls)) == [str(tmp_path / FILE)]
-    assert calls == [([REQUIREMENT], "3.11")] and [path.name for path in tmp_path.iterdir()] == [FILE]
+        assert wheels.provide(str(tmp_path), [REQUIREMENT], "3.11", fetcher(GOOD, calls)) == [
+            str(tmp_path / FILE)
+        ]
+    assert calls == [([REQUIREMENT], "3.11")] and [path.name for path in tmp_path.iterdir()] == [
+        FILE
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", GOOD[:4], GOOD + b"!", b"another"])
-def test_a_file_that_is_not_what_it_should_be_is_fetched_anew(tmp_path, content):
+def test_a_wheel_with_a_wrong_digest_is_fetched_again(tmp_path, content):
     (tmp_path / FILE).write_bytes(content)
     calls = []
-    assert wheels.provide(str(tmp_path), [REQUIREMENT], "3.11", fetcher(GOOD, calls)) == [str(tmp_path / FILE)]
+    assert wheels.provide(str(tmp_path), [REQUIREMENT], "3.11", fetcher(GOOD, calls)) == [
+        str(tmp_path / FILE)
+    ]
     assert len(calls) == 1 and (tmp_path / FILE).read_bytes() == GOOD
 
 
-def test_a_swapped_download_is_not_taken(tmp_path):
+def test_a_download_with_a_wrong_digest_is_refused(tmp_path):
     with pytest.raises(MxclusterError) as refusal:
         wheels.provide(str(tmp_path), [REQUIREMENT], "3.11", fetcher(b"another", []))
     for part in ("MXNet_x 1.9.1", "Python 3.11", "0" * 64, str(tmp_path)):
@@ -56,29 +76,39 @@ def test_a_swapped_download_is_not_taken(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_network_it_says_what_to_put_where(tmp_path):
+def test_without_a_network_the_message_says_where_to_put_the_wheel(tmp_path):
     def fetch(folder, requirements, python):
         raise MxclusterError("no route to the index")
-    with pytest.raises(MxclusterError, match="could not be fetched.*into %s on the controller. pip says:\nno route" % tmp_path):
+
+    with pytest.raises(
+        MxclusterError,
+        match="could not be fetched.*into %s on the controller. pip says:\nno route" % tmp_path,
+    ):
         wheels.provide(str(tmp_path), [REQUIREMENT], "3.11", fetch)
 
 
-def test_packed_for_the_way(tmp_path):
+def test_wheels_are_packed_once_per_digest(tmp_path):
     store, carry = tmp_path / "store", tmp_path / "carry"
     store.mkdir()
     (store / FILE).write_bytes(GOOD)
     if os.geteuid() == 0:
         os.chown(str(store / FILE), 4711, 4711)
     need = {"digest": "d", "python": "3.11", "requirements": [REQUIREMENT]}
-    found = wheels.archives(str(store), [need, dict(need), {"digest": "e", "python": "3.6", "requirements": []}], str(carry))
-    assert list(found) == ["d"] and [path.name for path in carry.iterdir()] == [found["d"].split("/")[-1]]
+    found = wheels.archives(
+        str(store),
+        [need, dict(need), {"digest": "e", "python": "3.6", "requirements": []}],
+        str(carry),
+    )
+    assert list(found) == ["d"] and [path.name for path in carry.iterdir()] == [
+        found["d"].split("/")[-1]
+    ]
     with tarfile.open(found["d"]) as archive:
         assert archive.getnames() == [FILE] and archive.extractfile(FILE).read() == GOOD
         member = archive.getmember(FILE)
         assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")
 
 
-def test_what_a_killed_download_left_is_removed(tmp_path):
+def test_leftovers_of_a_killed_download_are_removed(tmp_path):
     (tmp_path / ".fetch-old").mkdir()
     (tmp_path / ".fetch-old" / FILE).write_bytes(GOOD[:4])
     (tmp_path / FILE).write_bytes(GOOD)
@@ -86,4 +116,4 @@ def test_what_a_killed_download_left_is_removed(tmp_path):
     (tmp_path / ".lock").chmod(0o644)
     with wheels.locked(str(tmp_path)):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", FILE]
-        assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600, "others can hold the lock"
+        assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600, "other users can hold the lock"

@@ -1,4 +1,8 @@
-"""The way into a node: what its program does as root, as the training user and without root; with real processes."""
+"""The entry program of a node: as root, as the training user and without root.
+
+The tests use real processes.
+"""
+
 import json
 import os
 import pwd
@@ -13,71 +17,111 @@ from pathlib import Path
 import pytest
 
 from mxcluster import entry
+from mxcluster.ansible.node_task import completed
 from mxcluster.entry import asking, programs
 from mxcluster.errors import MxclusterError
-from mxcluster.node_task import completed
 
 ROOT = Path(__file__).parents[3]
-EVERYBODYS = "/usr/bin/python3"  # that of the tests may lie where only its owner gets to
+EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
 RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
-OPEN = "jobs run without root here (mxcluster_user is empty), so nothing keeps strangers from their ports"
+OPEN = "jobs run without root here (mxcluster_user is empty), so no firewall protects their ports"
 
 
 def asked(check=False, **given):
-    """A command as it comes to the node."""
-    return json.loads(asking.request(completed(dict({"python": sys.executable}, **given)), check).decode())
+    """Return a command as the node receives it."""
+    return json.loads(
+        asking.request(completed(dict({"python": sys.executable}, **given)), check).decode()
+    )
 
 
 def enter(python=sys.executable, check=False, **given):
-    """The task's result, from the real program."""
+    """Run the real program and return the task's result."""
     given = completed(dict(given, python=python))
-    done = subprocess.run(["sh", "-c", asking.program(python)], input=asking.request(given, check), stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=120)
+    done = subprocess.run(
+        ["sh", "-c", asking.program(python)],
+        input=asking.request(given, check),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=120,
+    )
     return asking.result(given, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-@pytest.mark.parametrize("given, argv", [
-    ({"command": "start"}, ["start", "--job-dir", "/jobs/j"]),
-    ({"command": "start", "plan": {"job": "j"}}, ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"]),
-    ({"command": "prepare", "plan": {"job": "j"}}, ["prepare", "--job-dir", "/jobs/j", "--secret-env"]),
-    ({"command": "wait"}, ["wait", "--job-dir", "/jobs/j", "--seconds", "5", "--renew"]),
-    ({"command": "wait", "seconds": 2, "took": "c-1"},
-     ["wait", "--job-dir", "/jobs/j", "--seconds", "2", "--renew", "--took", "c-1"]),
-    ({"command": "status"}, ["status", "--job-dir", "/jobs/j"]),
-    ({"command": "stop"}, ["stop", "--job-dir", "/jobs/j"]),
-    ({"command": "stop", "peer": True}, ["stop", "--job-dir", "/jobs/j", "--peer"]),
-    ({"command": "logs", "lines": 7}, ["logs", "--job-dir", "/jobs/j", "--lines", "7"]),
-    ({"command": "plan"}, ["plan", "--job-dir", "/jobs/j"]),
-    ({"command": "piece", "file": "f", "offset": 3, "most": 5},
-     ["piece", "--job-dir", "/jobs/j", "--file", "f", "--offset", "3", "--most", "5"]),
-    ({"command": "jobs", "jobs_dir": "/jobs", "job": "one"}, ["jobs", "--jobs-dir", "/jobs", "--job", "one", "--clear"]),
-    ({"command": "jobs", "jobs_dir": "/jobs", "check": True}, ["jobs", "--jobs-dir", "/jobs"]),
-    ({"command": "look", "request": {"files": ["/data/$HOME/~"], "address": "10.0.0.5"}},
-     ["look", "--request", '{"address": "10.0.0.5", "files": ["/data/$HOME/~"]}']),
-    ({"command": "collect", "output": "/tmp/o.tar"}, ["collect", "--job-dir", "/jobs/j", "--output", "/tmp/o.tar"])])
+@pytest.mark.parametrize(
+    "given, argv",
+    [
+        ({"command": "start"}, ["start", "--job-dir", "/jobs/j"]),
+        (
+            {"command": "start", "plan": {"job": "j"}},
+            ["start", "--job-dir", "/jobs/j", "--plan", "--secret-env"],
+        ),
+        (
+            {"command": "prepare", "plan": {"job": "j"}},
+            ["prepare", "--job-dir", "/jobs/j", "--secret-env"],
+        ),
+        ({"command": "wait"}, ["wait", "--job-dir", "/jobs/j", "--seconds", "5", "--renew"]),
+        (
+            {"command": "wait", "seconds": 2, "took": "c-1"},
+            ["wait", "--job-dir", "/jobs/j", "--seconds", "2", "--renew", "--took", "c-1"],
+        ),
+        ({"command": "status"}, ["status", "--job-dir", "/jobs/j"]),
+        ({"command": "stop"}, ["stop", "--job-dir", "/jobs/j"]),
+        ({"command": "stop", "peer": True}, ["stop", "--job-dir", "/jobs/j", "--peer"]),
+        ({"command": "logs", "lines": 7}, ["logs", "--job-dir", "/jobs/j", "--lines", "7"]),
+        ({"command": "plan"}, ["plan", "--job-dir", "/jobs/j"]),
+        (
+            {"command": "piece", "file": "f", "offset": 3, "most": 5},
+            ["piece", "--job-dir", "/jobs/j", "--file", "f", "--offset", "3", "--most", "5"],
+        ),
+        (
+            {"command": "jobs", "jobs_dir": "/jobs", "job": "one"},
+            ["jobs", "--jobs-dir", "/jobs", "--job", "one", "--clear"],
+        ),
+        ({"command": "jobs", "jobs_dir": "/jobs", "check": True}, ["jobs", "--jobs-dir", "/jobs"]),
+        (
+            {"command": "look", "request": {"files": ["/data/$HOME/~"], "address": "10.0.0.5"}},
+            ["look", "--request", '{"address": "10.0.0.5", "files": ["/data/$HOME/~"]}'],
+        ),
+        (
+            {"command": "collect", "output": "/tmp/o.tar"},
+            ["collect", "--job-dir", "/jobs/j", "--output", "/tmp/o.tar"],
+        ),
+    ],
+)
 def test_command_lines_of_the_programs(given, argv):
-    """Nothing of a plan or a secret is on one."""
+    """A command line contains neither a plan nor a secret."""
     assert programs.argv_for(asked(**dict({"job_dir": "/jobs/j"}, **given))) == argv
 
 
-@pytest.mark.parametrize("given, told", [
-    ({"plan": {"job": "j"}}, {"plan": {"job": "j"}}),
-    ({"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}, "token": "x"},
-     {"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}, "token": "x"})])
-def test_what_goes_to_stdin(given, told):
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"plan": {"job": "j"}}, {"plan": {"job": "j"}}),
+        (
+            {"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}, "token": "x"},
+            {"plan": {"job": "j"}, "secret_env": {"TOKEN": "t"}, "token": "x"},
+        ),
+    ],
+)
+def test_the_plan_and_secrets_go_to_stdin(given, told):
     assert json.loads(programs.told(asked(command="start", job_dir="/jobs/j", **given))) == told
 
 
-def test_what_killed_modules_and_controllers_left_is_removed(monkeypatch, tmp_path):
-    """Old temporary folders of ours and old archives; not what is in use, or another user's."""
+def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tmp_path):
+    """Old temporary folders and archives go; files in use and files of other users stay."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "spool").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    old, young, others = (tmp_path / "tmp" / ("ansible_mxcluster_%s_payload_x" % name) for name in ("node", "file", "env"))
+    old, young, others = (
+        tmp_path / "tmp" / ("ansible_mxcluster_%s_payload_x" % name)
+        for name in ("node", "file", "env")
+    )
     for path in (old, young, others, tmp_path / "tmp" / "ansible_setup_payload_x"):
         path.mkdir()
         (path / "zip").write_text("")
-    (tmp_path / "tmp" / "ansible_mxcluster_x_payload_link").symlink_to(tmp_path / "tmp" / "ansible_setup_payload_x")
+    (tmp_path / "tmp" / "ansible_mxcluster_x_payload_link").symlink_to(
+        tmp_path / "tmp" / "ansible_setup_payload_x"
+    )
     archives = [tmp_path / "spool" / (name + ".tar") for name in ("killed", "fetched")]
     for path in archives:
         path.write_text("")
@@ -98,17 +142,27 @@ def test_what_killed_modules_and_controllers_left_is_removed(monkeypatch, tmp_pa
     old.mkdir()
     os.utime(str(old), (1, 1))
     monkeypatch.setattr("shutil.rmtree", lambda path, **options: None)
-    monkeypatch.setattr(programs, "answer_of", lambda *given: {"ran": True, "status": None, "left": ["pid 7"]})
+    monkeypatch.setattr(
+        programs, "answer_of", lambda *given: {"ran": True, "status": None, "left": ["pid 7"]}
+    )
     assert entry.run(asked(command="stop", job_dir="/j"))["left"] == [
-        "pid 7", "%s is left of a module that was killed, and cannot be removed" % old]
+        "pid 7",
+        "%s: leftover of a killed module, cannot be removed" % old,
+    ]
 
 
-def test_an_end_is_compared_with_the_unit_before_root_ends_that(monkeypatch):
-    """Whatever the answer of the user's program says of it."""
+def test_root_compares_an_end_with_the_unit_before_ending_the_unit(monkeypatch):
+    """The answer of the user's program cannot change this order."""
     seen, units = [], entry.units
     monkeypatch.setattr(units, "unit_of", lambda given: "mxcluster-agent@j.service")
-    monkeypatch.setattr(units, "untrue_end", lambda given, unit: seen.append("looked") or "%s is forged" % given["told"])
-    monkeypatch.setattr(units, "settle", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit])
+    monkeypatch.setattr(
+        units,
+        "untrue_end",
+        lambda given, unit: seen.append("looked") or "%s is forged" % given["told"],
+    )
+    monkeypatch.setattr(
+        units, "settle", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit]
+    )
     told = {"files": 1, "bytes": 1, "left": [], "problem": None, "untrue": None}
     monkeypatch.setattr(programs, "answer_of", lambda given, *target: seen.append("asked") or told)
     answer = entry.run(asked(command="collect", told="done", job_dir="/j", output="/o"))
@@ -116,22 +170,29 @@ def test_an_end_is_compared_with_the_unit_before_root_ends_that(monkeypatch):
     assert answer["left"] == ["unit mxcluster-agent@j.service is active"]
 
 
-def test_a_stop_that_the_users_process_spoils_ends_the_unit_all_the_same(monkeypatch):
+def test_stop_ends_the_unit_after_a_failure_of_the_users_process(monkeypatch):
     def spoiled(given):
         raise MxclusterError("status.json is not JSON")
+
     units, seen = entry.units, []
     monkeypatch.setattr(units, "unit_of", lambda given: "mxcluster-agent@j.service")
-    monkeypatch.setattr(units, "settle", lambda given, unit: seen.append(unit) or ["port 9091 is still open"])
+    monkeypatch.setattr(
+        units, "settle", lambda given, unit: seen.append(unit) or ["port 9091 is still open"]
+    )
     monkeypatch.setattr(programs, "answer_of", spoiled)
-    with pytest.raises(MxclusterError, match="is not JSON\nRoot has ended the unit mxcluster-agent@j.service.\nport 9091 is"):
+    with pytest.raises(
+        MxclusterError,
+        match="is not JSON\nRoot has ended the unit mxcluster-agent@j.service.\nport 9091 is",
+    ):
         entry.run(asked(command="stop", job_dir="/j"))
     assert seen == ["mxcluster-agent@j.service"]
 
 
 @pytest.mark.parametrize("fails", ["close", "can"])
-def test_a_firewall_in_disorder_ends_nothing_else(fails, monkeypatch):
+def test_a_broken_firewall_stops_no_other_step(fails, monkeypatch):
     def broken(*given):
         raise KeyError("ports")
+
     units = entry.units
     monkeypatch.setattr(units.firewall, fails, broken)
     monkeypatch.setattr(units.programs, "call", lambda argv: (0, "", ""))
@@ -139,16 +200,22 @@ def test_a_firewall_in_disorder_ends_nothing_else(fails, monkeypatch):
     monkeypatch.setattr(units.os.path, "exists", lambda path: True)
     monkeypatch.setattr(units.os.path, "isdir", lambda path: True)
     if fails == "close":
-        (line,) = units.settle(asked(command="collect", job_dir="/jobs/j"), "mxcluster-agent@j.service")
+        (line,) = units.settle(
+            asked(command="collect", job_dir="/jobs/j"), "mxcluster-agent@j.service"
+        )
         assert "the firewall of job /jobs/j could not be changed: KeyError: 'ports'" in line
     else:
-        assert "is not known: KeyError: 'ports'" in units.why_open(asked(command="look", user="mx"))
+        assert "is unknown: KeyError: 'ports'" in units.why_open(asked(command="look", user="mx"))
 
 
-def test_root_looks_where_the_user_is_not_believed(monkeypatch):
+def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch):
     monkeypatch.setattr(entry.units, "why_open", lambda given: "no nft")
     monkeypatch.setattr(entry.units, "hidden", lambda given: ["/tmp is another"])
-    monkeypatch.setattr(programs, "answer_of", lambda given, *target: {"problems": ["no /data"], "ports_open": "", "jobs": []})
+    monkeypatch.setattr(
+        programs,
+        "answer_of",
+        lambda given, *target: {"problems": ["no /data"], "ports_open": "", "jobs": []},
+    )
     look = entry.run(asked(command="look"))
     assert look["problems"] == ["no /data", "/tmp is another"] and look["ports_open"] == "no nft"
     assert entry.run(asked(command="check"))["ports_open"] == "no nft"
@@ -156,112 +223,239 @@ def test_root_looks_where_the_user_is_not_believed(monkeypatch):
     assert entry.run(asked(command="jobs", jobs_dir="/jobs"))["units"] == ["a"]
 
 
-@pytest.mark.parametrize("command, answer, result", [
-    ("start", {"job": "j", "pid": 7, "status": {}}, {"changed": True, "job": "j", "pid": 7, "status": {}}),
-    ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
-    ("wait", {"status": {"state": "ended"}, "progress": {}},
-     {"status": {"state": "ended"}, "progress": {}, "changed": False, "ended": True}),
-    ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
-    ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
-    ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
-    ("collect", {"files": 3, "output": "/o"}, {"files": 3, "output": "/o", "changed": True}),
-    ("look", {"problems": [], "ansible_facts": {"distribution": "Mine"}, "_ansible_no_log": True, "add_host": {}, "failed": True},
-     {"problems": [], "changed": False}),
-    ("jobs", {"jobs": [{"job": "one"}], "cleared": []},
-     {"jobs": [{"job": "one"}], "cleared": [], "has": True, "asked": {"python": "/p", "jobs_dir": "/jobs"}, "changed": False}),
-    ("jobs", {"jobs": ["x"], "cleared": ["old"]},
-     {"jobs": ["x"], "cleared": ["old"], "has": False, "asked": {"python": "/p", "jobs_dir": "/jobs"}, "changed": True}),
-    ("record", {"host": "node1"}, {"record": {"host": "node1"}, "changed": False})])
-def test_results(command, answer, result):
-    """What a library or a shell prints does not hide the answer, and the user's programs say nothing to Ansible."""
+@pytest.mark.parametrize(
+    "command, answer, result",
+    [
+        (
+            "start",
+            {"job": "j", "pid": 7, "status": {}},
+            {"changed": True, "job": "j", "pid": 7, "status": {}},
+        ),
+        ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
+        (
+            "wait",
+            {"status": {"state": "ended"}, "progress": {}},
+            {"status": {"state": "ended"}, "progress": {}, "changed": False, "ended": True},
+        ),
+        ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
+        ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
+        ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
+        ("collect", {"files": 3, "output": "/o"}, {"files": 3, "output": "/o", "changed": True}),
+        (
+            "look",
+            {
+                "problems": [],
+                "ansible_facts": {"distribution": "Mine"},
+                "_ansible_no_log": True,
+                "add_host": {},
+                "failed": True,
+            },
+            {"problems": [], "changed": False},
+        ),
+        (
+            "jobs",
+            {"jobs": [{"job": "one"}], "cleared": []},
+            {
+                "jobs": [{"job": "one"}],
+                "cleared": [],
+                "has": True,
+                "asked": {"python": "/p", "jobs_dir": "/jobs"},
+                "changed": False,
+            },
+        ),
+        (
+            "jobs",
+            {"jobs": ["x"], "cleared": ["old"]},
+            {
+                "jobs": ["x"],
+                "cleared": ["old"],
+                "has": False,
+                "asked": {"python": "/p", "jobs_dir": "/jobs"},
+                "changed": True,
+            },
+        ),
+        ("record", {"host": "node1"}, {"record": {"host": "node1"}, "changed": False}),
+    ],
+)
+def test_the_result_is_the_answers_last_line(command, answer, result):
+    """Output of a library or a shell does not hide the answer; Ansible gets listed fields only."""
     given = {"command": command, "python": "/p", "job": "one", "jobs_dir": "/jobs"}
     assert asking.result(given, 0, "a library says hello\n%s\n" % json.dumps(answer), "") == result
 
 
-@pytest.mark.parametrize("command, result", [
-    ("start", {"changed": True}),
-    ("wait", {"changed": False, "status": None, "progress": {}, "ended": True}),
-    ("stop", {"changed": False, "status": None, "ran": False}),
-    ("collect", {"changed": True})])
-def test_check_mode_says_that_nothing_was_run(command, result):
-    assert asking.of_check_mode(command) == dict(result, msg="check mode: the command %s was not run" % command)
+@pytest.mark.parametrize(
+    "command, result",
+    [
+        ("start", {"changed": True}),
+        ("wait", {"changed": False, "status": None, "progress": {}, "ended": True}),
+        ("stop", {"changed": False, "status": None, "ran": False}),
+        ("collect", {"changed": True}),
+    ],
+)
+def test_check_mode_reports_that_the_command_did_not_run(command, result):
+    assert asking.of_check_mode(command) == dict(
+        result, msg="check mode: the command %s was not run" % command
+    )
 
 
-@pytest.mark.parametrize("code, out, err, msg", [
-    (1, '{"error": "an agent is already running, pid 7"}\n', "noise", "an agent is already running, pid 7"),
-    (1, "", "Traceback\n/p: No module named mxcluster\n",
-     "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: it has another mxcluster than this one; run "
-     "provision.yml, beside which jobs go on. Its last words:\nTraceback\n/p: No module named mxcluster"),
-    (-9, "", "", "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. Its last words:\n(nothing)"),
-    (0, "[1]\n", "", "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. Its last words:\n[1]"),
-    (127, "", "sh: /p: not found", "/p on this node cannot be run (sh: /p: not found): run provision.yml"),
-    (126, "", "", "/p on this node cannot be run: run provision.yml"),
-    (127, "", "sh: sudo: not found", "/p on this node cannot be run (sh: sudo: not found)")])
-def test_errors_are_told_cleanly(code, out, err, msg):
-    assert asking.result({"command": "start", "python": "/p"}, code, out, err) == {"failed": True, "changed": False, "msg": msg}
+@pytest.mark.parametrize(
+    "code, out, err, msg",
+    [
+        (
+            1,
+            '{"error": "an agent is already running, pid 7"}\n',
+            "noise",
+            "an agent is already running, pid 7",
+        ),
+        (
+            1,
+            "",
+            "Traceback\n/p: No module named mxcluster\n",
+            "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: its "
+            "mxcluster is another version; run "
+            "provision.yml (running jobs go on). Its last output:\nTraceback\n/p: No module "
+            "named mxcluster",
+        ),
+        (
+            -9,
+            "",
+            "",
+            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. Its last "
+            "output:\n(nothing)",
+        ),
+        (
+            0,
+            "[1]\n",
+            "",
+            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. Its last "
+            "output:\n[1]",
+        ),
+        (
+            127,
+            "",
+            "sh: /p: not found",
+            "/p on this node cannot be run (sh: /p: not found): run provision.yml",
+        ),
+        (126, "", "", "/p on this node cannot be run: run provision.yml"),
+        (127, "", "sh: sudo: not found", "/p on this node cannot be run (sh: sudo: not found)"),
+    ],
+)
+def test_an_error_becomes_a_clean_message(code, out, err, msg):
+    assert asking.result({"command": "start", "python": "/p"}, code, out, err) == {
+        "failed": True,
+        "changed": False,
+        "msg": msg,
+    }
 
 
-@pytest.mark.parametrize("given, words", [
-    ({"command": "collect", "job_dir": "/j"}, "command=collect needs output"), ({"command": "look"}, None),
-    ({"command": "jobs", "job_dir": "/j"}, "command=jobs needs jobs_dir"),
-    ({"command": "piece"}, "command=piece needs job_dir and file")])
-def test_a_command_without_what_it_needs(given, words):
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"command": "collect", "job_dir": "/j"}, "command=collect needs output"),
+        ({"command": "look"}, None),
+        ({"command": "jobs", "job_dir": "/j"}, "command=jobs needs jobs_dir"),
+        ({"command": "piece"}, "command=piece needs job_dir and file"),
+    ],
+)
+def test_a_command_without_a_needed_argument_is_refused(given, words):
     assert asking.missing(given) == words
 
 
-def test_what_is_no_command_is_refused():
-    done = subprocess.run([sys.executable, "-I", "-m", "mxcluster.entry"], input=b"[]", stdout=subprocess.PIPE, timeout=60)
-    assert done.returncode == 1 and "the arguments of mxcluster_node" in json.loads(done.stdout.decode())["error"]
+def test_input_that_is_no_command_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "mxcluster.entry"],
+        input=b"[]",
+        stdout=subprocess.PIPE,
+        timeout=60,
+    )
+    assert (
+        done.returncode == 1
+        and "the arguments of mxcluster_node" in json.loads(done.stdout.decode())["error"]
+    )
     with pytest.raises(MxclusterError, match="one JSON object"):
         entry.check({"job": "j"})
 
 
-def test_a_python_that_is_not_there():
+def test_a_missing_python_is_an_error():
     answer = enter(python="/no/such/python", command="look")
-    assert re.match("/no/such/python on this node cannot be run .*not found.: run provision.yml$", answer["msg"]), answer
+    assert re.match(
+        "/no/such/python on this node cannot be run .*not found.: run provision.yml$", answer["msg"]
+    ), answer
 
 
-def test_a_job_from_start_to_collection(tmp_path):
-    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh", "-c", "sleep 1; echo done"], "env": {}}
-    plan = {"schema": 1, "job": "j", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+def test_a_job_from_start_to_collect(tmp_path):
+    process = {
+        "name": "worker-0",
+        "role": "worker",
+        "index": 0,
+        "command": ["sh", "-c", "sleep 1; echo done"],
+        "env": {},
+    }
+    plan = {
+        "schema": 1,
+        "job": "j",
+        "host": "node1",
+        "lease": 10,
+        "files": {},
+        "processes": [process],
+    }
     job = {"job_dir": str(tmp_path / "job")}
     look = enter(command="look", request={"address": "127.0.0.11"})
     assert look["problems"] == [] and look["ports_open"] == OPEN
     started = enter(command="start", plan=plan, **job)
     assert started["changed"] is True and started["job"] == "j", started
     command = Path("/proc/%d/cmdline" % started["pid"]).read_bytes().split(b"\0")
-    assert b"mxcluster.agent" in command, "an agent is known by its name"
+    assert b"mxcluster.agent" in command, "the process name shows the agent"
     again = enter(command="start", plan=plan, **job)
     assert again["failed"] is True and str(tmp_path / "job") in again["msg"], again
     waited = enter(command="wait", **job)
     assert (waited["ended"], waited["status"]["reason"]) == (True, "done"), waited
     assert enter(command="stop", **job)["changed"] is False
     packed = enter(command="collect", output=str(tmp_path / "o.tar"), **job)
-    assert packed["files"] == 5 and os.path.getsize(str(tmp_path / "o.tar")) == packed["bytes"], packed
+    assert packed["files"] == 5 and os.path.getsize(str(tmp_path / "o.tar")) == packed["bytes"], (
+        packed
+    )
     assert packed["output"] == str(tmp_path / "o.tar") and packed["spooled"] is False
 
 
-def test_a_secret_reaches_the_job_and_no_answer(tmp_path):
-    process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh", "-c", "test ${#TOKEN} = 6"], "env": {}}
-    plan = {"schema": 1, "job": "the-job", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
-    started = enter(command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job"))
+def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
+    process = {
+        "name": "worker-0",
+        "role": "worker",
+        "index": 0,
+        "command": ["sh", "-c", "test ${#TOKEN} = 6"],
+        "env": {},
+    }
+    plan = {
+        "schema": 1,
+        "job": "the-job",
+        "host": "node1",
+        "lease": 10,
+        "files": {},
+        "processes": [process],
+    }
+    started = enter(
+        command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job")
+    )
     assert started["job"] == "the-job" and "hush-1" not in str(started), started
     assert enter(command="wait", job_dir=str(tmp_path / "job"))["status"]["reason"] == "done"
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another"
+)
 @pytest.mark.parametrize("user, reader", [("nobody", 4711), ("nobody", None), ("", 4711)])
-def test_what_root_packs_is_for_the_one_who_logs_in(user, reader):
-    """Written by the user through root's descriptor: nothing of it lies where the user could lay a link in its place."""
-    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is for its user only
+def test_an_archive_of_root_belongs_to_the_login_user(user, reader):
+    """The user writes through root's descriptor, so the user cannot replace a path by a link."""
+    with tempfile.TemporaryDirectory() as place:  # only the owner can enter pytest's own folder
         os.chmod(place, 0o755)
         pack_for(Path(place), user, reader)
 
 
 def everybodys(place):
-    """A Python as that of a node's environment, which everybody may run: mxcluster is in it, also under -I."""
+    """Return a Python that every user may run; mxcluster is in it, also under -I."""
     if not (place / "lib" / "mxcluster").exists():
-        shutil.copytree(str(ROOT / "node" / "mxcluster"), str(place / "lib" / "mxcluster"))
+        shutil.copytree(str(ROOT / "python" / "mxcluster"), str(place / "lib" / "mxcluster"))
     python = place / "python"
     python.write_text(NODE % (place / "lib", EVERYBODYS))
     python.chmod(0o755)
@@ -270,7 +464,14 @@ def everybodys(place):
 
 def pack_for(tmp_path, user, reader):
     process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
-    plan = {"schema": 1, "job": "j", "host": "node1", "lease": 10, "files": {}, "processes": [process]}
+    plan = {
+        "schema": 1,
+        "job": "j",
+        "host": "node1",
+        "lease": 10,
+        "files": {},
+        "processes": [process],
+    }
     job, python = {"job_dir": str(tmp_path / "jobs" / "job")}, everybodys(tmp_path)
     (tmp_path / "jobs").mkdir()
     if user:
@@ -281,18 +482,31 @@ def pack_for(tmp_path, user, reader):
     enter(python, command="wait", user=user, **job)
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "job.tar").symlink_to(tmp_path / "elsewhere")
-    packed = enter(python, command="collect", output=job["job_dir"] + "/o.tar", spool=str(tmp_path / "spool"), user=user,
-                   reader=reader, **job)
+    packed = enter(
+        python,
+        command="collect",
+        output=job["job_dir"] + "/o.tar",
+        spool=str(tmp_path / "spool"),
+        user=user,
+        reader=reader,
+        **job,
+    )
     assert packed["spooled"], packed
     found = os.lstat(packed["output"])
-    assert re.fullmatch(re.escape(str(tmp_path / "spool")) + r"/job-[^/]+\.tar", packed["output"]), packed
-    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (reader or 0, 0o600, packed["bytes"])
+    assert re.fullmatch(
+        re.escape(str(tmp_path / "spool")) + r"/job-[^/]+\.tar", packed["output"]
+    ), packed
+    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (
+        reader or 0,
+        0o600,
+        packed["bytes"],
+    )
     assert not (tmp_path / "elsewhere").exists() and not os.path.exists(job["job_dir"] + "/o.tar")
     with tarfile.open(packed["output"]) as archive:
         assert "status.json" in archive.getnames()
 
 
-# MXNet's import lasts until the attacker has tried, so that it is never too late.
+# The import of MXNet lasts until the attack has run, so that the attack is never too late.
 SLOW = """
 __version__ = '1.9.1'
 import os, time
@@ -308,7 +522,8 @@ while not refused:
     for path in glob.glob("/proc/[0-9]*/status"):
         try:
             told = dict(line.split(":", 1) for line in open(path).read().splitlines())
-            if told["Uid"].split()[0] == str(os.getuid()) and int(path.split("/")[2]) != os.getpid():
+            own = int(path.split("/")[2]) == os.getpid()
+            if told["Uid"].split()[0] == str(os.getuid()) and not own:
                 process = os.path.dirname(path)
                 words = open(process + "/cmdline", "rb").read().split(b"\0")
                 if b"mxcluster.entry" in words:
@@ -331,11 +546,14 @@ PYTHONPATH=%s exec %s "$@"
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root asks for another user")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root asks for another user"
+)
 def test_the_user_cannot_write_into_the_answer():
-    """A real process of the training user tries to open what the process that answers for that user writes to.
+    """The training user cannot open the file that the answering process writes to.
 
-    Once, root ran the `python` of such an answer, and other nodes got its host keys. What root sees counts in any case.
+    An earlier version ran the `python` of a forged answer as root, and other nodes received its
+    host keys. Root's own observations override the answer in any case.
     """
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
@@ -343,68 +561,120 @@ def test_the_user_cannot_write_into_the_answer():
 
 
 def attack(place):
-    from mxcluster import network, node
+    from mxcluster.node import addresses, probe
+
     (place / "lib" / "mxnet" / "gluon" / "model_zoo").mkdir(parents=True)
     (place / "marks").mkdir()
     os.chown(str(place / "marks"), pwd.getpwnam("nobody").pw_uid, -1)
     for name in ("mxnet", "mxnet/gluon", "mxnet/gluon/model_zoo"):
         (place / "lib" / name / "__init__.py").write_text(SLOW % str(place / "marks" / "tried"))
     (place / "lib" / "mxnet" / "gluon" / "model_zoo" / "vision.py").write_text(
-        "def get_model(name): raise ValueError('no\\nlenet')")
+        "def get_model(name): raise ValueError('no\\nlenet')"
+    )
     (place / "lib" / "numpy.py").write_text("__version__ = '1.23.5'\n")
-    attacker = subprocess.Popen([EVERYBODYS, "-c", ATTACK], cwd=str(place), user="nobody", group=pwd.getpwnam("nobody").pw_gid,
-                                extra_groups=[], env={})
+    attacker = subprocess.Popen(
+        [EVERYBODYS, "-c", ATTACK],
+        cwd=str(place),
+        user="nobody",
+        group=pwd.getpwnam("nobody").pw_gid,
+        extra_groups=[],
+        env={},
+    )
     try:
         answer = enter(everybodys(place), command="record", user="nobody")
         assert attacker.wait(20) == 0
     finally:
         attacker.kill()
-    assert (place / "marks" / "tried").read_text() == "yes", "it was let in"
+    assert (place / "marks" / "tried").read_text() == "yes", "the attacker opened the file"
     told = answer["record"]
-    assert told["mxnet"] == "1.9.1" and told["hostname"] == os.uname()[1] and told["host_keys"] == node.host_keys()
-    assert told["interfaces"] == network.interfaces()
+    assert (
+        told["mxnet"] == "1.9.1"
+        and told["hostname"] == os.uname()[1]
+        and told["host_keys"] == probe.host_keys()
+    )
+    assert told["interfaces"] == addresses.interfaces()
 
 
-def test_what_root_sees_counts_whatever_the_user_answers(monkeypatch):
-    hostile = {"python": "/tmp/evil", "hostname": "x\n  ProxyCommand evil", "host_keys": ["@cert-authority evil"], "mxnet": "9.9"}
+def test_roots_observations_override_the_users_answer(monkeypatch):
+    hostile = {
+        "python": "/tmp/evil",
+        "hostname": "x\n  ProxyCommand evil",
+        "host_keys": ["@cert-authority evil"],
+        "mxnet": "9.9",
+    }
     monkeypatch.setattr(entry.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(programs, "answer_of", lambda given: dict(hostile) if given["user"] else {
-        "hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"]} if given["command"] == "machine" else {})
+    monkeypatch.setattr(
+        programs,
+        "answer_of",
+        lambda given: (
+            dict(hostile)
+            if given["user"]
+            else {"hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"]}
+            if given["command"] == "machine"
+            else {}
+        ),
+    )
     told = entry.run(asked(command="record", user="nobody"))
-    assert told == {"python": "/tmp/evil", "hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"], "mxnet": "9.9"}
+    assert told == {
+        "python": "/tmp/evil",
+        "hostname": "node1",
+        "host_keys": ["ssh-ed25519 AAAA"],
+        "mxnet": "9.9",
+    }
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for another")
 
 
-def test_what_libraries_print_without_an_end_of_line_is_beside_the_answer(tmp_path):
+def test_library_output_without_a_newline_does_not_break_the_answer(tmp_path):
     (tmp_path / "noisy.py").write_text(
-        "import os, atexit\nos.write(1, b'a warning ')\natexit.register(os.write, 1, b'another')\n")
+        "import os, atexit\nos.write(1, b'a warning ')\natexit.register(os.write, 1, b'another')\n"
+    )
     request = asking.request(completed({"command": "look", "python": "/p"}), False)
-    done = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, %r); import noisy\nimport runpy\n"
-                           "runpy.run_module('mxcluster.entry', run_name='__main__')" % str(tmp_path)],
-                          input=request, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
-    assert asking.result({"command": "look", "python": "/p"}, done.returncode, done.stdout.decode(), "")["problems"] == []
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.path.insert(0, %r); import noisy\nimport runpy\n"
+            "runpy.run_module('mxcluster.entry', run_name='__main__')" % str(tmp_path),
+        ],
+        input=request,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    assert (
+        asking.result(
+            {"command": "look", "python": "/p"}, done.returncode, done.stdout.decode(), ""
+        )["problems"]
+        == []
+    )
     assert b"another" in done.stderr, done
 
 
 @needs_root
-def test_a_python_that_the_user_cannot_run_is_named(tmp_path, monkeypatch):
-    """What root has loaded already would answer all the same."""
+def test_a_python_that_the_user_cannot_run_is_refused(tmp_path, monkeypatch):
+    """Modules that root has loaded already would hide the mistake."""
     nobody = pwd.getpwnam("nobody")
     tmp_path.chmod(0o700)
     python = tmp_path / "python"
     shutil.copy2(EVERYBODYS, str(python))
     monkeypatch.setattr(programs.sys, "executable", str(python))
-    with pytest.raises(MxclusterError, match="nobody cannot run %s, with which it shall train: " % python):
+    with pytest.raises(
+        MxclusterError, match="nobody cannot run %s, the Python for its training: " % python
+    ):
         programs._prove_that_it_runs(nobody)
     monkeypatch.setattr(programs.sys, "executable", EVERYBODYS)
     programs._prove_that_it_runs(nobody)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a spool")
-def test_a_spool_that_others_write_to_is_refused(tmp_path):
+def test_a_spool_that_other_users_can_write_to_is_refused(tmp_path):
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool").chmod(0o777)
-    answer = enter(command="collect", output="/o", job_dir="/j", user="nobody", spool=str(tmp_path / "spool"))
-    assert "is not a folder of root's that nobody else can write to: remove it" in answer["msg"], answer
+    answer = enter(
+        command="collect", output="/o", job_dir="/j", user="nobody", spool=str(tmp_path / "spool")
+    )
+    assert "must be a folder of root that no other user can write to: remove it" in answer["msg"], (
+        answer
+    )

@@ -1,61 +1,106 @@
-"""Which checkpoint is whole, and which is passed over."""
+"""Complete and torn checkpoints, and resuming from them."""
+
 import json
 import os
 
 import pytest
 
-from mxcluster import checkpoints, options, planning
 from mxcluster.errors import BadInput
+from mxcluster.job import checkpoints, options
+from mxcluster.job.plan import inputs
 
 
 def save(folder, epoch, servers=2, number=None, network="mlp"):
-    """A checkpoint as the program and the servers write it."""
+    """Write a checkpoint as the program and the servers do."""
     number = number or "id-%d" % epoch
     name = checkpoints.name_of(network, epoch)
 
     def put(ending, text):
-        checkpoints.write(str(folder / (name + ending)), lambda path: open(path, "w").write(text) and None)
+        checkpoints.write(
+            str(folder / (name + ending)), lambda path: open(path, "w").write(text) and None
+        )
         return str(folder / (name + ending))
+
     for rank in range(servers):
         states = put(".server-%d.npz" % rank, "momentum")
-        checkpoints.write_manifest(str(folder / ("%s.server-%d.json" % (name, rank))), [states], id=number, rank=rank,
-                                   servers=servers)
+        checkpoints.write_manifest(
+            str(folder / ("%s.server-%d.json" % (name, rank))),
+            [states],
+            id=number,
+            rank=rank,
+            servers=servers,
+        )
     weights = put(".params", "weights")
-    checkpoints.write_manifest(str(folder / (name + ".json")), [weights], id=number, epoch=epoch, servers=servers)
+    checkpoints.write_manifest(
+        str(folder / (name + ".json")), [weights], id=number, epoch=epoch, servers=servers
+    )
 
 
-def test_a_file_is_on_the_disk_before_it_is_in_place(tmp_path, monkeypatch):
-    """After a power cut there is no empty file behind the name."""
+def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
+    """A power cut leaves no empty file under the final name."""
     done, fsync, replace = [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: (done.append(os.readlink("/proc/self/fd/%d" % number)), fsync(number)))
-    monkeypatch.setattr(os, "replace", lambda old, new: (done.append((old, new)), replace(old, new)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda number: (done.append(os.readlink("/proc/self/fd/%d" % number)), fsync(number)),
+    )
+    monkeypatch.setattr(
+        os, "replace", lambda old, new: (done.append((old, new)), replace(old, new))
+    )
     path = str(tmp_path / "mlp-0001.params")
     checkpoints.write(path, lambda partial: open(partial, "w").write("weights") and None)
     assert done == [path + ".partial", (path + ".partial", path)]
 
 
-def test_the_last_one_is_found_with_all_its_files(tmp_path):
+def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
     for epoch in (8, 9, 10):
         save(tmp_path, epoch)
     save(tmp_path, 99, network="mlp2")
     found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
     assert (found.name, found.epoch, problems) == ("mlp-0010", 10, [])
-    assert {os.path.basename(path) for path in found.files} == {"mlp-0010." + end for end in (
-        "json", "params", "server-0.json", "server-0.npz", "server-1.json", "server-1.npz")}
+    assert {os.path.basename(path) for path in found.files} == {
+        "mlp-0010." + end
+        for end in (
+            "json",
+            "params",
+            "server-0.json",
+            "server-0.npz",
+            "server-1.json",
+            "server-1.npz",
+        )
+    }
     assert not list(tmp_path.glob("*.partial"))
 
 
-@pytest.mark.parametrize("harm,words", [
-    (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json cannot be read"),
-    (lambda at: (at / "mlp-0010.json").write_text("{"), "is not a manifest"),
-    (lambda at: (at / "mlp-0010.json").write_text("[]"), "is not a manifest"),
-    (lambda at: (at / "mlp-0010.params").write_text("weight"), "mlp-0010.params is not as it was written"),
-    (lambda at: (at / "mlp-0010.server-1.npz").unlink(), "mlp-0010.server-1.npz cannot be read"),
-    (lambda at: (at / "mlp-0010.server-1.npz").write_text("momentuM"), "mlp-0010.server-1.npz is not as it was written"),
-    (lambda at: (at / "mlp-0010.server-0.json").unlink(), "mlp-0010.server-0.json cannot be read"),
-    (lambda at: (at / "mlp-0010.json").rename(at / "mlp-0010.json.partial"), "mlp-0010.json cannot be read"),
-])
-def test_a_torn_one_is_passed_over_for_the_one_before(tmp_path, harm, words):
+@pytest.mark.parametrize(
+    "harm,words",
+    [
+        (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json cannot be read"),
+        (lambda at: (at / "mlp-0010.json").write_text("{"), "is not a manifest"),
+        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is not a manifest"),
+        (
+            lambda at: (at / "mlp-0010.params").write_text("weight"),
+            "mlp-0010.params differs from its digest or size",
+        ),
+        (
+            lambda at: (at / "mlp-0010.server-1.npz").unlink(),
+            "mlp-0010.server-1.npz cannot be read",
+        ),
+        (
+            lambda at: (at / "mlp-0010.server-1.npz").write_text("momentuM"),
+            "mlp-0010.server-1.npz differs from its digest or size",
+        ),
+        (
+            lambda at: (at / "mlp-0010.server-0.json").unlink(),
+            "mlp-0010.server-0.json cannot be read",
+        ),
+        (
+            lambda at: (at / "mlp-0010.json").rename(at / "mlp-0010.json.partial"),
+            "mlp-0010.json cannot be read",
+        ),
+    ],
+)
+def test_a_torn_checkpoint_is_skipped(tmp_path, harm, words):
     save(tmp_path, 9)
     save(tmp_path, 10)
     harm(tmp_path)
@@ -63,74 +108,114 @@ def test_a_torn_one_is_passed_over_for_the_one_before(tmp_path, harm, words):
     assert found.name == "mlp-0009" and len(problems) == 1 and words in problems[0], problems
 
 
-def test_parts_of_two_attempts_do_not_make_one(tmp_path):
+def test_parts_of_two_attempts_do_not_make_a_checkpoint(tmp_path):
     save(tmp_path, 3)
     part = (tmp_path / "mlp-0003.server-1.json").read_text()
     save(tmp_path, 3, number="another")
     (tmp_path / "mlp-0003.server-1.json").write_text(part)
     found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
-    assert found is None and "mlp-0003.server-1.json is of another attempt" in problems[0]
+    assert found is None and "mlp-0003.server-1.json belongs to another attempt" in problems[0]
 
 
-def test_old_ones_are_forgotten(tmp_path):
+def test_old_checkpoints_are_deleted(tmp_path):
     for epoch in range(1, 6):
         save(tmp_path, epoch)
     save(tmp_path, 1, network="mlp-0001")
     checkpoints.forget(str(tmp_path), "mlp", 3)
-    assert sorted(path.name for path in tmp_path.glob("mlp-*.params")) == ["mlp-0001-0001.params", "mlp-0004.params",
-                                                                         "mlp-0005.params"]
+    assert sorted(path.name for path in tmp_path.glob("mlp-*.params")) == [
+        "mlp-0001-0001.params",
+        "mlp-0004.params",
+        "mlp-0005.params",
+    ]
     assert len(list(tmp_path.glob("mlp-0004*"))) == 6
 
 
-OLD = {"kv": "dist_ssync", "staleness": 5, "network": "mlp", "lr": 0.1, "seed": 7, "num_epochs": 12, "savemodel": True,
-       "num_workers": 2, "batch_size": 64, "script": "", "resume": "older"}
+OLD = {
+    "kv": "dist_ssync",
+    "staleness": 5,
+    "network": "mlp",
+    "lr": 0.1,
+    "seed": 7,
+    "num_epochs": 12,
+    "savemodel": True,
+    "num_workers": 2,
+    "batch_size": 64,
+    "script": "",
+    "resume": "older",
+}
 
 
 @pytest.fixture
 def runs(tmp_path):
     (tmp_path / "cut" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "cut" / "plan.json").write_text(json.dumps({"options": dict(options.cast({}), **OLD)}))
+    (tmp_path / "cut" / "plan.json").write_text(
+        json.dumps({"options": dict(options.cast({}), **OLD)})
+    )
     return tmp_path
 
 
-def test_what_is_trained_is_the_old_jobs_unless_it_is_given(runs):
+def test_a_resumed_job_inherits_the_training_options(runs):
     save(runs / "cut" / "checkpoints", 4)
     save(runs / "cut" / "checkpoints", 5)
     (runs / "cut" / "checkpoints" / "mlp-0005.params").write_text("torn")
-    given, found, notes = planning.resumed({"resume": "cut", "lr": "0.01", "num_servers": "3", "num_workers": 0}, str(runs))
+    given, found, notes = inputs.resumed(
+        {"resume": "cut", "lr": "0.01", "num_servers": "3", "num_workers": 0}, str(runs)
+    )
     merged = options.cast(given)
     assert (found.epoch, merged["model_load_epoch"], merged["model_load_job"]) == (4, 4, "cut")
-    assert [merged[name] for name in ("kv", "staleness", "lr", "seed", "num_epochs", "batch_size", "savemodel")] == [
-        "dist_ssync", 5, 0.01, 7, 12, 64, True]
-    assert (merged["num_workers"], merged["num_servers"]) == (0, 3)  # where it is trained is given anew
-    assert "after epoch 4" in notes[0] and "skipped: " in notes[1] and "mlp-0005.params is not as it was written" in notes[1]
-    other = options.cast(planning.resumed({"resume": "cut", "kv": "dist_gsync"}, str(runs))[0])
+    assert [
+        merged[name]
+        for name in ("kv", "staleness", "lr", "seed", "num_epochs", "batch_size", "savemodel")
+    ] == ["dist_ssync", 5, 0.01, 7, 12, 64, True]
+    assert (merged["num_workers"], merged["num_servers"]) == (
+        0,
+        3,
+    )  # the number of workers and servers is not inherited
+    assert (
+        "after epoch 4" in notes[0]
+        and "skipped: " in notes[1]
+        and "mlp-0005.params differs from its digest or size" in notes[1]
+    )
+    other = options.cast(inputs.resumed({"resume": "cut", "kv": "dist_gsync"}, str(runs))[0])
     assert (other["kv"], other["staleness"]) == ("dist_gsync", None)
 
 
-@pytest.mark.parametrize("given,words", [
-    ({"resume": "gone"}, "resume=gone: .*plan.json does not tell"), ({"resume": "../cut"}, "the id of a job in runs/"),
-    ({"resume": "cut"}, "no whole checkpoint of mlp, and neither does older, which it went on from; jobs save them with -e "),
-    ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
-    ({"resume": "cut", "network": "lenet"}, "no whole checkpoint of lenet"),
-])
-def test_refusals(runs, given, words):
+@pytest.mark.parametrize(
+    "given,words",
+    [
+        ({"resume": "gone"}, "resume=gone: .*plan.json holds no plan"),
+        ({"resume": "../cut"}, "the id of a job in runs/"),
+        (
+            {"resume": "cut"},
+            "no complete checkpoint of mlp, and neither does older, the job from which it "
+            "resumed; jobs save them with -e ",
+        ),
+        ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
+        ({"resume": "cut", "network": "lenet"}, "no complete checkpoint of lenet"),
+    ],
+)
+def test_a_job_that_cannot_be_resumed_is_refused(runs, given, words):
     with pytest.raises(BadInput, match=words):
-        planning.resumed(given, str(runs))
+        inputs.resumed(given, str(runs))
 
 
-def test_what_has_been_trained_to_its_end_needs_more_epochs(runs):
+def test_resuming_a_finished_job_needs_more_epochs(runs):
     save(runs / "cut" / "checkpoints", 12)
     with pytest.raises(BadInput, match="trained its 12 epochs; give more, as -e num_epochs=24"):
-        planning.resumed({"resume": "cut"}, str(runs))
-    assert planning.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"] == 12
+        inputs.resumed({"resume": "cut"}, str(runs))
+    assert (
+        inputs.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"]
+        == 12
+    )
 
 
-def test_who_was_cut_before_his_first_goes_on_from_what_he_went_on_from(runs):
+def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
     (runs / "older" / "checkpoints").mkdir(parents=True)
-    (runs / "older" / "plan.json").write_text(json.dumps({"options": {"resume": "cut"}}))  # a circle ends, too
-    assert planning.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
+    (runs / "older" / "plan.json").write_text(
+        json.dumps({"options": {"resume": "cut"}})
+    )  # a cycle must end
+    assert inputs.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
     save(runs / "older" / "checkpoints", 4)
-    merged, found, notes = planning.resumed({"resume": "cut"}, str(runs))
+    merged, found, notes = inputs.resumed({"resume": "cut"}, str(runs))
     assert (merged["model_load_job"], merged["model_load_epoch"], found.epoch) == ("older", 4, 4)
     assert str(runs / "older" / "checkpoints" / "mlp-0004") in notes[0]

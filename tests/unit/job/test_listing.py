@@ -1,24 +1,60 @@
-"""The jobs of a cluster, from the answers of its nodes."""
+"""The list of a cluster's jobs, from the answers of its nodes."""
+
 import json
 
 import pytest
 
-from mxcluster import jobs
 from mxcluster.errors import BadInput
+from mxcluster.job import listing
 
 ASKED = {host: {"python": "/env/python", "jobs_dir": "/jobs/" + host} for host in ("a", "b")}
-PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "host": "a", "address": "10.0.0.1", "port": 9091, "gpus": [],
-           "group": 0, "share": [0, 1]}
+PROCESS = {
+    "name": "worker-0",
+    "role": "worker",
+    "index": 0,
+    "host": "a",
+    "address": "10.0.0.1",
+    "port": 9091,
+    "gpus": [],
+    "group": 0,
+    "share": [0, 1],
+}
 
 
 def entry(job, state="running", host="a", reason=None, **more):
-    """One node's part of a job."""
-    status = {"job": job, "host": host, "kv": "dist_sync", "state": state, "reason": reason, "started": 1000.0,
-              "ended": None if state == "running" else 1100.0, "first_failure": None, "meeting": None, "processes": []}
+    """Return one node's part of a job."""
+    status = {
+        "job": job,
+        "host": host,
+        "kv": "dist_sync",
+        "state": state,
+        "reason": reason,
+        "started": 1000.0,
+        "ended": None if state == "running" else 1100.0,
+        "first_failure": None,
+        "meeting": None,
+        "processes": [],
+    }
     status.update(more.pop("status", {}))
-    return dict({"job": job, "state": state, "why": None, "kv": "dist_sync", "reason": reason, "started": 1000.0,
-                 "ended": status["ended"], "lease": 60.0, "nodes": ["a", "b"], "ports": {"9091": "scheduler-0"},
-                 "address": "10.0.0.1", "gpus": [0], "status": status, "progress": {}}, **more)
+    return dict(
+        {
+            "job": job,
+            "state": state,
+            "why": None,
+            "kv": "dist_sync",
+            "reason": reason,
+            "started": 1000.0,
+            "ended": status["ended"],
+            "lease": 60.0,
+            "nodes": ["a", "b"],
+            "ports": {"9091": "scheduler-0"},
+            "address": "10.0.0.1",
+            "gpus": [0],
+            "status": status,
+            "progress": {},
+        },
+        **more,
+    )
 
 
 def answers(*of_a, b=()):
@@ -26,142 +62,220 @@ def answers(*of_a, b=()):
 
 
 def states(*given, **more):
-    return {job["job"]: (job["state"], job["nodes"]) for job in jobs.merge(answers(*given, **more), now=1060.0)}
+    return {
+        job["job"]: (job["state"], job["nodes"])
+        for job in listing.merge(answers(*given, **more), now=1060.0)
+    }
 
 
 def plan(**changes):
-    return dict({"schema": 1, "job": "one", "kv": "dist_sync", "nodes": {"a": {"python": "/evil", "job_dir": "/etc"}},
-                 "processes": [PROCESS], "options": {"lease": 60}}, **changes)
+    return dict(
+        {
+            "schema": 1,
+            "job": "one",
+            "kv": "dist_sync",
+            "nodes": {"a": {"python": "/evil", "job_dir": "/etc"}},
+            "processes": [PROCESS],
+            "options": {"lease": 60},
+        },
+        **changes,
+    )
 
 
-def test_the_state_of_a_job_is_made_of_those_of_its_nodes():
+def test_the_state_of_a_job_follows_from_its_nodes():
     done = [entry("one", "ended", reason="done")]
-    assert states(*done, b=[entry("one", "ended", "b", "done")]) == {"one": ("done", {"a": "done", "b": "done"})}
-    assert states(*done, b=[entry("one", host="b")])["one"] == ("running", {"a": "done", "b": "running"})
+    assert states(*done, b=[entry("one", "ended", "b", "done")]) == {
+        "one": ("done", {"a": "done", "b": "done"})
+    }
+    assert states(*done, b=[entry("one", host="b")])["one"] == (
+        "running",
+        {"a": "done", "b": "running"},
+    )
     assert states(*done, b=[entry("one", "ended", "b", "failed")])["one"][0] == "failed"
     assert states(*done, b=[])["one"] == ("incomplete", {"a": "done", "b": "missing"})
     assert states(*done, b=None)["one"] == ("done", {"a": "done", "b": "not asked"})
     assert states(entry("one", "ended", reason="lease"), b=None)["one"][0] == "lease"
-    assert states(entry("one", "ended", reason="peer"), b=None)["one"] == ("failed", {"a": "peer", "b": "not asked"})
+    assert states(entry("one", "ended", reason="peer"), b=None)["one"] == (
+        "failed",
+        {"a": "peer", "b": "not asked"},
+    )
 
 
-def test_the_job_tells_what_it_holds_and_how_far_it_is():
-    found = jobs.merge(answers(entry("one", lease=0)), now=1060.0)[0]
-    assert found["holds"] == {"a": {"ports": {"9091": "scheduler-0"}, "gpus": [0]}} and found["detached"]
+def test_the_list_shows_ports_gpus_and_progress():
+    found = listing.merge(answers(entry("one", lease=0)), now=1060.0)[0]
+    assert (
+        found["holds"] == {"a": {"ports": {"9091": "scheduler-0"}, "gpus": [0]}}
+        and found["detached"]
+    )
     assert "running 1:00" in found["progress"]
-    text = jobs.table([found], now=1060.0)
+    text = listing.table([found], now=1060.0)
     assert text[0].split() == ["job", "state", "started", "kv", "nodes", "ports", "GPUs"]
-    assert text[1].split() == ["one", "running,", "detached", "1:00", "ago", "dist_sync", "2", "9091", "a:0"]
+    assert text[1].split() == [
+        "one",
+        "running,",
+        "detached",
+        "1:00",
+        "ago",
+        "dist_sync",
+        "2",
+        "9091",
+        "a:0",
+    ]
     assert "missing: b" in text[-1]
-    assert jobs.table([]) == ["no job has run on these nodes"]
-    assert json.loads(jobs.as_json([found], ["c"]))["not_asked"] == ["c"]
+    assert listing.table([]) == ["no job has run on these nodes"]
+    assert json.loads(listing.as_json([found], ["c"]))["not_asked"] == ["c"]
 
 
-def test_a_lease_that_ran_out_is_told_in_words():
-    found = jobs.merge(answers(entry("one", "ended", reason="lease"), b=None), now=1060.0)
-    assert found[0]["state"] == "lease", "for programs"
-    text = jobs.table(found, now=1060.0)
+def test_an_expired_lease_is_shown_in_words():
+    found = listing.merge(answers(entry("one", "ended", reason="lease"), b=None), now=1060.0)
+    assert found[0]["state"] == "lease", "the value for programs"
+    text = listing.table(found, now=1060.0)
     assert text[1].split()[:5] == ["one", "lease", "ran", "out", "1:00"], text
     assert "the lease ran out, no renewal came" in text[2], text
 
 
-def test_a_failure_is_told_and_its_control_characters_are_not():
-    failure = {"host": "a", "role": "worker", "index": 1, "name": "worker-1", "reason": "killed \x1b[31mred", "time": 1.0,
-               "log": [], "exit_code": 1, "echo": False}
-    found = jobs.merge(answers(entry("one", "ended", reason="failed", status={"first_failure": failure})))
-    assert "worker 1 on a: killed red" in "\n".join(jobs.table(found))
+def test_a_failure_is_shown_without_control_characters():
+    failure = {
+        "host": "a",
+        "role": "worker",
+        "index": 1,
+        "name": "worker-1",
+        "reason": "killed \x1b[31mred",
+        "time": 1.0,
+        "log": [],
+        "exit_code": 1,
+        "echo": False,
+    }
+    found = listing.merge(
+        answers(entry("one", "ended", reason="failed", status={"first_failure": failure}))
+    )
+    assert "worker 1 on a: killed red" in "\n".join(listing.table(found))
 
 
-def test_names_that_are_no_jobs_are_no_jobs():
-    assert jobs.merge(answers(entry("../etc"), entry("\x1b"))) == []
+def test_an_invalid_job_name_is_dropped():
+    assert listing.merge(answers(entry("../etc"), entry("\x1b"))) == []
 
 
-def test_the_one_that_runs_is_meant_and_several_are_asked_about():
+def test_the_only_running_job_is_chosen_and_several_are_refused():
     one, two, old = entry("one"), entry("two"), entry("old", "ended", reason="done")
-    assert jobs.choose(jobs.merge(answers(one, old)), "")["job"] == "one"
-    assert jobs.choose(jobs.merge(answers(one, two)), "two")["job"] == "two"
-    assert jobs.choose(jobs.merge(answers(old)), "") is None
+    assert listing.choose(listing.merge(answers(one, old)), "")["job"] == "one"
+    assert listing.choose(listing.merge(answers(one, two)), "two")["job"] == "two"
+    assert listing.choose(listing.merge(answers(old)), "") is None
     with pytest.raises(BadInput, match="2 jobs run: say which with -e job=") as refusal:
-        jobs.choose(jobs.merge(answers(one, two, old)), "")
-    assert "one" in str(refusal.value) and "two" in str(refusal.value) and "old" not in str(refusal.value)
+        listing.choose(listing.merge(answers(one, two, old)), "")
+    assert (
+        "one" in str(refusal.value)
+        and "two" in str(refusal.value)
+        and "old" not in str(refusal.value)
+    )
     with pytest.raises(BadInput, match="job='onne' is on none of these nodes .did you mean 'one'"):
-        jobs.choose(jobs.merge(answers(one)), "onne")
+        listing.choose(listing.merge(answers(one)), "onne")
 
 
-def test_a_job_is_ended_only_if_it_is_named():
+def test_a_job_is_stopped_only_by_name_or_all():
     one, two, old = entry("one"), entry("two"), entry("old", "ended", reason="done")
-    found = jobs.merge(answers(one, two, old))
-    assert [job["job"] for job in jobs.choose_to_stop(found, "one", False)] == ["one"]
-    assert {job["job"] for job in jobs.choose_to_stop(found, "", True)} == {"one", "two"}
-    assert jobs.choose_to_stop(jobs.merge(answers(old)), "", True) == []
-    with pytest.raises(BadInput, match="give -e job=<id>, or -e all=true.*there are(.|\n)*\none") as refusal:
-        jobs.choose_to_stop(jobs.merge(answers(one, old)), "", False)
+    found = listing.merge(answers(one, two, old))
+    assert [job["job"] for job in listing.choose_to_stop(found, "one", False)] == ["one"]
+    assert {job["job"] for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
+    assert listing.choose_to_stop(listing.merge(answers(old)), "", True) == []
+    with pytest.raises(
+        BadInput, match="give -e job=<id>, or -e all=true.*there are(.|\n)*\none"
+    ) as refusal:
+        listing.choose_to_stop(listing.merge(answers(one, old)), "", False)
     assert "old" not in str(refusal.value)
     with pytest.raises(BadInput, match="no job runs"):
-        jobs.choose_to_stop(jobs.merge(answers(old)), "", False)
+        listing.choose_to_stop(listing.merge(answers(old)), "", False)
     with pytest.raises(BadInput, match="job='one' and all=true: leave one of them out"):
-        jobs.choose_to_stop(found, "one", True)
+        listing.choose_to_stop(found, "one", True)
     with pytest.raises(BadInput, match="job='nope' is on none of these nodes"):
-        jobs.choose_to_stop(found, "nope", False)
+        listing.choose_to_stop(found, "nope", False)
 
 
-def test_a_node_ends_only_the_jobs_that_it_has():
-    found = jobs.merge(answers(entry("one"), b=[entry("two", host="b")]))
-    assert jobs.parts(found) == {"a": ["one"], "b": ["two"]}
+def test_a_node_stops_only_its_own_jobs():
+    found = listing.merge(answers(entry("one"), b=[entry("two", host="b")]))
+    assert listing.parts(found) == {"a": ["one"], "b": ["two"]}
 
 
-def test_the_plan_of_another_controller_runs_nothing_but_what_this_inventory_says():
-    adopted = jobs.adopt(plan(), "one", ASKED)
+def test_paths_of_an_adopted_plan_come_from_this_inventory():
+    adopted = listing.adopt(plan(), "one", ASKED)
     assert adopted["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/a/one"}}
 
 
-def test_nodes_that_tell_different_plans_of_a_job_are_named():
-    """The training user can change the copy of the plan that a node keeps."""
-    assert jobs.agreed({"b": plan(), "a": plan()}, "one") == plan()
-    with pytest.raises(BadInput, match="different plans of the job one: a, c and b. .*-e without=b goes on"):
-        jobs.agreed({"a": plan(), "b": plan(kv="dist_async"), "c": plan()}, "one")
-    with pytest.raises(BadInput, match="no node tells the plan of the job one"):
-        jobs.agreed({}, "one")
+def test_nodes_with_different_plans_of_a_job_are_named():
+    """The training user can change a node's copy of the plan."""
+    assert listing.agreed({"b": plan(), "a": plan()}, "one") == plan()
+    with pytest.raises(
+        BadInput, match="different plans of the job one: a, c and b. .*-e without=b continues"
+    ):
+        listing.agreed({"a": plan(), "b": plan(kv="dist_async"), "c": plan()}, "one")
+    with pytest.raises(BadInput, match="no node returns the plan of the job one"):
+        listing.agreed({}, "one")
 
 
-def test_a_node_that_does_not_answer_keeps_nobody_from_the_job():
+def test_a_plan_is_adopted_although_a_node_does_not_answer():
     told = plan(nodes={"a": {}, "b": {"python": "/tmp/forged", "job_dir": "/etc"}})
-    adopted = jobs.adopt(told, "one", dict(ASKED, b=None))
-    assert adopted["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/a/one"}, "b": {"python": "", "job_dir": ""}}
+    adopted = listing.adopt(told, "one", dict(ASKED, b=None))
+    assert adopted["nodes"] == {
+        "a": {"python": "/env/python", "job_dir": "/jobs/a/one"},
+        "b": {"python": "", "job_dir": ""},
+    }
 
 
-@pytest.mark.parametrize("changes,words", [
-    ({"job": "../two"}, "makes no sense"), ({"schema": 2}, "makes no sense"), ({"nodes": []}, "makes no sense"),
-    ({"processes": [dict(PROCESS, host="b")]}, "makes no sense"), ({"processes": [dict(PROCESS, name="../x")]}, "makes no sense"),
-    ({"processes": None}, "makes no sense"), ({"options": {}}, "makes no sense"), ({"processes": [{}]}, "makes no sense"),
-    ({"together": [1]}, "makes no sense"), ({"together": [["0"]]}, "makes no sense"),
-    ({"nodes": {"a": {}, "z": {}}}, "has a part on z, not in this inventory")])
-def test_a_plan_that_does_not_fit_is_refused(changes, words):
+@pytest.mark.parametrize(
+    "changes,words",
+    [
+        ({"job": "../two"}, "is invalid"),
+        ({"schema": 2}, "is invalid"),
+        ({"nodes": []}, "is invalid"),
+        ({"processes": [dict(PROCESS, host="b")]}, "is invalid"),
+        ({"processes": [dict(PROCESS, name="../x")]}, "is invalid"),
+        ({"processes": None}, "is invalid"),
+        ({"options": {}}, "is invalid"),
+        ({"processes": [{}]}, "is invalid"),
+        ({"together": [1]}, "is invalid"),
+        ({"together": [["0"]]}, "is invalid"),
+        ({"nodes": {"a": {}, "z": {}}}, "has a part on z, missing in this inventory"),
+    ],
+)
+def test_an_invalid_plan_is_refused(changes, words):
     with pytest.raises(BadInput, match=words):
-        jobs.adopt(plan(**changes), "one", ASKED)
+        listing.adopt(plan(**changes), "one", ASKED)
 
 
-def test_what_has_come_of_a_stop():
-    job = jobs.merge(answers(entry("one"), b=[entry("one", host="b")]))[0]
+def test_the_result_of_a_stop_is_shown():
+    job = listing.merge(answers(entry("one"), b=[entry("one", host="b")]))[0]
     ended = {"ran": True, "status": {"left": []}}
-    assert jobs.told_of_stop(job, {"a": ended, "b": ended}, False) == {
-        "text": ["OK        the job one has been ended on a b"], "ok": True}
-    assert not jobs.told_of_stop(job, {"a": ended, "b": None}, False)["ok"]
-    left = jobs.told_of_stop(job, {"a": ended, "b": {"ran": True, "status": {}, "left": ["pid 7 (python) still runs"]}}, False)
+    assert listing.told_of_stop(job, {"a": ended, "b": ended}, False) == {
+        "text": ["OK        the job one has been ended on a b"],
+        "ok": True,
+    }
+    assert not listing.told_of_stop(job, {"a": ended, "b": None}, False)["ok"]
+    left = listing.told_of_stop(
+        job,
+        {"a": ended, "b": {"ran": True, "status": {}, "left": ["pid 7 (python) still runs"]}},
+        False,
+    )
     assert not left["ok"] and "left      b: pid 7 (python) still runs" in left["text"]
     assert "not looked at: a" in left["text"]
     clean = dict(ended, left=[])
-    assert jobs.told_of_stop(job, {"a": clean, "b": clean}, False)["text"][1:] == [
-        "left      nothing: no process, port, unit or firewall rule on 2 nodes"]
-    assert jobs.told_of_stops([], {}, False) == {"text": ["OK        no job runs on these nodes"], "ok": True}
-    both = jobs.told_of_stops([job, dict(job, job="two")], {"one": {"a": ended, "b": ended}, "two": {"a": ended}}, False)
+    assert listing.told_of_stop(job, {"a": clean, "b": clean}, False)["text"][1:] == [
+        "left      nothing: no process, port, unit or firewall rule on 2 nodes"
+    ]
+    assert listing.told_of_stops([], {}, False) == {
+        "text": ["OK        no job runs on these nodes"],
+        "ok": True,
+    }
+    both = listing.told_of_stops(
+        [job, dict(job, job="two")], {"one": {"a": ended, "b": ended}, "two": {"a": ended}}, False
+    )
     assert not both["ok"] and both["text"][0] == "OK        the job one has been ended on a b"
     assert "FAILED    the job two has been ended on a" in both["text"]
-    assert "would be ended on a b" in jobs.told_of_stop(job, {}, True)["text"][0]
+    assert "would be ended on a b" in listing.told_of_stop(job, {}, True)["text"][0]
 
 
-def test_logs_for_people():
+def test_logs_are_shown_by_node_and_process():
     with pytest.raises(BadInput, match="-e job="):
-        jobs.told_of_logs("", {"a": None})
-    assert jobs.told_of_logs("one", {"b": {"worker-1": ["x\x1b[0m"]}, "a": {"agent": []}, "c": None}) == [
-        "LOGS      of the job one", "  a/agent | (nothing)", "  b/worker-1 | x"]
+        listing.told_of_logs("", {"a": None})
+    assert listing.told_of_logs(
+        "one", {"b": {"worker-1": ["x\x1b[0m"]}, "a": {"agent": []}, "c": None}
+    ) == ["LOGS      of the job one", "  a/agent | (nothing)", "  b/worker-1 | x"]

@@ -1,95 +1,165 @@
-"""What is tried again by itself, and what is not."""
+"""The decision about an automatic restart."""
+
 import json
 
 import pytest
 
-from mxcluster import exitcodes, restarts
-from tests.unit.report.fake_run import make_plan
-from tests.unit.test_checkpoints import save
+from mxcluster import exit_codes
+from mxcluster.job import restarts
+from tests.unit.job.report.fake_run import make_plan
+from tests.unit.job.test_checkpoints import save
 
 
 def failed(code, reason=None, host="node1", nodes=None, **more):
-    failure = dict({"host": host, "role": "worker", "index": 1, "name": "worker-1", "exit_code": code, "log": [], "time": 1.0,
-                    "reason": reason or (exitcodes.describe(code) if code is not None else "?"), "echo": False}, **more)
-    return {"ok": False, "first_failure": failure, "nodes": dict({"node1": "failed", "node2": "failed"}, **nodes or {})}
+    failure = dict(
+        {
+            "host": host,
+            "role": "worker",
+            "index": 1,
+            "name": "worker-1",
+            "exit_code": code,
+            "log": [],
+            "time": 1.0,
+            "reason": reason or (exit_codes.describe(code) if code is not None else "?"),
+            "echo": False,
+        },
+        **more,
+    )
+    return {
+        "ok": False,
+        "first_failure": failure,
+        "nodes": dict({"node1": "failed", "node2": "failed"}, **nodes or {}),
+    }
 
 
 def plan_of(**options):
     plan = make_plan(workers=4)
     plan["job"] = "mine"
-    plan["options"].update(dict({"max_restarts": 2, "restart_delay": 10.0, "savemodel": True, "without": []}, **options))
+    plan["options"].update(
+        dict(
+            {"max_restarts": 2, "restart_delay": 10.0, "savemodel": True, "without": []}, **options
+        )
+    )
     return plan
 
 
 def decide(verdict, epoch=5, used=(), job="mine", **options):
-    return restarts.decide(dict(plan_of(**options), job=job), verdict, epoch, lambda name: name in used)
+    return restarts.decide(
+        dict(plan_of(**options), job=job), verdict, epoch, lambda name: name in used
+    )
 
 
-AGAIN = [failed(-9), failed(-15), failed(-1), failed(None, exitcodes.AGENT_KILLED, role="agent", name="agent"),
-         failed(91, echo=True), failed(None, "its status could not be collected: x", host="node2", nodes={"node2": "missing"}),
-         failed(None, "stopped", kind="stopped"), failed(None, "no answer", kind="network")]
-NEVER = [failed(1), failed(2), failed(-11), failed(-6), failed(-7), failed(93), failed(94), failed(95), failed(127), failed(0),
-         failed(None, "ended: the job was stopped on request"), failed(None, "ended: the lease ran out"),
-         failed(None, "could not be started: no such file"), failed(None, "had not ended when its logs were collected"),
-         failed(None, "the agent failed: No space left on device")]
-NEVER += [failed(-9, kind=kind) for kind in ("disk", "memory", "stall", "start", "nan", "of tomorrow")]
+AGAIN = [
+    failed(-9),
+    failed(-15),
+    failed(-1),
+    failed(None, exit_codes.AGENT_KILLED, role="agent", name="agent"),
+    failed(91, echo=True),
+    failed(None, "its status could not be collected: x", host="node2", nodes={"node2": "missing"}),
+    failed(None, "stopped", kind="stopped"),
+    failed(None, "no answer", kind="network"),
+]
+NEVER = [
+    failed(1),
+    failed(2),
+    failed(-11),
+    failed(-6),
+    failed(-7),
+    failed(93),
+    failed(94),
+    failed(95),
+    failed(127),
+    failed(0),
+    failed(None, "ended: the job was stopped on request"),
+    failed(None, "ended: the lease ran out"),
+    failed(None, "could not be started: no such file"),
+    failed(None, "had not ended when its logs were collected"),
+    failed(None, "the agent failed: No space left on device"),
+]
+NEVER += [
+    failed(-9, kind=kind) for kind in ("disk", "memory", "stall", "start", "nan", "of tomorrow")
+]
 
 
 @pytest.mark.parametrize("verdict", AGAIN, ids=lambda verdict: verdict["first_failure"]["reason"])
-def test_what_was_done_to_the_job_is_tried_again(verdict):
+def test_an_external_failure_is_restarted(verdict):
     decision = decide(verdict)
-    assert decision["extra"]["resume"] == "mine" and decision["extra"]["job_id"] == "mine-r1", decision
+    assert decision["extra"]["resume"] == "mine" and decision["extra"]["job_id"] == "mine-r1", (
+        decision
+    )
 
 
-@pytest.mark.parametrize("verdict", NEVER, ids=lambda verdict: "%s %s" % (
-    verdict["first_failure"]["reason"], verdict["first_failure"].get("kind")))
-def test_what_would_come_again_is_not(verdict):
+@pytest.mark.parametrize(
+    "verdict",
+    NEVER,
+    ids=lambda verdict: (
+        "%s %s" % (verdict["first_failure"]["reason"], verdict["first_failure"].get("kind"))
+    ),
+)
+def test_a_failure_of_the_job_itself_is_not_restarted(verdict):
     decision = decide(verdict)
     assert decision["extra"] is None and decision["text"].startswith("RESTART   no: "), decision
 
 
-def test_nobody_is_told_who_has_not_asked():
+def test_without_max_restarts_or_failure_there_is_no_decision():
     assert decide(failed(-9), max_restarts=0) is None
     assert decide(dict(failed(-9), ok=True, first_failure=None)) is None
 
 
-def test_a_node_that_is_lost_is_left_out():
-    decision = decide(failed(None, "x", host="node2", nodes={"node2": "missing"}), without=["node7"])
-    assert decision["extra"] == {"job_id": "mine-r1", "max_restarts": 1, "restart_delay": 20.0, "without": ["node2", "node7"],
-                                 "resume": "mine", "model_load_epoch": 0, "model_load_job": ""}
-    assert decision["text"] == "RESTART   job mine-r1, 1 of 2, without node2, node7, from epoch 5, in 10 s"
+def test_a_restart_leaves_out_a_lost_node():
+    decision = decide(
+        failed(None, "x", host="node2", nodes={"node2": "missing"}), without=["node7"]
+    )
+    assert decision["extra"] == {
+        "job_id": "mine-r1",
+        "max_restarts": 1,
+        "restart_delay": 20.0,
+        "without": ["node2", "node7"],
+        "resume": "mine",
+        "model_load_epoch": 0,
+        "model_load_job": "",
+    }
+    assert (
+        decision["text"]
+        == "RESTART   job mine-r1, 1 of 2, without node2, node7, from epoch 5, in 10 s"
+    )
     assert decision["delay"] == 10
 
 
-def test_a_node_that_had_told_how_it_stands_and_then_was_lost_is_left_out_too():
-    verdict = dict(failed(None, exitcodes.AGENT_KILLED, host="node2"), left={"node1": []})
+def test_a_restart_leaves_out_a_node_that_was_lost_after_its_last_status():
+    verdict = dict(failed(None, exit_codes.AGENT_KILLED, host="node2"), left={"node1": []})
     assert decide(verdict)["extra"]["without"] == ["node2"]
     assert decide(dict(verdict, left={"node1": [], "node2": []}))["extra"]["without"] == []
 
 
-def test_the_next_one_waits_longer_and_is_counted_on():
-    decision = decide(failed(-9), job="mine-r1", epoch=None, max_restarts=1, restart_delay=20.0, resume="mine")
+def test_the_next_restart_waits_longer_and_counts_on():
+    decision = decide(
+        failed(-9), job="mine-r1", epoch=None, max_restarts=1, restart_delay=20.0, resume="mine"
+    )
     assert decision["text"] == "RESTART   job mine-r2, 2 of 2, from the beginning, in 20 s"
     assert "resume" not in decision["extra"] and decision["extra"]["max_restarts"] == 0
 
 
-def test_ids_are_used_once_and_are_not_too_long():
+def test_restart_ids_are_unique_and_limited_in_length():
     used = {"mine-r1", "mine-r2"}
     assert restarts.next_id("mine", used.__contains__) == ("mine-r3", 3)
     assert len(restarts.next_id("x" * 100, used.__contains__)[0]) <= 100
 
 
-@pytest.mark.parametrize("nodes,epoch,words", [
-    ({"node1": "missing"}, 5, "node1 is lost, the one host of the group scheduler"),
-    ({"node1": "missing", "node2": "missing"}, 5, "none of its nodes could be asked"),
-    ({}, 20, "all its 20 epochs are trained"),
-])
-def test_what_cannot_go_on_says_what_to_do(nodes, epoch, words):
+@pytest.mark.parametrize(
+    "nodes,epoch,words",
+    [
+        ({"node1": "missing"}, 5, "node1 is lost, the only host of the group scheduler"),
+        ({"node1": "missing", "node2": "missing"}, 5, "no node answered at the end of the job"),
+        ({}, 20, "all its 20 epochs are trained"),
+    ],
+)
+def test_a_refused_restart_says_what_to_do(nodes, epoch, words):
     decision = decide(failed(-9, nodes=nodes), epoch=epoch)
     assert decision["extra"] is None and words in decision["text"], decision
 
 
-def test_the_last_checkpoint_may_be_that_of_the_job_before(tmp_path):
+def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
     for job, options in (("mine", {}), ("mine-r1", {"resume": "mine"})):
         (tmp_path / job / "checkpoints").mkdir(parents=True)
         plan = dict(plan_of(**options), job=job)

@@ -1,4 +1,5 @@
-"""A user's script and its folder, before they go to the nodes: what is skipped, refused and told."""
+"""A user's script and its folder before the transfer: skipped files, refusals and notes."""
+
 import base64
 import io
 import os
@@ -10,26 +11,29 @@ import zipfile
 
 import pytest
 
-from mxcluster import package, userscript
+from mxcluster import package
 from mxcluster.agent import folder
 from mxcluster.errors import BadInput
+from mxcluster.job import user_script
 
 OWN = ".".join(map(str, sys.version_info[:2]))
 
 
 @pytest.fixture
 def mine(tmp_path):
-    """Packs a script beside what the test has laid there: (the names that are sent, the notes)."""
+    """Return a function that packs a script with its folder: (names in the archive, notes)."""
+
     def pack(source="import mxnet\n", name="train.py", pythons=(OWN,)):
         (tmp_path / name).write_bytes(source if isinstance(source, bytes) else source.encode())
-        packed, notes = userscript.pack(str(tmp_path / name), pythons)
+        packed, notes = user_script.pack(str(tmp_path / name), pythons)
         return zipfile.ZipFile(io.BytesIO(base64.b64decode(packed))).namelist(), notes
+
     pack.folder = tmp_path
     return pack
 
 
-def test_what_cannot_be_sent_is_skipped_by_name(mine, tmp_path_factory):
-    """A FIFO hung the plan; a dangling link and a socket were a traceback; a linked folder stayed behind in silence."""
+def test_files_that_cannot_be_sent_are_skipped_by_name(mine, tmp_path_factory):
+    """In an earlier version a FIFO blocked, dangling links failed, and linked folders vanished."""
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "real.csv").write_text("1")
     os.mkfifo(str(mine.folder / "fifo"))
@@ -43,20 +47,28 @@ def test_what_cannot_be_sent_is_skipped_by_name(mine, tmp_path_factory):
         listening.bind(str(mine.folder / "sock"))
     names, notes = mine()
     assert names == ["linked.csv", "train.py"]
-    assert notes == ["skipped in the script's folder: gone, loop (links that lead nowhere)",
-                     "skipped in the script's folder: linked (links to folders)",
-                     "skipped in the script's folder: fifo, sock, to_fifo (no files: sockets, FIFOs or devices)"]
+    assert notes == [
+        "skipped in the script's folder: gone, loop (broken links)",
+        "skipped in the script's folder: linked (links to folders)",
+        "skipped in the script's folder: fifo, sock, to_fifo (sockets, FIFOs or devices)",
+    ]
 
 
-def test_folders_and_what_can_be_executed_arrive_as_they_are(mine, tmp_path_factory):
+def test_folders_and_executable_bits_survive(mine, tmp_path_factory):
     (mine.folder / "models" / "old").mkdir(parents=True)
     (mine.folder / "models" / ".gitkeep").write_text("")
     (mine.folder / "run.sh").write_text("#!/bin/sh\n")
     (mine.folder / "run.sh").chmod(0o750)
     (mine.folder / "train.py").write_text("import mxnet\n")
     job = folder.JobFolder(str(tmp_path_factory.mktemp("job")))
-    packed = userscript.pack(str(mine.folder / "train.py"), [OWN])[0]
-    plan = {"job": "j", "host": "node1", "files": {}, "options": {}, "processes": [{"folder": "files/worker-0"}]}
+    packed = user_script.pack(str(mine.folder / "train.py"), [OWN])[0]
+    plan = {
+        "job": "j",
+        "host": "node1",
+        "files": {},
+        "options": {},
+        "processes": [{"folder": "files/worker-0"}],
+    }
     job.prepare(plan, script=packed)
     assert os.stat(job.file(package.SCRIPT_ZIP)).st_mode & 0o777 == 0o600
     for copy in ("script", "files/worker-0"):
@@ -66,64 +78,97 @@ def test_folders_and_what_can_be_executed_arrive_as_they_are(mine, tmp_path_fact
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_what_cannot_be_read_is_refused_by_name(tmp_path, what):
-    """As a user without rights, whom modes hold."""
-    code = ("import os, sys\nfrom mxcluster import userscript, errors\nos.getuid() or os.setuid(65534)\n"
-            "try: userscript.pack(sys.argv[1])\nexcept errors.BadInput as refusal: print(refusal)")
+def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
+    """The script runs as a user without root's rights, since modes do not stop root."""
+    code = (
+        "import os, sys\nfrom mxcluster import errors\nfrom mxcluster.job import "
+        "user_script\nos.getuid() or os.setuid(65534)\n"
+        "try: user_script.pack(sys.argv[1])\nexcept errors.BadInput as refusal: print(refusal)"
+    )
     (tmp_path / "train.py").write_text("")
     (tmp_path / "private").mkdir() if what == "folder" else (tmp_path / "private").write_text("")
     (tmp_path / "private").chmod(0)
     for path in [tmp_path, *tmp_path.parents[:-2]]:
         path.chmod(path.stat().st_mode | 0o055)
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "train.py")], stdout=subprocess.PIPE, timeout=30,
-                          env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "train.py")],
+        stdout=subprocess.PIPE,
+        timeout=30,
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+    )
     assert b"private cannot be read: correct their mode, or put the script" in done.stdout, done
 
 
-@pytest.mark.parametrize("source,words", [
-    (b"print 'Python 2'\n", "it is no Python 3, line 1: "),
-    (b"import mxnet\nx = (1,\n", "it is no Python 3, line 2: "),
-    (b"\x7fELF\0\1\2", "it is no text"),
-    (b"#!/bin/sh\nfoo=1\n", "its first line, #!/bin/sh, names another interpreter"),
-    (b"x = '\xff'\n", "it is no Python 3, line 1: "),
-])
-def test_what_is_no_python_is_refused(mine, source, words):
+@pytest.mark.parametrize(
+    "source,words",
+    [
+        (b"print 'Python 2'\n", "it is not valid Python 3, line 1: "),
+        (b"import mxnet\nx = (1,\n", "it is not valid Python 3, line 2: "),
+        (b"\x7fELF\0\1\2", "it holds NUL bytes"),
+        (b"#!/bin/sh\nfoo=1\n", "its first line, #!/bin/sh, names another interpreter"),
+        (b"x = '\xff'\n", "it is not valid Python 3, line 1: "),
+    ],
+)
+def test_a_script_that_is_no_python_is_refused(mine, source, words):
     with pytest.raises(BadInput, match=r"train.py': " + words):
         mine(source)
 
 
-@pytest.mark.parametrize("source", [b"", b"#!/usr/bin/env python3\n", b"# -*- coding: latin-1 -*-\nx = '\xff'\n",
-                                    b"x = '\\d'\n", b"\xef\xbb\xbfx = 1\n", b"x = 1\r\n"])
-def test_what_is_python_is_not(mine, source):
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"",
+        b"#!/usr/bin/env python3\n",
+        b"# -*- coding: latin-1 -*-\nx = '\xff'\n",
+        b"x = '\\d'\n",
+        b"\xef\xbb\xbfx = 1\n",
+        b"x = 1\r\n",
+    ],
+)
+def test_a_valid_python_script_is_accepted(mine, source):
     assert mine(source) == (["train.py"], [])
 
 
-@pytest.mark.parametrize("pythons,source", [((OWN, "3.99.1"), "match x with y\n"), (("3.6.8",), "async = 1\n")])
-def test_another_python_on_the_nodes_decides_by_itself(mine, pythons, source):
+@pytest.mark.parametrize(
+    "pythons,source", [((OWN, "3.99.1"), "match x with y\n"), (("3.6.8",), "async = 1\n")]
+)
+def test_a_syntax_error_for_another_python_is_a_note(mine, pythons, source):
     names, (note,) = mine(source, pythons=pythons)
-    assert names == ["train.py"] and "the nodes' is another, and decides" in note and "line 1" in note
+    assert (
+        names == ["train.py"]
+        and "the nodes run another version, which decides" in note
+        and "line 1" in note
+    )
 
 
-@pytest.mark.parametrize("name", ["mxnet.py", "numpy.py", "mxcluster.py", "mxnet/__init__.py", "numpy.cpython-311.so"])
-def test_a_name_that_hides_what_the_job_needs_is_refused(mine, name):
+@pytest.mark.parametrize(
+    "name", ["mxnet.py", "numpy.py", "mxcluster.py", "mxnet/__init__.py", "numpy.cpython-311.so"]
+)
+def test_a_name_that_hides_a_needed_module_is_refused(mine, name):
     (mine.folder / name).parent.mkdir(exist_ok=True)
     (mine.folder / name).write_text("")
-    with pytest.raises(BadInput, match="would import (mxnet|numpy|mxcluster) in place of the real one: rename %s in"
-                       % name.split("/")[0]):
+    with pytest.raises(
+        BadInput,
+        match="would import (mxnet|numpy|mxcluster) in place of the real one: rename %s in"
+        % name.split("/")[0],
+    ):
         mine()
     if name.endswith("y.py"):
         with pytest.raises(BadInput, match="rename the script"):
             mine(name=name)
 
 
-def test_a_name_that_hides_a_module_of_pythons_own_is_told(mine):
+def test_a_name_that_hides_a_standard_module_is_a_note(mine):
     for name in ("queue.py", "random.py", "mxnet_utils.py", "numpy.txt"):
         (mine.folder / name).write_text("")
-    for name in ("mxnet", "json"):  # without __init__.py: behind any package that is installed
+    for name in ("mxnet", "json"):  # without __init__.py, an installed package has precedence
         (mine.folder / name).mkdir()
         (mine.folder / name / "x.py").write_text("")
     names, (note,) = mine()
-    assert "hides modules of Python's own from the script: queue.py, random.py;" in note and len(names) == 9
+    assert (
+        "hides modules of Python's own from the script: queue.py, random.py;" in note
+        and len(names) == 9
+    )
 
 
 def test_a_hidden_script_is_refused(mine):
@@ -132,14 +177,14 @@ def test_a_hidden_script_is_refused(mine):
 
 
 def test_a_folder_with_too_many_files_is_refused_early(mine, monkeypatch):
-    monkeypatch.setattr(userscript, "MOST_FILES", 3)
+    monkeypatch.setattr(user_script, "MOST_FILES", 3)
     for number in range(4):
         (mine.folder / str(number)).write_text("")
     with pytest.raises(BadInput, match="a folder of their own"):
         mine()
 
 
-def test_a_name_that_no_zip_file_holds_is_refused(mine):
+def test_a_name_that_a_zip_file_cannot_hold_is_refused(mine):
     with open(os.fsencode(str(mine.folder)) + b"/\xff\n.txt", "w"):
         pass
     with pytest.raises(BadInput, match=r"\\udcff\\n.txt cannot be read"):

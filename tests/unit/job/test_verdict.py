@@ -2,146 +2,240 @@ import copy
 
 import pytest
 
-from mxcluster import verdict
+from mxcluster.job import verdict
 
-PLAN = {"job": "j1", "kv": "dist_gsync", "options": {"script": ""}, "workers": 2, "servers": 1,
-        "nodes": {"node1": {}, "node2": {}},
-        "processes": [{"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host}
-                      for name, host in (("scheduler-0", "node1"), ("server-0", "node1"), ("worker-0", "node1"),
-                                         ("worker-1", "node2"))]}
-ENDS = [{"event": "end", "role": "worker", "index": index, "time": 130.0, "accuracy": accuracy, "samples": 1000,
-         "seconds": seconds}
-        for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))]
+PLAN = {
+    "job": "j1",
+    "kv": "dist_gsync",
+    "options": {"script": ""},
+    "workers": 2,
+    "servers": 1,
+    "nodes": {"node1": {}, "node2": {}},
+    "processes": [
+        {"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host}
+        for name, host in (
+            ("scheduler-0", "node1"),
+            ("server-0", "node1"),
+            ("worker-0", "node1"),
+            ("worker-1", "node2"),
+        )
+    ],
+}
+ENDS = [
+    {
+        "event": "end",
+        "role": "worker",
+        "index": index,
+        "time": 130.0,
+        "accuracy": accuracy,
+        "samples": 1000,
+        "seconds": seconds,
+    }
+    for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))
+]
 DONE = [{"event": "done", "role": "worker", "index": index, "time": 130.1} for index in (0, 1)]
 ENDS += DONE
 
 
 def statuses(**codes):
-    """{host: status} of a job in which all went well but for `codes`, as worker_1=9."""
+    """Return {host: status} of a successful job, except for the exit codes given as worker_1=9."""
     found = {}
     for host in PLAN["nodes"]:
-        processes = [{"name": process["name"], "exit_code": codes.get(process["name"].replace("-", "_"), 0)}
-                     for process in PLAN["processes"] if process["host"] == host]
-        found[host] = {"host": host, "state": "ended", "reason": "done", "started": 100.0, "ended": 130.0,
-                       "processes": processes, "first_failure": None}
+        processes = [
+            {"name": process["name"], "exit_code": codes.get(process["name"].replace("-", "_"), 0)}
+            for process in PLAN["processes"]
+            if process["host"] == host
+        ]
+        found[host] = {
+            "host": host,
+            "state": "ended",
+            "reason": "done",
+            "started": 100.0,
+            "ended": 130.0,
+            "processes": processes,
+            "first_failure": None,
+        }
     return found
 
 
 def failure(name, time, code=3, echo=False, reason=None, host="node2", log=()):
-    return {"host": host, "role": name.split("-")[0], "index": int(name[-1]), "name": name, "exit_code": code,
-            "time": time, "reason": reason or "exited with status %d" % code, "log": list(log), "echo": echo}
+    return {
+        "host": host,
+        "role": name.split("-")[0],
+        "index": int(name[-1]),
+        "name": name,
+        "exit_code": code,
+        "time": time,
+        "reason": reason or "exited with status %d" % code,
+        "log": list(log),
+        "echo": echo,
+    }
 
 
-def test_a_job_that_went_well():
+def test_the_verdict_of_a_successful_job():
     assert verdict.compute(PLAN, statuses(), ENDS) == {
-        "ok": True, "job": "j1", "kv": "dist_gsync", "accuracy": 0.96, "samples_per_s": 160.0, "seconds": 12.5,
-        "exit_codes": {"scheduler-0": 0, "server-0": 0, "worker-0": 0, "worker-1": 0}, "first_failure": None, "left": {},
-        "warnings": [], "files": 0,
-        "nodes": {"node1": "done", "node2": "done"}}
+        "ok": True,
+        "job": "j1",
+        "kv": "dist_gsync",
+        "accuracy": 0.96,
+        "samples_per_s": 160.0,
+        "seconds": 12.5,
+        "exit_codes": {"scheduler-0": 0, "server-0": 0, "worker-0": 0, "worker-1": 0},
+        "first_failure": None,
+        "left": {},
+        "warnings": [],
+        "files": 0,
+        "nodes": {"node1": "done", "node2": "done"},
+    }
 
 
-def test_a_worker_that_exits_with_0_before_it_is_done_fails_the_job():
+def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
     found = verdict.compute(PLAN, statuses(), ENDS[:-1])
     assert not found["ok"]
     assert (found["first_failure"]["name"], found["first_failure"]["host"]) == ("worker-1", "node2")
-    assert "never told that it was done" in found["first_failure"]["reason"]
+    assert "before it was done" in found["first_failure"]["reason"]
 
 
-def test_a_users_script_tells_no_more_than_that_it_is_done():
+def test_a_script_needs_only_done_events():
     plan = dict(PLAN, options={"script": "/home/me/train.py"})
     assert not verdict.compute(plan, statuses(), DONE[1:])["ok"]
     found = verdict.compute(plan, statuses(), DONE)
-    assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (True, None, None, 30.0)
+    assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (
+        True,
+        None,
+        None,
+        30.0,
+    )
 
 
-def test_the_earliest_failure_of_all_nodes_is_the_first():
+def test_the_earliest_failure_of_all_nodes_is_the_first_failure():
     found = statuses(worker_1=3, server_0=1)
     found["node1"]["first_failure"] = failure("server-0", 121.0, 1, host="node1")
     found["node2"]["first_failure"] = failure("worker-1", 120.0)
     assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
 
 
-def test_an_echo_loses_to_any_other_failure():
+def test_any_other_failure_precedes_an_echo():
     found = statuses(worker_1=3, worker_0=91)
     found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
     found["node2"]["first_failure"] = failure("worker-1", 120.0)
     assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
 
 
-def test_of_echoes_alone_the_earliest_is_told():
+def test_the_earliest_echo_is_shown_if_there_is_no_other_failure():
     found = statuses(worker_0=91, worker_1=91)
     found["node1"]["first_failure"] = failure("worker-0", 111.0, 91, echo=True, host="node1")
     found["node2"]["first_failure"] = failure("worker-1", 110.0, 91, echo=True)
     assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
 
 
-def test_where_nobody_was_first_that_is_said():
+def test_an_echo_without_a_cause_suggests_the_network():
     found = statuses(worker_0=91, worker_1=91)
-    found["node2"]["first_failure"] = failure("worker-1", 110.0, 91, echo=True, reason="exited with status 91 (a peer was gone)")
+    found["node2"]["first_failure"] = failure(
+        "worker-1", 110.0, 91, echo=True, reason="exited with status 91 (a peer was gone)"
+    )
     assert verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"] == (
-        "exited with status 91 (a peer was gone), and no process is known to have gone first: did the network between the nodes "
-        "fail?")
+        "exited with status 91 (a peer was gone), and no node saw a process fail first: check "
+        "the network between the nodes"
+    )
 
 
-WIRED = dict(PLAN, processes=[dict(process, address="10.0.0.%s" % process["host"][-1], port=9091 + number)
-                              for number, process in enumerate(PLAN["processes"])])
-NO_ANSWER = "no process failed first, the network between the nodes did: "
+WIRED = dict(
+    PLAN,
+    processes=[
+        dict(process, address="10.0.0.%s" % process["host"][-1], port=9091 + number)
+        for number, process in enumerate(PLAN["processes"])
+    ],
+)
+NO_ANSWER = "the network between the nodes failed before any process: "
 
 
-def test_nodes_that_a_peers_failure_ended_were_not_stopped_on_request():
-    """The controller ends the other nodes' parts: nobody has asked for that."""
+def test_a_node_ended_for_a_peer_was_not_stopped_on_request():
+    """The controller ends the other nodes' parts without a request of the user."""
     found = statuses(worker_0=91, worker_1=-15)
-    found["node1"].update(reason="failed", first_failure=failure("worker-0", 110.0, 91, echo=True, host="node1"))
+    found["node1"].update(
+        reason="failed", first_failure=failure("worker-0", 110.0, 91, echo=True, host="node1")
+    )
     found["node2"].update(reason="peer", ended=105.0)
     result = verdict.compute(PLAN, found, ENDS)
     assert result["nodes"] == {"node1": "failed", "node2": "peer"}
     assert result["first_failure"]["name"] == "worker-0"
-    assert "no process is known to have gone first" in result["first_failure"]["reason"]
+    assert "no node saw a process fail first" in result["first_failure"]["reason"]
     found["node1"].update(reason="peer", first_failure=None)
-    assert "since another node's part" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
+    assert (
+        "since another node's part" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
+    )
     found["node1"].update(reason="stopped", first_failure=None)
     assert "on request" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
 
 
 def network_failure(host, time):
-    return {"host": host, "role": "agent", "index": None, "name": "agent", "exit_code": None, "time": time, "log": [],
-            "reason": "gets no answer", "echo": False, "kind": "network"}
+    return {
+        "host": host,
+        "role": "agent",
+        "index": None,
+        "name": "agent",
+        "exit_code": None,
+        "time": time,
+        "log": [],
+        "reason": "gets no answer",
+        "echo": False,
+        "kind": "network",
+    }
 
 
-@pytest.mark.parametrize("seen", [
-    {"first_failure": failure("worker-0", 110.0, 91, echo=True, host="node1")},
-    {"first_failure": network_failure("node1", 110.0)},
-    {"first_failure": dict(failure("worker-0", 110.0, host="node1"), kind="stall")}])
-def test_a_network_that_fails_is_named_with_the_pairs_of_nodes(seen):
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"first_failure": failure("worker-0", 110.0, 91, echo=True, host="node1")},
+        {"first_failure": network_failure("node1", 110.0)},
+        {"first_failure": dict(failure("worker-0", 110.0, host="node1"), kind="stall")},
+    ],
+)
+def test_a_failed_network_is_named_with_the_pairs_of_nodes(seen):
     found = statuses(worker_0=91, worker_1=91)
     found["node1"].update(reason="failed", unanswered=["worker-1"], **seen)
-    found["node2"].update(reason="peer", unanswered=["scheduler-0", "server-0", "worker-1", "worker-9", ["x"]])
+    found["node2"].update(
+        reason="peer", unanswered=["scheduler-0", "server-0", "worker-1", "worker-9", ["x"]]
+    )
     cause = verdict.compute(WIRED, found, ENDS)["first_failure"]
-    assert (cause["host"], cause["role"], cause["kind"], cause["echo"]) == ("node1", "agent", "network", False)
+    assert (cause["host"], cause["role"], cause["kind"], cause["echo"]) == (
+        "node1",
+        "agent",
+        "network",
+        False,
+    )
     assert cause["reason"] == NO_ANSWER + (
         "node1 gets no answer from node2 (worker-1 at 10.0.0.2:9094), "
-        "node2 gets no answer from node1 (scheduler-0 at 10.0.0.1:9091, server-0 at 10.0.0.1:9092)")
-    assert verdict.compute(WIRED, dict(found, node2=None), [], {}, lost={"node2": GONE})["first_failure"]["reason"].startswith(
-        "node2 is gone"), "a node that has lost all its networks"
+        "node2 gets no answer from node1 (scheduler-0 at 10.0.0.1:9091, server-0 at 10.0.0.1:9092)"
+    )
+    assert verdict.compute(WIRED, dict(found, node2=None), [], {}, lost={"node2": GONE})[
+        "first_failure"
+    ]["reason"].startswith("node2 is gone"), "node2 has lost all its networks"
 
 
-def test_a_process_that_failed_comes_before_a_network():
-    """Data that nobody acknowledges may be the consequence, and clocks differ."""
+def test_a_failed_process_precedes_a_failed_network():
+    """Missing acknowledgements may be a consequence, and the nodes' clocks differ."""
     found = statuses(worker_0=3)
     found["node1"].update(first_failure=failure("worker-0", 110.0, host="node1"))
     found["node2"].update(first_failure=network_failure("node2", 109.5), unanswered=["server-0"])
     assert verdict.compute(WIRED, found, ENDS)["first_failure"]["name"] == "worker-0"
 
 
-def test_a_worker_that_has_gone_with_status_0_is_the_cause_of_the_echoes():
+def test_a_worker_that_exited_early_with_0_is_the_cause_of_echoes():
     found = statuses(worker_0=91, worker_1=0)
-    next(part for part in found["node2"]["processes"] if part["name"] == "worker-1")["ended_by"] = "self"
+    next(part for part in found["node2"]["processes"] if part["name"] == "worker-1")["ended_by"] = (
+        "self"
+    )
     found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
     result = verdict.compute(PLAN, found, [event for event in ENDS if event.get("index") != 1])
-    assert (result["first_failure"]["name"], result["first_failure"]["reason"]) == ("worker-1", verdict.NOT_DONE)
+    assert (result["first_failure"]["name"], result["first_failure"]["reason"]) == (
+        "worker-1",
+        verdict.NOT_DONE,
+    )
 
 
-def test_a_lost_node_is_more_likely_the_cause_than_an_echo_of_it():
+def test_a_lost_node_precedes_an_echo():
     found = statuses(worker_0=91)
     found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
     found["node2"] = None
@@ -149,50 +243,74 @@ def test_a_lost_node_is_more_likely_the_cause_than_an_echo_of_it():
     assert result["nodes"] == {"node1": "done", "node2": "missing"}
     assert result["exit_codes"]["worker-1"] is None
     assert verdict.sentence(result["first_failure"]) == (
-        "agent on node2: its status could not be collected: no route to host")
+        "agent on node2: its status could not be collected: no route to host"
+    )
 
 
-def test_those_who_were_stopped_when_a_node_was_lost_are_no_cause():
+def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
     told = statuses()
     told["node1"].update(state="ended", reason="stopped", first_failure=None)
     told["node2"] = None
     assert verdict.compute(PLAN, told, [])["first_failure"]["host"] == "node2"
 
 
-@pytest.mark.parametrize("reason, words", [("lease", "the lease ran out"), ("stopped", "stopped on request")])
-def test_a_job_that_its_agent_ended(reason, words):
+@pytest.mark.parametrize(
+    "reason, words", [("lease", "the lease ran out"), ("stopped", "stopped on request")]
+)
+def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
     found = statuses(worker_1=-15)
     found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
     found["node2"]["reason"] = reason
     result = verdict.compute(PLAN, found, [])
     assert not result["ok"]
-    assert words in result["first_failure"]["reason"] and result["first_failure"]["host"] == "node2", result
+    assert (
+        words in result["first_failure"]["reason"] and result["first_failure"]["host"] == "node2"
+    ), result
 
 
-@pytest.mark.parametrize("seen, words", [
-    ({"age": 30.4, "limit": 30, "gap": 12.6},
-     "the last renewal was 30 s ago, and 30 s are allowed; earlier renewals were up to 13 s apart: was train.yml"),
-    ({"age": 30.4, "limit": 30.0, "gap": None}, "the last renewal was 30 s ago, and 30 s are allowed: was train.yml interrupted"),
-    (None, "the lease ran out, no renewal came: was train.yml interrupted"),
-    ({"age": float("nan"), "limit": 10 ** 400, "gap": "\x1b[2J"}, "the lease ran out, no renewal came: "),
-    ([1], "the lease ran out, no renewal came: ")])
-def test_a_lease_that_ran_out_is_told_as_it_was_measured(seen, words):
+@pytest.mark.parametrize(
+    "seen, words",
+    [
+        (
+            {"age": 30.4, "limit": 30, "gap": 12.6},
+            "the last renewal was 30 s ago, and 30 s are allowed; earlier renewals were up to 13 s "
+            "apart: was train.yml",
+        ),
+        (
+            {"age": 30.4, "limit": 30.0, "gap": None},
+            "the last renewal was 30 s ago, and 30 s are allowed: was train.yml interrupted",
+        ),
+        (None, "the lease ran out, no renewal came: was train.yml interrupted"),
+        (
+            {"age": float("nan"), "limit": 10**400, "gap": "\x1b[2J"},
+            "the lease ran out, no renewal came: ",
+        ),
+        ([1], "the lease ran out, no renewal came: "),
+    ],
+)
+def test_an_expired_lease_is_shown_with_its_measured_times(seen, words):
     found = statuses(worker_1=-15)
     found["node2"].update(reason="lease", lease=seen)
     assert words in verdict.compute(PLAN, found, [])["first_failure"]["reason"]
 
 
-def test_a_process_that_still_runs_is_no_success():
+def test_a_running_process_is_a_failure():
     result = verdict.compute(PLAN, statuses(server_0=None), ENDS)
-    assert verdict.sentence(result["first_failure"]) == "server 0 on node1: had not ended when its logs were collected"
+    assert (
+        verdict.sentence(result["first_failure"])
+        == "server 0 on node1: had not ended when its logs were collected"
+    )
 
 
-def test_an_exit_code_that_no_agent_blames_is_told_with_its_signal():
+def test_an_exit_code_without_a_first_failure_is_shown_with_its_signal():
     result = verdict.compute(PLAN, statuses(worker_0=-11), ENDS)
-    assert verdict.sentence(result["first_failure"]) == "worker 0 on node1: killed by signal 11 (SIGSEGV)"
+    assert (
+        verdict.sentence(result["first_failure"])
+        == "worker 0 on node1: killed by signal 11 (SIGSEGV)"
+    )
 
 
-def test_inputs_are_left_as_they_are():
+def test_compute_does_not_change_its_arguments():
     found = statuses(worker_1=3)
     found["node2"]["first_failure"] = failure("worker-1", 120.0)
     before = copy.deepcopy((PLAN, found, ENDS))
@@ -206,43 +324,61 @@ def test_the_last_lines_of_a_success():
         "accuracy  0.9600 on held-out samples (worker-0)",
         "time      0:13",
         "speed     160 samples/s",
-        "report    runs/j1/report.html"]
+        "report    runs/j1/report.html",
+    ]
 
 
 def test_the_last_lines_of_a_failure():
     found = statuses(worker_1=1)
-    found["node2"]["first_failure"] = failure("worker-1", 120.0, 1, log=[
-        "Traceback (most recent call last):", "\x1b[31mModuleNotFoundError: No module named 'gluoncv'\x1b[0m\x07"])
+    found["node2"]["first_failure"] = failure(
+        "worker-1",
+        120.0,
+        1,
+        log=[
+            "Traceback (most recent call last):",
+            "\x1b[31mModuleNotFoundError: No module named 'gluoncv'\x1b[0m\x07",
+        ],
+    )
     assert verdict.text(verdict.compute(PLAN, found, []), "runs/j1") == [
         "FAILED    job j1 (dist_gsync) after 0:30",
         "first     worker 1 on node2: exited with status 1",
         "  node2/worker-1 | Traceback (most recent call last):",
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
-        "hint      a Python module is missing on the nodes: put it beside the script, or name its package in mxnet_packages "
+        "hint      a Python module is missing on the nodes: put it beside the script, or name its "
+        "package in mxnet_packages "
         "and run provision.yml.",
         "logs      runs/j1/nodes",
-        "report    runs/j1/report.html"]
+        "report    runs/j1/report.html",
+    ]
 
 
-@pytest.mark.parametrize("message, words", [
-    ("Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "-e root_port="),
-    ("OSError: [Errno 98] Address already in use", "-e root_port="),
-    ("mxnet.base.MXNetError: compile with USE_DIST_KVSTORE=1 to use dist", "provision.yml"),
-    ("ImportError: No module named foo", "module is missing"),
-    ("GPU support is disabled. Compile MXNet with USE_CUDA=1 to enable GPU support.", "-e gpus=''"),
-    ("OSError: libcudart.so.9.2: cannot open shared object file", "CUDA"),
-    ("cudaMalloc failed: out of memory", "batch_size"),
-])
-def test_well_known_messages_have_a_hint(message, words):
-    hint, = verdict.hints(failure("worker-1", 1.0, log=["x", message, "y"]))
+@pytest.mark.parametrize(
+    "message, words",
+    [
+        ("Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "-e root_port="),
+        ("OSError: [Errno 98] Address already in use", "-e root_port="),
+        ("mxnet.base.MXNetError: compile with USE_DIST_KVSTORE=1 to use dist", "provision.yml"),
+        ("ImportError: No module named foo", "module is missing"),
+        (
+            "GPU support is disabled. Compile MXNet with USE_CUDA=1 to enable GPU support.",
+            "-e gpus=''",
+        ),
+        ("OSError: libcudart.so.9.2: cannot open shared object file", "CUDA"),
+        ("cudaMalloc failed: out of memory", "batch_size"),
+    ],
+)
+def test_a_known_message_gets_a_hint(message, words):
+    (hint,) = verdict.hints(failure("worker-1", 1.0, log=["x", message, "y"]))
     assert words in hint
 
 
-def test_no_hint_without_a_known_message():
+def test_an_unknown_message_gets_no_hint():
     assert verdict.hints(failure("worker-1", 1.0, log=["all is well"])) == verdict.hints(None) == []
 
 
-@pytest.mark.parametrize("seconds, expected", [(0.4, "0:00"), (59.6, "1:00"), (751, "12:31"), (3723, "1:02:03")])
+@pytest.mark.parametrize(
+    "seconds, expected", [(0.4, "0:00"), (59.6, "1:00"), (751, "12:31"), (3723, "1:02:03")]
+)
 def test_clock(seconds, expected):
     assert verdict.clock(seconds) == expected
 
@@ -257,56 +393,88 @@ HEARTBEAT = dict(PLAN, heartbeat={"interval": 1, "timeout": 5})
 
 
 def missed(**more):
-    """The statuses of a job whose node2 is gone: node1 has ended since it has not heard of it."""
-    echo = failure("scheduler-0", 125.0, 91, True, host="node1", reason="another process of the job was gone")
-    return {"node1": dict(statuses(scheduler_0=91)["node1"], reason="failed", first_failure=echo, **more), "node2": None}
+    """Return statuses of a job without node2; node1 ended after missing node2's heartbeats."""
+    echo = failure(
+        "scheduler-0", 125.0, 91, True, host="node1", reason="another process of the job was gone"
+    )
+    return {
+        "node1": dict(
+            statuses(scheduler_0=91)["node1"], reason="failed", first_failure=echo, **more
+        ),
+        "node2": None,
+    }
 
 
-def test_a_node_that_is_gone_is_the_cause():
-    cause = verdict.compute(HEARTBEAT, missed(), [], {"node2": "no archive"}, lost={"node2": GONE})["first_failure"]
+def test_a_lost_node_is_the_cause():
+    cause = verdict.compute(HEARTBEAT, missed(), [], {"node2": "no archive"}, lost={"node2": GONE})[
+        "first_failure"
+    ]
     assert (cause["host"], cause["role"], cause["time"]) == ("node2", "agent", 100.0)
     assert cause["reason"].startswith("node2 is gone: it has not answered over ssh since ")
-    assert cause["reason"].endswith("(No route to host), and the other nodes have not heard of its worker-1 for 5 s")
+    assert cause["reason"].endswith(
+        "(No route to host), and the other nodes have received no heartbeat of its worker-1 for 5 s"
+    )
 
 
-def test_what_the_others_have_missed_is_told_also_where_their_kernels_missed_it_too():
+def test_missed_heartbeats_are_named_although_the_network_failed():
     found = missed(unanswered=["worker-1"])
     silent = failure("scheduler-0", 125.0, None, host="node1", reason="node1 gets no answer")
     found["node1"]["first_failure"] = dict(silent, kind="network")
-    cause = verdict.compute(HEARTBEAT, found, [], {"node2": "no archive"}, lost={"node2": GONE})["first_failure"]
-    assert cause["host"] == "node2" and cause["reason"].endswith("have not heard of its worker-1 for 5 s")
+    cause = verdict.compute(HEARTBEAT, found, [], {"node2": "no archive"}, lost={"node2": GONE})[
+        "first_failure"
+    ]
+    assert cause["host"] == "node2" and cause["reason"].endswith(
+        "have received no heartbeat of its worker-1 for 5 s"
+    )
 
 
 @pytest.mark.parametrize("reason", ["stopped", "lease"])
-def test_who_was_ended_since_a_node_was_gone_is_no_cause(reason):
-    """As the board has it: the controller stops the others when it has lost one."""
+def test_a_node_ended_after_the_loss_of_another_is_not_the_cause(reason):
+    """The controller stops the other nodes when it has lost one."""
     found = {"node1": dict(statuses(worker_0=-15)["node1"], reason=reason), "node2": None}
     cause = verdict.compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]
     assert cause["host"] == "node2" and "heard of" not in cause["reason"]
 
 
-def test_what_a_process_came_to_by_itself_counts_before_a_node_that_is_gone():
-    found = {"node1": dict(statuses(worker_0=3)["node1"], reason="failed", first_failure=failure("worker-0", 99.0, host="node1")),
-             "node2": None}
-    assert verdict.compute(PLAN, found, [], {}, lost={"node2": GONE})["first_failure"]["name"] == "worker-0"
+def test_a_failed_process_precedes_a_lost_node():
+    found = {
+        "node1": dict(
+            statuses(worker_0=3)["node1"],
+            reason="failed",
+            first_failure=failure("worker-0", 99.0, host="node1"),
+        ),
+        "node2": None,
+    }
+    assert (
+        verdict.compute(PLAN, found, [], {}, lost={"node2": GONE})["first_failure"]["name"]
+        == "worker-0"
+    )
 
 
 @pytest.mark.parametrize("cause", [None, "stopped", "echo"])
-def test_an_answer_that_was_not_true_is_the_cause_of_what_followed_from_it(cause):
-    """Root has ended the unit, and so the agent wrote at last that it was stopped; the others miss its processes."""
+def test_an_untrue_answer_is_the_cause_of_later_failures(cause):
+    """Root ended the unit, so the agent wrote "stopped", and the peers miss its processes."""
     found = statuses(worker_1=None)
     if cause == "stopped":
         found["node2"]["reason"] = "stopped"
     if cause == "echo":
         found["node1"]["first_failure"] = failure("worker-0", 120.0, 99, echo=True, host="node1")
-    told = verdict.compute(PLAN, found, ENDS, untrue={"node2": "it was told that its part had ended"})
+    told = verdict.compute(
+        PLAN, found, ENDS, untrue={"node2": "the answer was that its part had ended"}
+    )
     assert not told["ok"]
-    assert verdict.sentence(told["first_failure"]) == "agent on node2: it was told that its part had ended"
+    assert (
+        verdict.sentence(told["first_failure"])
+        == "agent on node2: the answer was that its part had ended"
+    )
     found["node1"]["first_failure"] = failure("server-0", 110.0, 1, host="node1")
-    assert verdict.compute(PLAN, found, ENDS, untrue={"node2": "x"})["first_failure"]["name"] == "server-0"
+    assert (
+        verdict.compute(PLAN, found, ENDS, untrue={"node2": "x"})["first_failure"]["name"]
+        == "server-0"
+    )
 
 
-def test_what_is_left_fails_a_job_that_is_done():
+def test_leftover_processes_fail_a_finished_job():
     port = "port 9092 is still listened on by pid 123 (python)"
     found = verdict.compute(PLAN, statuses(), ENDS, left={"node1": [], "node2": [port]})
     assert not found["ok"] and found["left"] == {"node1": [], "node2": [port]}
@@ -314,21 +482,34 @@ def test_what_is_left_fails_a_job_that_is_done():
     assert "left      node2: " + port in verdict.text(found, "runs/j1")
 
 
-def test_that_nothing_is_left_is_told_of_a_job_that_failed_and_where_nobody_has_looked():
+def test_a_failed_job_shows_that_nothing_is_left_and_which_nodes_were_not_checked():
     found = verdict.compute(HEARTBEAT, missed(), [], {}, lost={"node2": GONE}, left={"node1": []})
     lines = verdict.text(found, "runs/j1")
     assert "left      nothing: no process, port, unit or firewall rule on 1 node" in lines
     assert "not looked at: node2" in lines
-    assert not [line for line in verdict.text(dict(found, left={}), "runs/j1") if line.startswith(("left", "not looked"))]
+    assert not [
+        line
+        for line in verdict.text(dict(found, left={}), "runs/j1")
+        if line.startswith(("left", "not looked"))
+    ]
 
 
-def test_files_that_could_not_be_packed_cost_a_job_its_success():
-    found = verdict.compute(PLAN, statuses(), ENDS, {"node2": "what it has left could not be packed: No space left on device"})
+def test_files_that_could_not_be_packed_fail_the_job():
+    found = verdict.compute(
+        PLAN,
+        statuses(),
+        ENDS,
+        {"node2": "the job's files could not be packed: No space left on device"},
+    )
     assert not found["ok"] and "No space left" in found["first_failure"]["reason"]
 
 
-def test_warnings_and_a_scripts_files_are_told_at_the_end():
-    found = verdict.compute(PLAN, statuses(), ENDS, warnings=["node1: worker-0: 1 file stays\x1b[31m"], files=6)
+def test_warnings_and_a_scripts_files_are_shown_at_the_end():
+    found = verdict.compute(
+        PLAN, statuses(), ENDS, warnings=["node1: worker-0: 1 file stays\x1b[31m"], files=6
+    )
     told = verdict.text(found, "runs/j1")
-    assert found["ok"] and told[-3:-1] == ["warning   node1: worker-0: 1 file stays",
-                                           "files     6 that the script wrote, in runs/j1/nodes/*/files"]
+    assert found["ok"] and told[-3:-1] == [
+        "warning   node1: worker-0: 1 file stays",
+        "files     6 that the script wrote, in runs/j1/nodes/*/files",
+    ]

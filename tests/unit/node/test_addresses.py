@@ -1,11 +1,12 @@
-"""This machine's addresses and ports."""
+"""Addresses and ports of this machine."""
+
 import os
 import socket
 import struct
 
 import pytest
 
-from mxcluster import network
+from mxcluster.node import addresses
 
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", "10.0.1.5/16"], "ib0": []}
 
@@ -19,62 +20,84 @@ def message(kind, payload):
 
 
 def address_message(index, prefix, *attributes):
-    return message(20, struct.pack("=BBBBI", socket.AF_INET, prefix, 0, 0, index) + b"".join(attributes))
+    return message(
+        20, struct.pack("=BBBBI", socket.AF_INET, prefix, 0, 0, index) + b"".join(attributes)
+    )
 
 
-def test_addresses_of_a_netlink_answer():
+def test_addresses_are_parsed_from_netlink():
     label = struct.pack("=HH", 11, 3) + b"eth0:1\0" + b"\0"  # 11 bytes long, padded to 12
-    data = (address_message(1, 8, attribute(1, "127.0.0.1"), attribute(2, "127.0.0.1"))
-            + address_message(2, 24, label, attribute(1, "10.0.0.5"), attribute(2, "10.0.0.5"))
-            + address_message(3, 32, attribute(1, "10.8.0.1"), attribute(2, "10.8.0.2")))  # point to point: ours is .2
+    data = (
+        address_message(1, 8, attribute(1, "127.0.0.1"), attribute(2, "127.0.0.1"))
+        + address_message(2, 24, label, attribute(1, "10.0.0.5"), attribute(2, "10.0.0.5"))
+        + address_message(3, 32, attribute(1, "10.8.0.1"), attribute(2, "10.8.0.2"))
+    )  # point to point: this machine's address is .2
     found = [(1, "127.0.0.1/8"), (2, "10.0.0.5/24"), (3, "10.8.0.2/32")]
-    assert network.parse_addresses(data) == (found, False)
-    assert network.parse_addresses(data + message(3, struct.pack("=i", 0))) == (found, True)
-    assert network.parse_addresses(b"") == ([], False)
+    assert addresses.parse_addresses(data) == (found, False)
+    assert addresses.parse_addresses(data + message(3, struct.pack("=i", 0))) == (found, True)
+    assert addresses.parse_addresses(b"") == ([], False)
 
 
-def test_an_error_of_netlink_is_not_taken_for_an_empty_answer():
+def test_a_netlink_error_is_raised():
     with pytest.raises(OSError, match="Operation not permitted"):
-        network.parse_addresses(message(2, struct.pack("=i", -1)))
+        addresses.parse_addresses(message(2, struct.pack("=i", -1)))
 
 
-def test_the_interfaces_of_this_machine():
-    known = network.interfaces()
+def test_interfaces_have_bindable_addresses():
+    known = addresses.interfaces()
     assert "127.0.0.1/8" in known["lo"], known
     assert set(known) == {name for _, name in socket.if_nameindex()}
-    for addresses in known.values():
-        for address in addresses:
-            assert network.can_bind(address.split("/")[0], 0) is None, (address, known)
+    for listed in known.values():
+        for address in listed:
+            assert addresses.can_bind(address.split("/")[0], 0) is None, (address, known)
 
 
-def test_the_address_of_the_default_route_is_one_of_them():
-    address = network.default_route_address()
-    assert address is None or network.interface_of(address, network.interfaces()), (address, network.interfaces())
+def test_the_address_of_the_default_route_is_one_of_the_interfaces():
+    address = addresses.default_route_address()
+    assert address is None or addresses.interface_of(address, addresses.interfaces()), (
+        address,
+        addresses.interfaces(),
+    )
 
 
-@pytest.mark.parametrize("address, interface", [
-    ("10.0.0.5", "eth0"), ("10.0.1.5", "eth0"), ("127.0.0.1", "lo"), ("127.0.0.11", "lo"), ("127.9.9.9", "lo"),
-    ("10.0.0.6", None), ("10.0.1.6", None), ("192.168.0.1", None)])
-def test_interface_of(address, interface):
-    assert network.interface_of(address, KNOWN) == interface
+@pytest.mark.parametrize(
+    "address, interface",
+    [
+        ("10.0.0.5", "eth0"),
+        ("10.0.1.5", "eth0"),
+        ("127.0.0.1", "lo"),
+        ("127.0.0.11", "lo"),
+        ("127.9.9.9", "lo"),
+        ("10.0.0.6", None),
+        ("10.0.1.6", None),
+        ("192.168.0.1", None),
+    ],
+)
+def test_the_interface_of_an_address(address, interface):
+    assert addresses.interface_of(address, KNOWN) == interface
 
 
-def test_loopback_addresses_outside_the_network_of_lo_are_nobodys():
-    assert network.interface_of("127.0.0.11", {"lo": ["127.0.0.1/32"], "eth0": ["10.0.0.5/24"]}) is None
+def test_a_loopback_address_outside_los_network_has_no_interface():
+    assert (
+        addresses.interface_of("127.0.0.11", {"lo": ["127.0.0.1/32"], "eth0": ["10.0.0.5/24"]})
+        is None
+    )
 
 
-def test_can_bind():
+def test_can_bind_reports_taken_and_foreign_addresses():
     with socket.socket() as server:
         server.bind(("127.0.0.11", 0))
         port = server.getsockname()[1]
         server.listen(1)
-        assert network.can_bind("127.0.0.11", port) == "Address already in use"
-        assert network.can_bind("127.0.0.12", port) is None, "another address of the same machine is free"
-    assert network.can_bind("127.0.0.11", port) is None
-    assert network.can_bind("203.0.113.9", 0) == "Cannot assign requested address"
+        assert addresses.can_bind("127.0.0.11", port) == "Address already in use"
+        assert addresses.can_bind("127.0.0.12", port) is None, (
+            "another address of the same machine is free"
+        )
+    assert addresses.can_bind("127.0.0.11", port) is None
+    assert addresses.can_bind("203.0.113.9", 0) == "Cannot assign requested address"
 
 
-def test_a_closed_connection_in_time_wait_is_no_obstacle():
+def test_can_bind_ignores_a_connection_in_time_wait():
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.11", 0))
@@ -82,57 +105,72 @@ def test_a_closed_connection_in_time_wait_is_no_obstacle():
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.11", port)) as client:
             accepted, _ = server.accept()
-            accepted.close()  # who closes first has the TIME_WAIT: the server's side
+            accepted.close()  # the side that closes first, the server, has the TIME_WAIT
             client.recv(1)
-    assert network.can_bind("127.0.0.11", port) is None
+    assert addresses.can_bind("127.0.0.11", port) is None
 
 
 @pytest.mark.parametrize("listening", ["127.0.0.11", "0.0.0.0"])
-def test_who_listens(listening):
+def test_who_listens_names_the_process(listening):
     with socket.socket() as server:
         server.bind((listening, 0))
         port = server.getsockname()[1]
-        assert network.who_listens("127.0.0.11", port) is None, "bound, but it does not listen yet"
+        assert addresses.who_listens("127.0.0.11", port) is None, "bound, but without listening yet"
         server.listen(1)
         with open("/proc/self/comm") as stream:
-            assert network.who_listens("127.0.0.11", port) == "pid %d (%s)" % (os.getpid(), stream.read().strip())
+            assert addresses.who_listens("127.0.0.11", port) == "pid %d (%s)" % (
+                os.getpid(),
+                stream.read().strip(),
+            )
 
 
-def test_listeners_in_the_kernels_table():
+def test_listeners_are_parsed_from_the_kernels_table():
     address = "%08X" % struct.unpack("=I", socket.inet_aton("127.0.0.11"))[0]
     other = "%08X" % struct.unpack("=I", socket.inet_aton("127.0.0.12"))[0]
-    rows = [(address, "0A", "1"), (other, "0A", "2"), ("00000000", "0A", "3"), (address, "01", "4"),
-            ("0" * 32, "0A", "5"), ("0000000000000000FFFF0000" + address, "0A", "6")]
+    rows = [
+        (address, "0A", "1"),
+        (other, "0A", "2"),
+        ("00000000", "0A", "3"),
+        (address, "01", "4"),
+        ("0" * 32, "0A", "5"),
+        ("0000000000000000FFFF0000" + address, "0A", "6"),
+    ]
     text = "  sl  local_address rem_address st\n" + "\n".join(
-        "%d: %s:2383 00000000:0000 %s 00000000:00000000 00:00000000 00000000 0 0 %s 1" % (number, where, state, inode)
-        for number, (where, state, inode) in enumerate(rows))
-    assert network.parse_listeners(text, "127.0.0.11", 0x2383) == {"1", "3", "5", "6"}
-    assert network.parse_listeners(text, "127.0.0.11", 9091 + 1) == set()
+        "%d: %s:2383 00000000:0000 %s 00000000:00000000 00:00000000 00000000 0 0 %s 1"
+        % (number, where, state, inode)
+        for number, (where, state, inode) in enumerate(rows)
+    )
+    assert addresses.parse_listeners(text, "127.0.0.11", 0x2383) == {"1", "3", "5", "6"}
+    assert addresses.parse_listeners(text, "127.0.0.11", 9091 + 1) == set()
 
 
-def test_connections_that_get_no_answer():
-    """As the kernel had it when a rule dropped what 10.203.0.2 sent."""
-    text = ("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n"
-            "   0: 0200CB0A:23E9 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
-            "   1: 0200CB0A:D01C 0100CB0A:23E7 01 00000113:00000000 01:000000AD 00000004  0 0 2\n"
-            "   2: 0200CB0A:D440 0100CB0A:23E9 09 0000005B:00000000 01:0000000E 00000005  0 0 0\n"
-            "   3: 0200CB0A:9D92 0100CB0A:23E8 01 00000025:00000000 01:00000003 00000002  0 0 3\n"
-            "   4: 0200CB0A:9D93 0100CB0A:23EA 02 00000001:00000000 01:00000003 00000006  0 0 4\n"
-            "   5: 0200CB0A:9D94 0100CB0A:23EB 01 00000000:00000000 00:00000000 00000000  0 0 5\n")
-    assert network.parse_unanswered(text) == {("10.203.0.1", 0x23E7), ("10.203.0.1", 0x23E9)}
+def test_unanswered_connections_are_parsed_from_the_kernels_table():
+    """The table is the kernel's while a rule dropped the packets of 10.203.0.2."""
+    text = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n"
+        "   0: 0200CB0A:23E9 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
+        "   1: 0200CB0A:D01C 0100CB0A:23E7 01 00000113:00000000 01:000000AD 00000004  0 0 2\n"
+        "   2: 0200CB0A:D440 0100CB0A:23E9 09 0000005B:00000000 01:0000000E 00000005  0 0 0\n"
+        "   3: 0200CB0A:9D92 0100CB0A:23E8 01 00000025:00000000 01:00000003 00000002  0 0 3\n"
+        "   4: 0200CB0A:9D93 0100CB0A:23EA 02 00000001:00000000 01:00000003 00000006  0 0 4\n"
+        "   5: 0200CB0A:9D94 0100CB0A:23EB 01 00000000:00000000 00:00000000 00000000  0 0 5\n"
+    )
+    assert addresses.parse_unanswered(text) == {("10.203.0.1", 0x23E7), ("10.203.0.1", 0x23E9)}
 
 
-def test_peers_of_a_port():
-    text = ("  sl  local_address rem_address   st tx_queue\n"
-            "   0: 1500007F:4A93 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
-            "   1: 1500007F:4A93 1F00007F:C350 01 00000000:00000000 00:00000000 00000000  0 0 2\n"
-            "   2: 1500007F:4A93 2000007F:C351 06 00000000:00000000 00:00000000 00000000  0 0 3\n"
-            "   3: 1500007F:4A94 2100007F:C351 01 00000000:00000000 00:00000000 00000000  0 0 4\n")
-    assert network.parse_peers(text, "127.0.0.21", 0x4A93) == {"127.0.0.31"}
+def test_peers_of_a_port_are_connected_addresses():
+    text = (
+        "  sl  local_address rem_address   st tx_queue\n"
+        "   0: 1500007F:4A93 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
+        "   1: 1500007F:4A93 1F00007F:C350 01 00000000:00000000 00:00000000 00000000  0 0 2\n"
+        "   2: 1500007F:4A93 2000007F:C351 06 00000000:00000000 00:00000000 00000000  0 0 3\n"
+        "   3: 1500007F:4A94 2100007F:C351 01 00000000:00000000 00:00000000 00000000  0 0 4\n"
+    )
+    assert addresses.parse_peers(text, "127.0.0.21", 0x4A93) == {"127.0.0.31"}
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
         port = listener.getsockname()[1]
-        assert network.peers_of("127.0.0.1", port) == []
+        assert addresses.peers_of("127.0.0.1", port) == []
         with socket.create_connection(("127.0.0.1", port)):
-            assert network.peers_of("127.0.0.1", port) == ["127.0.0.1"]
+            assert addresses.peers_of("127.0.0.1", port) == ["127.0.0.1"]

@@ -1,4 +1,5 @@
-"""Who a process is, what belongs to it, how it ends: with real processes."""
+"""Identity, descendants and end of processes, with real processes."""
+
 import ctypes
 import os
 import signal
@@ -8,31 +9,34 @@ import time
 
 import pytest
 
-from mxcluster import processes
-from mxcluster.processes import Entry, Identity
+from mxcluster.node import processes
+from mxcluster.node.processes import Entry, Identity
 
 
 def until(condition, seconds=5.0):
-    """Wait for condition() to be true and return its value; fails after `seconds`."""
+    """Wait for condition() to be true and return its value; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.02)
-    raise AssertionError("%s did not come true in %s s; processes:\n%s"
-                         % (condition, seconds, subprocess.check_output(["ps", "-ef"]).decode()))
+    raise AssertionError(
+        "%s did not come true in %s s; processes:\n%s"
+        % (condition, seconds, subprocess.check_output(["ps", "-ef"]).decode())
+    )
 
 
 @pytest.fixture
 def shell():
-    """Starts `sh -c text` in a session of its own and returns its Popen; kills what is left at the end."""
+    """Yield a function that runs `sh -c text` in a new session; kill the rest at the end."""
     started = []
 
     def run(text):
         child = subprocess.Popen(["sh", "-c", text], start_new_session=True, stdout=subprocess.PIPE)
         started.append((child, processes.identity(child.pid)))
         return child
+
     yield run
     for child, who in started:
         processes.end_groups([who], grace=0)
@@ -41,7 +45,7 @@ def shell():
 
 
 def pid_from(child):
-    """The number that the shell prints on its next line."""
+    """Return the pid that the shell prints in its next line."""
     return int(child.stdout.readline())
 
 
@@ -49,12 +53,12 @@ def line(pid, parent=1, group=None, session=None, state="S", start=10):
     return Entry(pid, parent, group or pid, session or pid, state, start)
 
 
-def test_a_name_with_blanks_and_parentheses_does_not_confuse_the_fields():
+def test_parse_stat_accepts_blanks_and_parentheses_in_the_name():
     text = "42 (a) R 7 (b) S) T 17 40 39 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3"
     assert processes.parse_stat(text) == Entry(42, 17, 40, 39, "T", 987654)
 
 
-def test_a_real_process_with_such_a_name():
+def test_entry_reads_a_process_with_parentheses_in_its_name():
     child = os.fork()
     if child == 0:
         ctypes.CDLL(None).prctl(15, b") S 1 (\xff", 0, 0, 0)  # PR_SET_NAME
@@ -69,7 +73,7 @@ def test_a_real_process_with_such_a_name():
         os.waitpid(child, 0)
 
 
-def test_alive_means_this_very_process(shell):
+def test_alive_compares_the_start_time(shell):
     child = shell("sleep 20")
     who = processes.identity(child.pid)
     assert processes.alive(who)
@@ -77,7 +81,7 @@ def test_alive_means_this_very_process(shell):
     child.kill()
     until(lambda: processes.entry(child.pid).state == "Z")
     assert not processes.alive(who), "a zombie counts as alive"
-    assert processes.identity(child.pid) == who, "a zombie still has its number"
+    assert processes.identity(child.pid) == who, "a zombie still has its pid"
     child.wait()
     assert processes.identity(child.pid) is None
 
@@ -90,8 +94,8 @@ ctypes.CDLL(None).syscall(60, 0)  # exit(2): of the first thread alone
 """
 
 
-def test_a_process_lives_as_long_as_one_of_its_threads():
-    """It cannot be reaped, and what it listens on is not free: nobody may take it for dead."""
+def test_a_process_is_alive_as_long_as_one_of_its_threads():
+    """Such a process cannot be reaped and still holds its ports."""
     child = subprocess.Popen([sys.executable, "-c", HEADLESS], stdout=subprocess.PIPE)
     who = processes.identity(child.pid)
     try:
@@ -109,7 +113,7 @@ def test_a_process_lives_as_long_as_one_of_its_threads():
         child.stdout.close()
 
 
-def test_send_reaches_nobody_else(shell):
+def test_send_spares_a_process_with_a_reused_pid(shell):
     child = shell("sleep 20")
     who = processes.identity(child.pid)
     assert not processes.send(who._replace(start_time=who.start_time + 1), signal.SIGKILL)
@@ -119,27 +123,36 @@ def test_send_reaches_nobody_else(shell):
     assert not processes.send(who, signal.SIGKILL)
 
 
-def test_family_by_descent_group_and_session():
-    lines = [line(1), line(100, start=50),
-             line(101, parent=100, group=100, session=100, start=51),  # a child
-             line(102, parent=1, group=102, session=100, start=52),    # an orphan in a group of its own
-             line(103, parent=102, start=53),                          # its child, in a session of its own
-             line(104, parent=101, group=100, session=100, state="Z", start=54),
-             line(200, start=50), line(201, parent=200, start=51)]
+def test_family_has_descendants_groups_and_sessions():
+    lines = [
+        line(1),
+        line(100, start=50),
+        line(101, parent=100, group=100, session=100, start=51),  # a child
+        line(102, parent=1, group=102, session=100, start=52),  # an orphan in its own group
+        line(103, parent=102, start=53),  # the orphan's child, in its own session
+        line(104, parent=101, group=100, session=100, state="Z", start=54),
+        line(200, start=50),
+        line(201, parent=200, start=51),
+    ]
     assert {who.pid for who in processes.family([Identity(100, 50)], lines)} == {100, 101, 102, 103}
 
 
-def test_family_of_a_root_that_has_ended():
-    lines = [line(101, parent=1, group=100, session=100, start=51), line(90, parent=1, group=100, session=100, start=3)]
-    assert processes.family([Identity(100, 50)], lines) == [Identity(101, 51)], "older than the root: not of its family"
+def test_family_of_an_ended_root():
+    lines = [
+        line(101, parent=1, group=100, session=100, start=51),
+        line(90, parent=1, group=100, session=100, start=3),
+    ]
+    assert processes.family([Identity(100, 50)], lines) == [Identity(101, 51)], (
+        "older than the root: not of its family"
+    )
 
 
-def test_a_number_used_again_is_nobody_of_ours():
+def test_a_reused_pid_has_no_family():
     stranger = [line(100, start=70), line(101, parent=100, group=100, session=100, start=71)]
     assert processes.family([Identity(100, 50)], stranger) == []
 
 
-def test_end_groups_ends_orphans_and_sessions_of_children_too(shell):
+def test_end_groups_ends_orphans_and_sessions_of_children(shell):
     child = shell("(sleep 30 & echo $!); setsid sleep 30 & echo $!; sleep 30")
     who = processes.identity(child.pid)
     orphan, other = (processes.identity(pid_from(child)) for _ in range(2))
@@ -149,15 +162,22 @@ def test_end_groups_ends_orphans_and_sessions_of_children_too(shell):
     assert processes.end_groups([who]) == []
     assert [processes.alive(one) for one in (who, orphan, other)] == [False] * 3
     assert child.wait() == -signal.SIGTERM
-    assert time.monotonic() - begun < 1, "all of them end at SIGTERM: there is nothing to wait for"
+    assert time.monotonic() - begun < 1, (
+        "all processes end at SIGTERM: there is nothing to wait for"
+    )
 
 
-def test_end_groups_kills_what_does_not_heed(shell):
+def test_end_groups_kills_a_process_that_ignores_sigterm(shell):
     child = shell("trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done")
     assert child.stdout.readline() == b"ready\n"
     passes = []
     begun = time.monotonic()
-    assert processes.end_groups([processes.identity(child.pid)], grace=0.4, each_pass=lambda: passes.append(1)) == []
+    assert (
+        processes.end_groups(
+            [processes.identity(child.pid)], grace=0.4, each_pass=lambda: passes.append(1)
+        )
+        == []
+    )
     assert 0.4 <= time.monotonic() - begun < 2
     assert child.wait() == -signal.SIGKILL
     assert child.stdout.read() == b"told\n", "SIGTERM comes once, and before SIGKILL"
@@ -171,17 +191,19 @@ def test_end_groups_ends_a_stopped_process(shell):
     assert child.wait() == -signal.SIGKILL
 
 
-def test_end_groups_spares_whom_it_is_told_to(shell):
+def test_end_groups_spares_the_given_processes(shell):
     child = shell("sleep 30 & echo $!; wait; sleep 30")
     grandchild = processes.identity(pid_from(child))
     who = processes.identity(child.pid)
     until(lambda: len(processes.family([who])) == 2)
-    left = processes.end_groups([who], grace=0.2, patience=0.2, spare=[who, *processes.family([who])])
+    left = processes.end_groups(
+        [who], grace=0.2, patience=0.2, spare=[who, *processes.family([who])]
+    )
     assert left == [] and processes.alive(grandchild)
 
 
-def test_a_family_is_known_by_its_environment(tmp_path):
-    """Also what has left the session and lost its parents."""
+def test_with_variable_finds_processes_by_their_environment(tmp_path):
+    """Also an orphan in another session."""
     text = "setsid sh -c 'sleep 30 & echo $!'; sleep 0.2"
     environment = dict(os.environ, MARK=str(tmp_path))
     subprocess.check_call(["sh", "-c", "(%s) > out" % text], env=environment, cwd=str(tmp_path))
@@ -196,7 +218,7 @@ def test_a_family_is_known_by_its_environment(tmp_path):
 PARENT = """
 import os, subprocess, sys
 sys.path.insert(0, %r)
-from mxcluster import processes
+from mxcluster.node import processes
 me = os.getpid()
 child = subprocess.Popen(["sleep", "30"], preexec_fn=lambda: processes.set_pdeathsig(me))
 print(child.pid, flush=True)
@@ -205,7 +227,7 @@ child.wait()
 
 
 def test_a_child_dies_with_its_parent():
-    package = os.path.dirname(os.path.dirname(processes.__file__))
+    package = os.path.dirname(os.path.dirname(os.path.dirname(processes.__file__)))
     parent = subprocess.Popen([sys.executable, "-c", PARENT % package], stdout=subprocess.PIPE)
     with parent.stdout:
         who = processes.identity(pid_from(parent))
@@ -215,32 +237,41 @@ def test_a_child_dies_with_its_parent():
     until(lambda: not processes.alive(who))
 
 
-def test_a_parent_that_is_gone_already_is_noticed():
+def test_a_child_without_its_parent_is_killed_at_once():
     child = os.fork()
     if child == 0:
-        processes.set_pdeathsig(parent=os.getpid())  # whoever its parent is, it is not itself
+        processes.set_pdeathsig(parent=os.getpid())  # a pid that is not its parent's
         os._exit(7)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-def test_a_witness_sees_who_has_gone_and_nothing_of_other_machines():
+def test_a_witness_sees_the_end_of_a_process_of_this_boot_only():
     process = subprocess.Popen(["sleep", "20"])
     known = processes.witness(process.pid)
     assert processes.lives(known) is True and processes.lives(None) is None
-    assert processes.lives(dict(known, start_time=known["start_time"] - 1)) is False, "another one has its pid"
+    assert processes.lives(dict(known, start_time=known["start_time"] - 1)) is False, (
+        "another process has this pid"
+    )
     process.kill()
     process.wait()
     assert processes.lives(known) is False and processes.witness(process.pid) is None
     assert processes.lives(dict(known, numbers="another boot pid:[4026531836]")) is None
 
 
-def test_who_has_no_core_is_queued():
-    """Two that want the same core get about half of it each."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"],
-                              preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})) for _ in range(2)]
+def test_queued_measures_the_time_without_a_core():
+    """Two processes on the same core get about half of it each."""
+    loops = [
+        subprocess.Popen(
+            [sys.executable, "-c", "while True: pass"],
+            preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+        )
+        for _ in range(2)
+    ]
     try:
         time.sleep(1.5)
-        assert all(processes.queued(loop.pid) > 0.2 for loop in loops), [processes.queued(loop.pid) for loop in loops]
+        assert all(processes.queued(loop.pid) > 0.2 for loop in loops), [
+            processes.queued(loop.pid) for loop in loops
+        ]
     finally:
         for loop in loops:
             loop.kill()

@@ -1,4 +1,5 @@
-"""The meeting, with real sockets on loopback addresses."""
+"""The rendezvous, with real sockets on loopback addresses."""
+
 import functools
 import json
 import os
@@ -6,13 +7,18 @@ import socket
 import threading
 import time
 
-from mxcluster import meeting
-from mxcluster.kvstore import seal
+from mxcluster import seal
+from mxcluster.node import rendezvous
 
-PEERS = [{"name": "%s-%d" % (role, index), "role": role, "host": host, "address": address, "port": port}
-         for role, index, host, address, port in (
-             ("scheduler", 0, "a", "127.0.9.1", 19091), ("server", 0, "b", "127.0.9.2", 19091),
-             ("worker", 0, "a", "127.0.9.1", 19092), ("worker", 1, "c", "127.0.9.3", 19091))]
+PEERS = [
+    {"name": "%s-%d" % (role, index), "role": role, "host": host, "address": address, "port": port}
+    for role, index, host, address, port in (
+        ("scheduler", 0, "a", "127.0.9.1", 19091),
+        ("server", 0, "b", "127.0.9.2", 19091),
+        ("worker", 0, "a", "127.0.9.1", 19092),
+        ("worker", 1, "c", "127.0.9.3", 19091),
+    )
+]
 
 
 def own(host):
@@ -28,9 +34,18 @@ def give_token(folder):
 
 
 def meet(*hosts, timeout=5.0, jobs=None, tokens=None):
-    """{host: result} of a meeting of these hosts."""
-    parts = {host: meeting.Meeting((jobs or {}).get(host, "job-1"), host, own(host), PEERS, timeout,
-                                   (tokens or {}).get(host, TOKEN)) for host in hosts}
+    """Run a rendezvous of these hosts and return {host: result}."""
+    parts = {
+        host: rendezvous.Meeting(
+            (jobs or {}).get(host, "job-1"),
+            host,
+            own(host),
+            PEERS,
+            timeout,
+            (tokens or {}).get(host, TOKEN),
+        )
+        for host in hosts
+    }
     threads = [threading.Thread(target=part.run) for part in parts.values()]
     for thread in threads:
         thread.start()
@@ -39,32 +54,44 @@ def meet(*hosts, timeout=5.0, jobs=None, tokens=None):
     return {host: part.result() for host, part in parts.items()}
 
 
-def test_who_calls_whom():
-    assert [call.name for call in meeting.calls(own("a"), PEERS, "a")] == ["server-0", "worker-1"]
-    assert [call.name for call in meeting.calls(own("c"), PEERS, "c")] == ["scheduler-0", "server-0"]  # not the other worker
-    assert meeting.callers(own("a"), PEERS, "a") == {19091: {"b", "c"}, 19092: {"b"}}
+def test_workers_and_servers_call_the_processes_they_talk_to():
+    assert [call.name for call in rendezvous.calls(own("a"), PEERS, "a")] == [
+        "server-0",
+        "worker-1",
+    ]
+    assert [call.name for call in rendezvous.calls(own("c"), PEERS, "c")] == [
+        "scheduler-0",
+        "server-0",
+    ]  # workers do not call each other
+    assert rendezvous.callers(own("a"), PEERS, "a") == {19091: {"b", "c"}, 19092: {"b"}}
 
 
-def test_all_meet_quickly():
+def test_a_complete_rendezvous_is_quick():
     began = time.monotonic()
     results = meet("a", "b", "c")
     assert time.monotonic() - began < 1.0
     for result in results.values():
-        assert result["unreachable"] == [] and result["missing"] == [] and result["limits"]["open_files"] > 0
+        assert (
+            result["unreachable"] == []
+            and result["missing"] == []
+            and result["limits"]["open_files"] > 0
+        )
     assert all(abs(met["offset"]) < 0.1 and met["rtt"] < 0.5 for met in results["a"]["met"])
-    again = meet("a", "b", "c")  # connections of the first that linger are no obstacle
+    again = meet("a", "b", "c")  # lingering connections of the first rendezvous do not matter
     assert again["a"]["unreachable"] == []
 
 
-def test_a_node_that_does_not_come():
+def test_a_missing_node_is_named():
     results = meet("a", "b", timeout=1.0)
     assert results["a"]["missing"] == ["c"]
-    assert meeting.complaints(results["b"]) == [
-        "b cannot reach c (worker-1 at 127.0.9.3:19091): Connection refused. Is its agent running, and does a firewall let these "
-        "ports through?"]
+    assert rendezvous.complaints(results["b"]) == [
+        "b cannot reach c (worker-1 at 127.0.9.3:19091): Connection refused. Is its agent running, "
+        "and does a firewall let these "
+        "ports through?"
+    ]
 
 
-def test_a_stranger_on_the_port():
+def test_a_foreign_program_on_the_port_is_named():
     with socket.socket() as stranger:
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stranger.bind(("127.0.9.3", 19091))
@@ -78,32 +105,37 @@ def test_a_stranger_on_the_port():
                     return
                 connection.sendall(b"220 mail.example.org ready\n")
                 connection.close()
+
         threading.Thread(target=talk, daemon=True).start()
         results = meet("a", "b", timeout=1.0)
         stranger.shutdown(socket.SHUT_RDWR)
-    assert "something else than mxcluster answers there. Choose another root_port" in meeting.complaints(results["b"])[0]
+    assert (
+        "another program than mxcluster answers there. Choose another root_port"
+        in rendezvous.complaints(results["b"])[0]
+    )
 
 
-def test_another_job():
+def test_another_job_on_the_port_is_named():
     results = meet("a", "b", "c", timeout=1.0, jobs={"c": "job-2"})
-    assert "the job job-2 of c answers there" in meeting.complaints(results["a"])[0]
+    assert "the job job-2 of c answers there" in rendezvous.complaints(results["a"])[0]
     assert results["a"]["missing"] == ["c"]
 
 
-def test_another_token():
-    """The same job, as far as names go: told apart from what does not speak the meeting's language."""
+def test_a_node_with_another_token_is_refused():
+    """The message differs from that about a program without the rendezvous protocol."""
     results = meet("a", "b", "c", timeout=1.0, tokens={"c": b"u" * 43})
-    assert ("something answers there in the name of c, but without the job's token. Choose another root_port"
-            in meeting.complaints(results["a"])[0])
+    assert (
+        "a program answers there as c, but without the job's token. Choose another "
+        "root_port" in rendezvous.complaints(results["a"])[0]
+    )
     assert results["a"]["missing"] == ["c"] and results["b"]["missing"] == ["c"]
     assert [met["host"] for met in results["a"]["met"]] == ["b"]
 
 
-def test_what_was_recorded_proves_nothing(monkeypatch):
-    """A stranger with all that went over the network plays both parts of it again: to each port that was called, each message
-    that came there, and on the port of c each answer of c."""
+def test_replayed_messages_are_refused(monkeypatch):
+    """An attacker repeats all recorded messages: each call to its port, and each answer of c."""
     said = {"calls": [], "answers": []}
-    real = meeting.read_line
+    real = rendezvous.read_line
 
     def recorded(connection):
         text = real(connection)
@@ -112,14 +144,15 @@ def test_what_was_recorded_proves_nothing(monkeypatch):
         peer = connection.getpeername()
         said["calls" if called else "answers"].append(((local, port) if called else peer, text))
         return text
-    monkeypatch.setattr(meeting, "read_line", recorded)
+
+    monkeypatch.setattr(rendezvous, "read_line", recorded)
     meet("a", "b", "c")
-    monkeypatch.setattr(meeting, "read_line", real)
+    monkeypatch.setattr(rendezvous, "read_line", real)
     calls = [(place, text) for place, text in said["calls"] if "nonce" in text]
     proofs = [text for _, text in said["calls"] if "nonce" not in text]
     answer = next(text for place, text in said["answers"] if place == ("127.0.9.3", 19091))
     assert calls and proofs and "proof" in answer
-    part = meeting.Meeting("job-1", "b", own("b"), PEERS, 2.0, TOKEN)
+    part = rendezvous.Meeting("job-1", "b", own("b"), PEERS, 2.0, TOKEN)
     with socket.socket() as stranger:
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stranger.bind(("127.0.9.3", 19091))
@@ -134,6 +167,7 @@ def test_what_was_recorded_proves_nothing(monkeypatch):
                 real(connection)
                 connection.sendall(answer.encode())
                 connection.close()
+
         threading.Thread(target=play, daemon=True).start()
         thread = threading.Thread(target=part.run)
         thread.start()
@@ -149,75 +183,130 @@ def test_what_was_recorded_proves_nothing(monkeypatch):
     result = part.result()
     assert result["missing"] == ["a", "c"] and result["met"] == []
     reasons = {one["host"]: one["reason"] for one in result["unreachable"]}
-    assert reasons["c"] == "something answers there in the name of c, but without the job's token"
+    assert reasons["c"] == "a program answers there as c, but without the job's token"
 
 
-def test_a_meeting_without_a_token_fails(tmp_path, monkeypatch, capsys):
-    (tmp_path / "plan.json").write_text(json.dumps({"job": "j", "host": "b", "peers": PEERS, "processes": [{}],
-                                                    "meeting": {"own": own("b"), "timeout": 1, "clock": 1.0}}))
+def test_a_rendezvous_without_a_token_fails(tmp_path, monkeypatch, capsys):
+    (tmp_path / "plan.json").write_text(
+        json.dumps(
+            {
+                "job": "j",
+                "host": "b",
+                "peers": PEERS,
+                "processes": [{}],
+                "meeting": {"own": own("b"), "timeout": 1, "clock": 1.0},
+            }
+        )
+    )
     monkeypatch.chdir(tmp_path)
-    assert meeting.main() == 95 and "b: the job's token cannot be read from" in capsys.readouterr().err
+    assert (
+        rendezvous.main() == 95
+        and "b: the job's token cannot be read from" in capsys.readouterr().err
+    )
 
 
-def test_garbage_is_no_caller():
-    part = meeting.Meeting("job-1", "b", own("b"), PEERS, 1.0, TOKEN)
+def test_garbage_does_not_count_as_a_call():
+    part = rendezvous.Meeting("job-1", "b", own("b"), PEERS, 1.0, TOKEN)
     thread = threading.Thread(target=part.run)
     thread.start()
     time.sleep(0.1)
     hello = json.dumps({"job": "job-1", "host": "a", "nonce": "n"}).encode() + b"\n"
-    for said in (hello, hello + b"{}\n", hello + b'{"proof": 7}\n', hello + b'{"proof": "\xc3\xa9"}\n', hello + b"[]\n",
-                 b"GET / HTTP/1.0\r\n\r\n", b"\xff\xfe\n", b"[]\n", json.dumps({"job": "x", "host": "a"}).encode() + b"\n"):
+    for said in (
+        hello,
+        hello + b"{}\n",
+        hello + b'{"proof": 7}\n',
+        hello + b'{"proof": "\xc3\xa9"}\n',
+        hello + b"[]\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"\xff\xfe\n",
+        b"[]\n",
+        json.dumps({"job": "x", "host": "a"}).encode() + b"\n",
+    ):
         with socket.create_connection(("127.0.9.2", 19091)) as connection:
             connection.sendall(said)
     thread.join()
     assert part.result()["missing"] == ["a", "c"]
 
 
-def test_a_port_that_is_taken(tmp_path, monkeypatch, capsys):
-    (tmp_path / "plan.json").write_text(json.dumps({"job": "j", "host": "b", "peers": PEERS,
-                                                    "processes": [{}], "meeting": {"own": own("b"), "timeout": 1,
-                                                                                          "clock": 1.0}}))
+def test_a_taken_port_fails_the_rendezvous(tmp_path, monkeypatch, capsys):
+    (tmp_path / "plan.json").write_text(
+        json.dumps(
+            {
+                "job": "j",
+                "host": "b",
+                "peers": PEERS,
+                "processes": [{}],
+                "meeting": {"own": own("b"), "timeout": 1, "clock": 1.0},
+            }
+        )
+    )
     give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.9.2", 19091))
         holder.listen(1)
-        assert meeting.main() == 95
+        assert rendezvous.main() == 95
     assert "b: port 19091 on 127.0.9.2 is in use by pid %d" % os.getpid() in capsys.readouterr().err
     assert json.loads((tmp_path / "meeting.json").read_text())["taken"]
 
 
-def test_a_clock_that_is_wrong_ends_a_job_but_not_a_verification(tmp_path, monkeypatch, capsys):
-    """The other end is played here: it comes, and tells a time of its own."""
+def test_a_wrong_clock_fails_a_job_but_not_a_verification(tmp_path, monkeypatch, capsys):
+    """The test simulates the other node, whose answers have a wrong time."""
     peers = [peer for peer in PEERS if peer["host"] != "c"]
-    plan = {"job": "j", "host": "b", "peers": peers, "processes": [{}], "meeting": {"own": own("b"), "timeout": 5, "clock": 1.0}}
+    plan = {
+        "job": "j",
+        "host": "b",
+        "peers": peers,
+        "processes": [{}],
+        "meeting": {"own": own("b"), "timeout": 5, "clock": 1.0},
+    }
     give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
     for processes, code in ((plan["processes"], 95), ([], 0)):
         (tmp_path / "plan.json").write_text(json.dumps(dict(plan, processes=processes)))
-        other = meeting.Meeting("j", "a", own("a"), peers, 5.0, TOKEN)
+        other = rendezvous.Meeting("j", "a", own("a"), peers, 5.0, TOKEN)
         other.answer = functools.partial(late_answer, other)
         thread = threading.Thread(target=other.run)
         thread.start()
-        assert meeting.main() == code
+        assert rendezvous.main() == code
         thread.join()
         assert ("the clocks of a and b differ by 3.0 s" in capsys.readouterr().err) == bool(code)
 
 
 def late_answer(other, connection, port):
-    """What `Meeting.answer` does, three seconds late."""
+    """Answer as `Meeting.answer` does, with a clock that is 3 s slow."""
     with connection:
-        said = json.loads(meeting.read_line(connection))
-        known = meeting.facts(other.job, said["host"], other.host, port, said["nonce"], "n")
+        said = json.loads(rendezvous.read_line(connection))
+        known = rendezvous.facts(other.job, said["host"], other.host, port, said["nonce"], "n")
         then = time.time() - 3
-        connection.sendall(meeting.line({"job": other.job, "host": other.host, "time": then, "nonce": "n",
-                                         "proof": seal.proof(TOKEN, "answer", then, *known)}))
+        connection.sendall(
+            rendezvous.line(
+                {
+                    "job": other.job,
+                    "host": other.host,
+                    "time": then,
+                    "nonce": "n",
+                    "proof": seal.proof(TOKEN, "answer", then, *known),
+                }
+            )
+        )
         other.missing[port].discard(said["host"])
 
 
-def test_a_complaint_about_many_processes_stays_short():
-    lost = [{"host": "c", "name": "worker-%d" % index, "address": "10.0.0.3", "port": 9091 + index, "reason": "timed out"}
-            for index in range(40)]
-    line, = meeting.complaints({"host": "a", "unreachable": lost, "taken": []})
-    assert "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Is its agent" in line and len(line) < 300
+def test_a_complaint_about_many_processes_is_short():
+    lost = [
+        {
+            "host": "c",
+            "name": "worker-%d" % index,
+            "address": "10.0.0.3",
+            "port": 9091 + index,
+            "reason": "timed out",
+        }
+        for index in range(40)
+    ]
+    (line,) = rendezvous.complaints({"host": "a", "unreachable": lost, "taken": []})
+    assert (
+        "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Is its agent" in line
+        and len(line) < 300
+    )

@@ -1,16 +1,17 @@
-"""What a node would train with is recognized without importing it, and an exchange is named."""
+"""Fingerprints of a node's MXNet and numpy, taken without an import."""
+
 import os
 import shutil
 import sys
 
 import pytest
 
-from mxcluster import node, software
+from mxcluster.node import probe, software
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """The folder of an environment with a large library and a numpy."""
+    """Return the folder of an environment with a large library and a numpy."""
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("mxnet", "numpy", "numpy/core"):
         (tmp_path / name).mkdir()
@@ -19,45 +20,77 @@ def installed(tmp_path, monkeypatch):
         library.write(b"\x7fELF")
         library.truncate(300 << 20)
     (tmp_path / "numpy" / "version.py").write_text("version = '1.23.5'")
-    (tmp_path / "numpy" / "core" / "_multiarray_umath.cpython-310-x86_64-linux-gnu.so").write_bytes(b"x" * 100000)
+    (tmp_path / "numpy" / "core" / "_multiarray_umath.cpython-310-x86_64-linux-gnu.so").write_bytes(
+        b"x" * 100000
+    )
     for name in ("mxnet", "numpy"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
 
 def recorded():
-    return {"python_version": "%d.%d.%d" % sys.version_info[:3], "fingerprints": software.fingerprints()}
+    return {
+        "python_version": "%d.%d.%d" % sys.version_info[:3],
+        "fingerprints": software.fingerprints(),
+    }
 
 
-def test_nothing_has_changed(installed):
+def test_unchanged_software_is_no_problem(installed):
     known = recorded()
     assert set(known["fingerprints"]) == {"libmxnet.so", "numpy"}
     os.utime(str(installed / "mxnet" / "libmxnet.so"), (1, 1))
-    shutil.copytree(str(installed / "numpy"), str(installed / "again"))  # as on another node
-    assert node.look({"versions": known})["problems"] == [] == software.problems({"fingerprints": None})
+    # A copy of the same files, as on another node.
+    shutil.copytree(str(installed / "numpy"), str(installed / "again"))
+    assert (
+        probe.look({"versions": known})["problems"]
+        == []
+        == software.problems({"fingerprints": None})
+    )
 
 
-@pytest.mark.parametrize("path, change, name", [
-    ("mxnet/libmxnet.so", lambda stream: stream.truncate((300 << 20) + 1), "libmxnet.so"),
-    ("mxnet/libmxnet.so", lambda stream: stream.write(b"\x7fELF of the same size"), "libmxnet.so"),
-    ("mxnet/libmxnet.so", lambda stream: stream.seek(150 << 20) and stream.write(b"x" * (10 << 20)), "libmxnet.so"),
-    ("numpy/version.py", lambda stream: stream.write(b"version = '1.19.5'"), "numpy"),
-    ("numpy/core/_multiarray_umath.cpython-310-x86_64-linux-gnu.so", lambda stream: stream.write(b"y"), "numpy")])
-def test_what_was_exchanged_since_is_named_with_the_cure(installed, path, change, name):
+@pytest.mark.parametrize(
+    "path, change, name",
+    [
+        ("mxnet/libmxnet.so", lambda stream: stream.truncate((300 << 20) + 1), "libmxnet.so"),
+        (
+            "mxnet/libmxnet.so",
+            lambda stream: stream.write(b"\x7fELF of the same size"),
+            "libmxnet.so",
+        ),
+        (
+            "mxnet/libmxnet.so",
+            lambda stream: stream.seek(150 << 20) and stream.write(b"x" * (10 << 20)),
+            "libmxnet.so",
+        ),
+        ("numpy/version.py", lambda stream: stream.write(b"version = '1.19.5'"), "numpy"),
+        (
+            "numpy/core/_multiarray_umath.cpython-310-x86_64-linux-gnu.so",
+            lambda stream: stream.write(b"y"),
+            "numpy",
+        ),
+    ],
+)
+def test_changed_software_is_named_with_the_remedy(installed, path, change, name):
     known = recorded()
     with (installed / path).open("r+b") as stream:
         change(stream)
-    problems = node.look({"versions": known})["problems"]
-    assert len(problems) == 1 and problems[0].startswith("%s has changed since provision.yml asked the node: " % name)
-    assert problems[0].endswith("remove %s on this node and run provision.yml, which makes it anew" % sys.prefix)
+    problems = probe.look({"versions": known})["problems"]
+    assert len(problems) == 1 and problems[0].startswith(
+        "%s has changed since the node's last provision.yml: " % name
+    )
+    assert problems[0].endswith(
+        "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
+    )
 
 
-def test_what_is_gone_is_named_and_a_systems_python_is_not_to_be_removed(installed, monkeypatch):
+def test_missing_software_is_named_and_a_system_python_is_not_to_be_removed(installed, monkeypatch):
     known = dict(recorded(), python_version="3.6.8")
     shutil.rmtree(str(installed / "mxnet"))
     (installed / "mxnet").mkdir()
     (installed / "mxnet" / "__init__.py").write_text("")
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     python, library = software.problems(known)
-    assert python.startswith("Python is ") and "was 3.6.8 when provision.yml asked" in python
+    assert (
+        python.startswith("Python is ") and "was 3.6.8 at the node's last provision.yml" in python
+    )
     assert library.startswith("libmxnet.so is gone since ") and "remove" not in library

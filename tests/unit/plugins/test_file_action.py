@@ -1,11 +1,15 @@
-"""The action plugin mxcluster_file, which brings a folder's files to a node. test_9_training_user.py runs it as playbooks do."""
+"""The action plugin mxcluster_file, which copies a folder's files to a node.
+
+test_9_training_user.py runs it in playbooks.
+"""
+
 from types import SimpleNamespace
 
 from plugins.action import mxcluster_file
 
 
-def test_a_node_cannot_have_another_file_of_the_controller_brought(tmp_path):
-    """It says itself which files it lacks."""
+def test_a_node_cannot_request_another_file_of_the_controller(tmp_path):
+    """The node's answer lists the missing files."""
     (tmp_path / "id_rsa").write_text("a key")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.rec").write_text("data")
@@ -13,6 +17,8 @@ def test_a_node_cannot_have_another_file_of_the_controller_brought(tmp_path):
     action, brought = object.__new__(mxcluster_file.ActionModule), []
     action._task = SimpleNamespace(check_mode=False)
     action._bring = brought.append
-    action._ask = lambda arguments, _: {"lacking": wanted} if "files" in arguments else {"changed": True}
+    action._ask = lambda arguments, _: (
+        {"lacking": wanted} if "files" in arguments else {"changed": True}
+    )
     assert action._folder({"src": str(tmp_path / "data"), "path": "/srv/data"}, {})["changed"]
     assert brought == [str(tmp_path / "data" / "train.rec")]

@@ -1,14 +1,30 @@
-"""The action plugin mxcluster_jobs, which reads the nodes' answers about jobs. tests/unit/test_jobs.py tests the decisions."""
+"""The action plugin mxcluster_jobs, which reads the nodes' answers about jobs."""
+
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.plan import packed
+from mxcluster.job.plan import packed
 from plugins.action import mxcluster_jobs
 
-PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "host": "a", "address": "10.0.0.1", "port": 9091, "gpus": [],
-           "group": 0, "share": [0, 1]}
-PLAN = {"schema": 1, "job": "one", "kv": "dist_sync", "nodes": {"a": {}, "b": {}}, "processes": [PROCESS],
-        "options": {"lease": 60}}
+PROCESS = {
+    "name": "worker-0",
+    "role": "worker",
+    "index": 0,
+    "host": "a",
+    "address": "10.0.0.1",
+    "port": 9091,
+    "gpus": [],
+    "group": 0,
+    "share": [0, 1],
+}
+PLAN = {
+    "schema": 1,
+    "job": "one",
+    "kv": "dist_sync",
+    "nodes": {"a": {}, "b": {}},
+    "processes": [PROCESS],
+    "options": {"lease": 60},
+}
 ANSWER = {"jobs": [], "asked": {"python": "/env/python", "jobs_dir": "/jobs"}}
 
 
@@ -17,19 +33,31 @@ def carry_out(**given):
 
 
 @pytest.mark.parametrize("lost", [{}, {"failed": True, "msg": "no such python"}, {"jobs": "none"}])
-def test_a_job_is_gone_on_with_where_nodes_answer(lost):
-    """A node that is dead is not asked for its results, and keeps nobody from those of the others."""
-    for plan in ({}, {"unreachable": True, "msg": "timed out"}):  # lost before it was asked for its jobs, or after it
-        adopted = carry_out(command="adopt", job="one", without=[], answers={"a": ANSWER, "b": lost},
-                            results={"a": {"plan": PLAN}, "b": plan})
+def test_a_job_is_adopted_without_a_dead_node(lost):
+    """The controller collects the other nodes' results and skips the dead node."""
+    for plan in (
+        {},
+        {"unreachable": True, "msg": "timed out"},
+    ):  # lost before or after its list of jobs
+        adopted = carry_out(
+            command="adopt",
+            job="one",
+            without=[],
+            answers={"a": ANSWER, "b": lost},
+            results={"a": {"plan": PLAN}, "b": plan},
+        )
     assert adopted["asked"] == ["a"]
-    assert packed.unpack(adopted["packed_plan"])["plan"]["nodes"] == {"a": {"python": "/env/python", "job_dir": "/jobs/one"},
-                                                                 "b": {"python": "", "job_dir": ""}}
+    assert packed.unpack(adopted["packed_plan"])["plan"]["nodes"] == {
+        "a": {"python": "/env/python", "job_dir": "/jobs/one"},
+        "b": {"python": "", "job_dir": ""},
+    }
 
 
-def test_the_plan_of_a_node_that_is_left_out_does_not_count():
+def test_the_plan_of_a_node_in_without_does_not_count():
     told = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
     given = dict(command="adopt", job="one", answers={"a": ANSWER, "b": ANSWER}, results=told)
-    assert packed.unpack(carry_out(without=["b"], **given)["packed_plan"])["plan"]["kv"] == "dist_sync"
+    assert (
+        packed.unpack(carry_out(without=["b"], **given)["packed_plan"])["plan"]["kv"] == "dist_sync"
+    )
     with pytest.raises(BadInput, match="different plans of the job one"):
         carry_out(without=[], **given)

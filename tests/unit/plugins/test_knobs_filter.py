@@ -1,4 +1,5 @@
-"""Knobs as templates read them: extra variables by their short names, all others by their full names."""
+"""The filter mxcluster_knobs: short names for extra variables, full names for all others."""
+
 import jinja2
 import pytest
 
@@ -7,37 +8,62 @@ from plugins.filter import mxcluster_knobs as plugin
 
 @pytest.fixture
 def knobs(monkeypatch):
-    """The value of an expression, with variables of the inventory and some given with -e."""
+    """Return a function that evaluates an expression with variables and extra variables."""
+
     def evaluate(expression, extra=(), **variables):
         monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: dict(extra))
         environment = jinja2.Environment()
         environment.filters["mxcluster_knobs"] = plugin.mxcluster_knobs
         found = []
         environment.filters["keep"] = found.append
-        environment.from_string("{{ %s | keep }}" % expression).render(dict(variables, **dict(extra)))
+        environment.from_string("{{ %s | keep }}" % expression).render(
+            dict(variables, **dict(extra))
+        )
         return found[0]
+
     return evaluate
 
 
-def test_an_extra_variable_comes_first(knobs):
+def test_an_extra_variable_takes_precedence(knobs):
     variables = {"train_job_kv": "dist_sync", "train_job_lr": 0.05}
     assert knobs("'train_job' | mxcluster_knobs", **variables) == {"kv": "dist_sync", "lr": 0.05}
-    assert knobs("'train_job' | mxcluster_knobs", extra={"kv": "local"}, **variables) == {"kv": "local", "lr": 0.05}
+    assert knobs("'train_job' | mxcluster_knobs", extra={"kv": "local"}, **variables) == {
+        "kv": "local",
+        "lr": 0.05,
+    }
 
 
 def test_a_bare_variable_of_the_inventory_is_no_knob(knobs):
-    assert knobs("'train_job' | mxcluster_knobs('env')", env="production", train_job_env={}) == {"env": {}}
+    assert knobs("'train_job' | mxcluster_knobs('env')", env="production", train_job_env={}) == {
+        "env": {}
+    }
 
 
-def test_the_secret_knob_is_none_of_the_options(knobs):
-    assert knobs("'train_job' | mxcluster_knobs", extra={"secret_env": {"A": "b"}}, train_job_secret_env={}) == {}
+def test_secret_env_is_not_among_the_options(knobs):
+    assert (
+        knobs(
+            "'train_job' | mxcluster_knobs",
+            extra={"secret_env": {"A": "b"}},
+            train_job_secret_env={},
+        )
+        == {}
+    )
 
 
 def test_all_knobs_of_another_role(knobs):
-    assert knobs("'jobs' | mxcluster_knobs", extra={"all": "true"}, jobs_all=False, jobs_job="", jobs_lines=20) == {
-        "all": "true", "job": "", "lines": 20}
+    assert knobs(
+        "'jobs' | mxcluster_knobs",
+        extra={"all": "true"},
+        jobs_all=False,
+        jobs_job="",
+        jobs_lines=20,
+    ) == {"all": "true", "job": "", "lines": 20}
 
 
-def test_the_names_of_what_was_given(monkeypatch):
-    monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: {"kv": "dist_sync", "train_job_lr": 0.05, "of_the_site": 1})
+def test_the_names_of_the_given_knobs(monkeypatch):
+    monkeypatch.setattr(
+        plugin,
+        "load_extra_vars",
+        lambda loader: {"kv": "dist_sync", "train_job_lr": 0.05, "of_the_site": 1},
+    )
     assert plugin.mxcluster_given("train_job") == ["kv", "lr"]

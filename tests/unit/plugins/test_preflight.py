@@ -1,4 +1,5 @@
-"""What is refused before any play starts, as the action plugin sees it: with Ansible's own variables and a real inventory."""
+"""Refusals before any play, in the action plugin with Ansible's variables and an inventory."""
+
 from unittest import mock
 
 import pytest
@@ -15,9 +16,17 @@ HOSTS = "all:\n  vars: {site_name: x, site_text: '{{ site_secret }}'}\n  hosts:\
 
 @pytest.fixture
 def look(tmp_path, monkeypatch):
-    """look(playbook, name=value, ...): the result of the task; `inventory` has more variables for all `hosts`."""
-    def run(playbook="train.yml", inventory="", groups=("all",), paths=(), forks=5, hosts=HOSTS, **extra):
-        (tmp_path / "hosts.yml").write_text(hosts.replace("site_name: x", "site_name: x" + inventory))
+    """Return look(playbook, name=value, ...), which gives the task's result.
+
+    `inventory` has more variables for all `hosts`.
+    """
+
+    def run(
+        playbook="train.yml", inventory="", groups=("all",), paths=(), forks=5, hosts=HOSTS, **extra
+    ):
+        (tmp_path / "hosts.yml").write_text(
+            hosts.replace("site_name: x", "site_name: x" + inventory)
+        )
         loader = DataLoader()
         hosts = InventoryManager(loader=loader, sources=[str(tmp_path / "hosts.yml")])
         variables = VariableManager(loader=loader, inventory=hosts)
@@ -25,103 +34,185 @@ def look(tmp_path, monkeypatch):
         monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: dict(extra))
         monkeypatch.setattr(plugin.context, "CLIARGS", {"args": [str(PROJECT / playbook)]})
         hostvars = HostVars(inventory=hosts, variable_manager=variables, loader=loader)
-        arguments = {"groups": list(groups), "paths": list(paths), "known_hosts": str(tmp_path / "state" / "known_hosts"),
-                     "name": "mine"}
+        arguments = {
+            "command": "controller",
+            "groups": list(groups),
+            "paths": list(paths),
+            "known_hosts": str(tmp_path / "state" / "known_hosts"),
+            "name": "mine",
+        }
         task = mock.Mock(async_val=0, check_mode=False, args=arguments)
         action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), loader, None, None)
         action._display = mock.Mock()
-        return action.run(task_vars=dict(variables.get_vars(host=hosts.get_host("node1")), hostvars=hostvars,
-                                         ansible_forks=forks))
+        return action.run(
+            task_vars=dict(
+                variables.get_vars(host=hosts.get_host("node1")),
+                hostvars=hostvars,
+                ansible_forks=forks,
+            )
+        )
+
     return run
 
 
-@pytest.mark.parametrize("playbook, given, words", [
-    ("train.yml", {"bath_size": 64}, "-e bath_size: no role, playbook or inventory knows a variable of this name"),
-    ("playbooks/train.yml", {"bath_size": 64}, "did you mean 'batch_size'"),
-    ("logs.yml", {"job": "j", "line": 5}, "did you mean 'lines'"),
-    ("train.yml", {"attach": "j", "lr": 0.1}, "-e lr: train.yml -e attach=<job> goes on with the plan"),
-    ("train.yml", {"attach": "j", "num_epoch": 3}, "-e num_epoch: no role")])
-def test_what_nothing_reads_is_refused(look, playbook, given, words):
+@pytest.mark.parametrize(
+    "playbook, given, words",
+    [
+        (
+            "train.yml",
+            {"bath_size": 64},
+            "-e bath_size: no role, playbook or inventory knows a variable of this name",
+        ),
+        ("playbooks/train.yml", {"bath_size": 64}, "did you mean 'batch_size'"),
+        ("logs.yml", {"job": "j", "line": 5}, "did you mean 'lines'"),
+        (
+            "train.yml",
+            {"attach": "j", "lr": 0.1},
+            "-e lr: train.yml -e attach=<job> goes on with the plan",
+        ),
+        ("train.yml", {"attach": "j", "num_epoch": 3}, "-e num_epoch: no role"),
+    ],
+)
+def test_an_unused_variable_is_refused(look, playbook, given, words):
     result = look(playbook, **given)
     assert result["failed"] and words in result["msg"], result
 
 
-def test_what_something_reads_is_taken(look):
-    """Ansible's own, knobs, variables of roles, and what the inventory defines or uses; and all, for a site's own playbook."""
-    given = {"ansible_mine": 1, "lr": 0.2, "train_job_kv": "local", "site_name": "y", "site_secret": "z"}
+def test_a_used_variable_is_accepted(look):
+    """Ansible's own, knobs, variables of roles, and names that the inventory defines or uses.
+
+    A site's own playbook accepts all names.
+    """
+    given = {
+        "ansible_mine": 1,
+        "lr": 0.2,
+        "train_job_kv": "local",
+        "site_name": "y",
+        "site_secret": "z",
+    }
     assert look(**given) == {"changed": False, "notes": []}
     assert look(attach="j", runs_dir="/runs", ansible_user="me") == {"changed": False, "notes": []}
     assert look("tests/unit/plugins/site.yml", whatever=1) == {"changed": False, "notes": []}
 
 
-def test_a_bare_variable_of_the_inventory_is_told_of_and_never_attaches(look):
+def test_a_bare_variable_of_the_inventory_is_noted_and_never_attaches(look):
     (note,) = look(inventory=", env: production")["notes"]
     assert "env is a variable of the inventory" in note and "train_job_env in the inventory" in note
     assert look(inventory=", env: production", env="X=1")["notes"] == []
     assert "attach is a variable of the inventory" in look(inventory=", attach: j")["msg"]
 
 
-@pytest.mark.parametrize("controller, words", [
-    (("2.17.1", "3.11.2", "Linux", "x86_64", []), "This is ansible-core 2.17.1; mxcluster needs 2.16"),
-    (("2.15.13", "3.11.2", "Linux", "x86_64", []), "needs 2.16"),
-    (("2.16.19", "3.9.18", "Linux", "x86_64", []), "The controller runs Python 3.9.18 on Linux x86_64"),
-    (("2.16.19", "3.13.0", "Linux", "x86_64", []), "needs Python 3.10, 3.11 or 3.12"),
-    (("2.16.19", "3.11.2", "Linux", "aarch64", []), "on Linux aarch64"),
-    (("2.16.19", "3.11.2", "Darwin", "x86_64", []), "on Darwin"),
-    (("2.16.19", "3.11.2", "Linux", "x86_64", ["mxcluster", "sklearn"]), "cannot import mxcluster, sklearn. Run `make venv`")])
-def test_a_controller_that_will_not_do(controller, words):
+@pytest.mark.parametrize(
+    "controller, words",
+    [
+        (
+            ("2.15.13", "3.11.2", "Linux", "x86_64", []),
+            "This is ansible-core 2.15.13; mxcluster needs 2.16 or newer. Run `make venv`",
+        ),
+        (
+            ("2.16.19", "3.9.18", "Linux", "x86_64", []),
+            "The controller runs Python 3.9.18 on Linux x86_64",
+        ),
+        (("2.16.19", "3.13.0", "Linux", "x86_64", []), "needs Python 3.10, 3.11 or 3.12"),
+        (("2.16.19", "3.11.2", "Linux", "aarch64", []), "on Linux aarch64"),
+        (("2.16.19", "3.11.2", "Darwin", "x86_64", []), "on Darwin"),
+        (
+            ("2.16.19", "3.11.2", "Linux", "x86_64", ["mxcluster", "sklearn"]),
+            "cannot import mxcluster, sklearn. Run `make venv`",
+        ),
+    ],
+)
+def test_an_unsuitable_controller_is_refused(controller, words):
     assert words in plugin.refused_controller(*controller)
 
 
+@pytest.mark.parametrize("core", ["2.16.19", "2.19.14", "2.22.0rc1", "3.0.1"])
 @pytest.mark.parametrize("python", ["3.10.0", "3.11.7", "3.12.9"])
-def test_a_controller_that_will_do(python):
-    assert plugin.refused_controller("2.16.19", python, "Linux", "x86_64", []) is None
+def test_a_suitable_controller_is_accepted(core, python):
+    assert plugin.refused_controller(core, python, "Linux", "x86_64", []) is None
 
 
-def test_an_inventory_that_will_not_do(look):
+def test_an_unsuitable_inventory_is_refused(look):
     told = look(groups=["all", "workers"])
-    assert told["failed"] and told["msg"].startswith("The inventory group workers does not exist ("), told
-    assert "mxcluster needs all, workers, each with a host or more" in told["msg"]
+    assert told["failed"] and told["msg"].startswith(
+        "The inventory group workers does not exist ("
+    ), told
+    assert "mxcluster needs the groups all, workers, each with at least one host" in told["msg"]
     told = look(groups=["ungrouped", "all"], forks=0)
-    assert told["failed"] and "forks is 0, and there are 1 nodes" in told["msg"] and "--forks 1" in told["msg"], told
+    assert (
+        told["failed"]
+        and "forks is 0, and there are 1 nodes" in told["msg"]
+        and "--forks 1" in told["msg"]
+    ), told
 
 
 @pytest.mark.parametrize("path", ["/home/my folder", "/srv/it's", "/srv/a;b", "/srv/{x}"])
-def test_a_path_that_programs_stop_at(look, path):
+def test_a_path_with_special_characters_is_refused(look, path):
     told = look(paths=["/srv/fine", path])
-    assert told["failed"] and told["msg"].startswith('The path "%s" holds a space or another sign' % path), told
+    assert told["failed"] and told["msg"].startswith(
+        'The path "%s" contains a space or another character' % path
+    ), told
     assert not look(paths=["/srv/fine-1_2.3/@+,=", "/srv/\u00fcber"]).get("failed")
 
 
-def test_a_host_key_of_the_inventory_is_believed_until_it_is_taken_back(look, tmp_path):
+def test_a_host_key_of_the_inventory_is_stored_until_its_removal(look, tmp_path):
     known = tmp_path / "state" / "known_hosts"
     assert not look()["changed"] and not known.exists()
     keys = ", node_host_key: ssh-ed25519 AAAA, ansible_port: 2222"
     assert look(inventory=keys)["changed"] and known.stat().st_mode & 0o777 == 0o600
-    block = "# BEGIN of the inventory mine\n[node1]:2222 ssh-ed25519 AAAA\n# END of the inventory mine\n"
+    block = (
+        "# BEGIN of the inventory mine\n[node1]:2222 ssh-ed25519 AAAA\n"
+        "# END of the inventory mine\n"
+    )
     assert known.read_text() == block and not look(inventory=keys)["changed"]
-    known.write_text("other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block.replace("AAAA", "CCCC"))
+    known.write_text(
+        "other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block.replace("AAAA", "CCCC")
+    )
     assert look(inventory=keys)["changed"]
     assert known.read_text() == "other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block
-    assert look()["changed"] and known.read_text() == "other ssh-rsa BBBB\n" + block.replace("mine", "theirs")
+    assert look()["changed"] and known.read_text() == "other ssh-rsa BBBB\n" + block.replace(
+        "mine", "theirs"
+    )
     assert [path.name for path in known.parent.iterdir()] == ["known_hosts"]
 
 
-@pytest.mark.parametrize("inventory, words", [
-    (", ssh_mesh_mode: none", None), (", ssh_mesh_mode: nothing", "value of ssh_mesh_mode must be one of: own_keys, shared_key"),
-    (", train_job_num_epochs: 3", None), (", verify_min_disk_mb: much", "verify_min_disk_mb"),
-    (", verify_min_disk_mb: '{{ 5 * 5 }}'", None), (", gpu_required: \"{{ ansible_facts.distribution == 'CentOS' }}\"", None),
-    (", train_job_lease: '{{ train_job_poll * 10 }}'", None), (", ssh_mesh_mode: !vault 'in no vault'", None)])
-def test_a_value_that_a_roles_variable_cannot_have(look, inventory, words):
-    """Once, for all roles: Ansible itself would ask on each node, in each play."""
+@pytest.mark.parametrize(
+    "inventory, words",
+    [
+        (", ssh_mesh_mode: none", None),
+        (", ssh_mesh_mode: nothing", "value of ssh_mesh_mode must be one of: own_keys, shared_key"),
+        (", train_job_num_epochs: 3", None),
+        (", verify_min_disk_mb: much", "verify_min_disk_mb"),
+        (", verify_min_disk_mb: '{{ 5 * 5 }}'", None),
+        (", gpu_required: \"{{ ansible_facts.distribution == 'CentOS' }}\"", None),
+        (", train_job_lease: '{{ train_job_poll * 10 }}'", None),
+        (", ssh_mesh_mode: !vault 'in no vault'", None),
+    ],
+)
+def test_an_invalid_value_of_a_roles_variable_is_refused(look, inventory, words):
+    """One check for all roles; Ansible would check on each node, in each play."""
     told = look(inventory=inventory)
     assert bool(told.get("failed")) == bool(words) and (words or "") in told.get("msg", ""), told
     assert not words or told["msg"].endswith("(node1)"), told
 
 
-def test_a_value_of_the_host_that_the_controllers_plays_run_on(look):
-    """In no group of nodes it is judged too, and a host that no play looks at is not."""
-    hosts = "all:\n  hosts: {node1: {%s}, other: {ssh_mesh_mode: nothing}}\n  children: {nodes: {hosts: {node2: {}}}}\n"
+def test_values_of_the_controllers_host_are_checked(look):
+    """Also in no group of nodes; hosts outside every play are not checked."""
+    hosts = (
+        "all:\n  hosts: {node1: {%s}, other: {ssh_mesh_mode: nothing}}\n"
+        "  children: {nodes: {hosts: {node2: {}}}}\n"
+    )
     assert not look(groups=["nodes"], hosts=hosts % "ssh_mesh_mode: none").get("failed")
     told = look(groups=["nodes"], hosts=hosts % "train_job_num_epochs: many")
-    assert told.get("failed") and "train_job_num_epochs" in told["msg"] and told["msg"].endswith("(node1)"), told
+    assert (
+        told.get("failed")
+        and "train_job_num_epochs" in told["msg"]
+        and told["msg"].endswith("(node1)")
+    ), told
+
+
+def test_a_controller_that_cannot_import_the_package_is_told_the_cure(look, monkeypatch):
+    """The package is there, its imports are missing: one message serves filters and actions."""
+    monkeypatch.setattr(plugin, "knobs", None)
+    told = look()
+    assert told["failed"] and "cannot import mxcluster. Run `make venv`" in told["msg"]

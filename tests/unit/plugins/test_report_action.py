@@ -1,4 +1,5 @@
-"""The action plugin mxcluster_report: the verdict and the report of a job, whatever has become of it."""
+"""The action plugin mxcluster_report: the verdict and the report after any end of a job."""
+
 import json
 import os
 import shutil
@@ -6,16 +7,16 @@ import sys
 
 import pytest
 
-from mxcluster import controller_task
-from mxcluster.plan import packed
+from mxcluster.ansible import controller_task
+from mxcluster.job.plan import packed
 from plugins.action import mxcluster_report
 from tests.ansible_modules import carry_out
-from tests.unit.report import fake_run
+from tests.unit.job.report import fake_run
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """run(run_dir, plan, archives, argument=value, ...): what the task answers, run in a folder of its own."""
+    """Return run(run_dir, plan, archives, argument=value, ...), the task in its own folder."""
     monkeypatch.chdir(tmp_path)
 
     def go(run_dir, plan, archives=None, check=False, **params):
@@ -24,23 +25,40 @@ def run(tmp_path, monkeypatch):
             collected.mkdir(parents=True, exist_ok=True)
             if os.path.exists(path):
                 shutil.copy(path, str(collected / (host + ".tar")))
-        return carry_out(mxcluster_report, check, run_dir=run_dir, packed_plan=packed.told(plan, {})["packed_plan"],
-                         collected=str(tmp_path / "collected"), **params)
+        return carry_out(
+            mxcluster_report,
+            check,
+            run_dir=run_dir,
+            packed_plan=packed.told(plan, {})["packed_plan"],
+            collected=str(tmp_path / "collected"),
+            **params,
+        )
+
     return go
 
 
-def test_a_failed_job_is_reported_and_does_not_fail_the_module(run, tmp_path):
+def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.9,
-                                      failed=("server-0", -9, ["out of breath"]))
+    archives = fake_run.make_archives(
+        str(tmp_path / "nodes"),
+        plan,
+        epochs=2,
+        batches=4,
+        until=1.9,
+        failed=("server-0", -9, ["out of breath"]),
+    )
     run_dir = os.path.join("runs", plan["job"])
     answer = run(run_dir=run_dir, plan=plan, archives=archives, cache_dir="cache")
     assert not answer.get("failed") and answer["changed"] is True, answer
     assert answer["verdict"] == json.loads((tmp_path / run_dir / "verdict.json").read_text())
-    assert answer["text"][1] == "first     server 0 on node1: killed by signal 9 (SIGKILL)", answer["text"]
+    assert answer["text"][1] == "first     server 0 on node1: killed by signal 9 (SIGKILL)", answer[
+        "text"
+    ]
     assert answer["text"][-1] == "report    %s/report.html" % run_dir
     assert answer["mxcluster_verdict_text"] == answer["text"]
-    assert answer["report"] == str(tmp_path / run_dir / "report.html") and os.path.exists(answer["report"])
+    assert answer["report"] == str(tmp_path / run_dir / "report.html") and os.path.exists(
+        answer["report"]
+    )
     assert (tmp_path / "cache").is_dir()
 
 
@@ -50,37 +68,48 @@ def test_check_mode_writes_nothing(run, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(run, tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(run, tmp_path):
     (tmp_path / "runs").write_text("a file")
     answer = run(run_dir="runs/j", plan=fake_run.make_plan())
-    assert answer["failed"] and "could not be written" in answer["msg"] and "runs/j" in answer["msg"], answer
+    assert (
+        answer["failed"]
+        and "cannot write the report" in answer["msg"]
+        and "runs/j" in answer["msg"]
+    ), answer
 
 
-def test_a_python_without_matplotlib_is_told_what_to_install(run, tmp_path, monkeypatch):
+def test_without_matplotlib_the_message_says_what_to_install(run, tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("matplotlib")] + ["matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "mxcluster.report.curves", raising=False)
+    monkeypatch.delitem(sys.modules, "mxcluster.job.report.curves", raising=False)
     plan = fake_run.make_plan(workers=2, groups=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=1, batches=2)
     answer = run(run_dir="runs/j", plan=plan, archives=archives)
     assert answer["failed"] and "needs jinja2 and matplotlib" in answer["msg"], answer
-    assert json.loads((tmp_path / "runs" / "j" / "verdict.json").read_text())["ok"], "the verdict is there all the same"
+    assert json.loads((tmp_path / "runs" / "j" / "verdict.json").read_text())["ok"], (
+        "the verdict must exist"
+    )
 
 
-def test_what_the_controller_has_heard_besides_is_in_the_verdict(run, tmp_path):
+def test_losses_and_leftovers_of_the_waits_are_in_the_verdict(run, tmp_path):
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     last = sorted(plan["nodes"])[-1]
     archives.pop(last)
     waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
-    waits[last] = {"unreachable": True, "ended": True, "lost": {"since": 5.0, "why": "No route to host"}}
+    waits[last] = {
+        "unreachable": True,
+        "ended": True,
+        "lost": {"since": 5.0, "why": "No route to host"},
+    }
     answer = run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)
     assert "%s is gone" % last in answer["verdict"]["first_failure"]["reason"], answer
     assert answer["verdict"]["left"] == {host: [] for host in archives}
 
 
-def test_the_results_of_the_nodes_are_taken_from_their_variables(tmp_path):
-    """No template in them is carried out."""
+def test_results_of_nodes_are_read_without_templating(tmp_path):
+    """Ansible evaluates no template in them."""
+
     class Hostvars(dict):
         raw_get = dict.get
 
@@ -90,50 +119,126 @@ def test_the_results_of_the_nodes_are_taken_from_their_variables(tmp_path):
     assert controller_task.registered({"a": 1}, {}) == {"a": 1}
 
 
-def test_an_end_that_root_has_not_seen_fails_the_job(run, tmp_path):
-    """All files of the node say that its part is done: they are the training user's."""
+def test_an_end_that_root_denies_fails_the_job(run, tmp_path):
+    """The training user can write all files that report the end."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
     assert run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)["verdict"]["ok"]
-    waits["node1"]["packed"]["untrue"] = "it was told that its part was done, but its agent has failed"
+    waits["node1"]["packed"]["untrue"] = (
+        "the answer was that its part was done, but its agent has failed"
+    )
     verdict = run(run_dir="runs/k", plan=plan, archives=archives, waits=waits)["verdict"]
     assert not verdict["ok"] and verdict["first_failure"]["host"] == "node1"
     assert verdict["first_failure"]["reason"] == waits["node1"]["packed"]["untrue"]
 
 
-def test_a_node_that_could_not_be_contacted_is_named_and_the_others_are_here(run, tmp_path):
+def test_an_unreachable_node_is_named_and_the_others_are_collected(run, tmp_path):
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     archives["node2"] = str(tmp_path / "nothing.tar")
-    contacts = {"node1": {"user": "root"}, "node2": {"lost": {"since": 5.0, "why": "No route to host"}}}
+    contacts = {
+        "node1": {"user": "root"},
+        "node2": {"lost": {"since": 5.0, "why": "No route to host"}},
+    }
     verdict = run(run_dir="runs/j", plan=plan, archives=archives, contacts=contacts)["verdict"]
-    assert verdict["first_failure"]["host"] == "node2" and "No route to host" in verdict["first_failure"]["reason"], verdict
+    assert (
+        verdict["first_failure"]["host"] == "node2"
+        and "No route to host" in verdict["first_failure"]["reason"]
+    ), verdict
     assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
     assert (tmp_path / "runs" / "j" / "nodes" / "node1" / "worker-0.log").exists()
 
 
-def test_archives_that_a_killed_controller_left_are_removed(run, tmp_path):
-    """Those of a controller that is collecting stay."""
+def test_archives_of_a_killed_controller_are_removed(run, tmp_path):
+    """Archives of a controller that is still collecting stay."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     for job in ("j", "killed", "collecting"):
         (tmp_path / "collected" / job).mkdir(parents=True)
         (tmp_path / "collected" / job / "node1.tar").write_text(job)
-    for path in [*tmp_path.glob("collected/killed/*"), tmp_path / "collected" / "killed", tmp_path / "collected" / "collecting"]:
+    for path in [
+        *tmp_path.glob("collected/killed/*"),
+        tmp_path / "collected" / "killed",
+        tmp_path / "collected" / "collecting",
+    ]:
         os.utime(str(path), (1, 1))
     run(run_dir="runs/j", plan=plan, archives={})
     assert os.listdir(str(tmp_path / "collected")) == ["collecting"]
 
 
-def test_the_status_that_was_waited_for_counts_where_none_could_be_packed(run, tmp_path):
+def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     last = sorted(plan["nodes"])[-1]
     archives.pop(last)
-    cause = {"host": last, "role": "worker", "index": 1, "name": "worker-1", "reason": "exited with status 1", "exit_code": 1,
-             "time": 5.0, "log": ["OSError: [Errno 28] No space left on device"], "echo": False, "kind": None}
-    status = {"job": plan["job"], "host": last, "agent": {"pid": 7, "start_time": 8}, "state": "ended", "reason": "failed",
-              "started": 1.0, "ended": 6.0, "processes": [], "first_failure": cause}
-    answer = run(run_dir="runs/j", plan=plan, archives=archives,
-                 waits={last: {"status": status, "packed": {"left": [], "problem": "it could not be packed"}}})
+    cause = {
+        "host": last,
+        "role": "worker",
+        "index": 1,
+        "name": "worker-1",
+        "reason": "exited with status 1",
+        "exit_code": 1,
+        "time": 5.0,
+        "log": ["OSError: [Errno 28] No space left on device"],
+        "echo": False,
+        "kind": None,
+    }
+    status = {
+        "job": plan["job"],
+        "host": last,
+        "agent": {"pid": 7, "start_time": 8},
+        "state": "ended",
+        "reason": "failed",
+        "started": 1.0,
+        "ended": 6.0,
+        "processes": [],
+        "first_failure": cause,
+    }
+    answer = run(
+        run_dir="runs/j",
+        plan=plan,
+        archives=archives,
+        waits={
+            last: {"status": status, "packed": {"left": [], "problem": "it could not be packed"}}
+        },
+    )
     assert answer["verdict"]["first_failure"] == cause, answer
+
+
+@pytest.fixture
+def killed(run, tmp_path, monkeypatch):
+    """killed(program): the answer about a job with max_restarts=2 after a SIGKILL."""
+    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
+    plan["options"].update(max_restarts=2, restart_delay=7, without=[])
+    archives = fake_run.make_archives(
+        str(tmp_path / "nodes"),
+        plan,
+        epochs=2,
+        batches=4,
+        until=1.9,
+        failed=("server-0", -9, ["gone"]),
+    )
+
+    def go(program, restart=True):
+        monkeypatch.setattr(sys, "argv", [str(program), "train.yml"])
+        run_dir = os.path.join("runs", plan["job"])
+        return run(run_dir=run_dir, plan=plan, archives=archives, restart=restart)
+
+    return go
+
+
+def test_the_next_attempt_of_a_killed_job(killed, tmp_path, monkeypatch):
+    program = tmp_path / "ansible-playbook"
+    program.write_text("")
+    answer = killed(program)
+    assert answer["restart"]["delay"] == 7 and answer["restart"]["extra"]["max_restarts"] == 1
+    assert not [line for line in answer["text"] if "RESTART" in line]
+    assert killed(program, restart=False)["restart"] is None
+    monkeypatch.setenv("MXCLUSTER_ATTEMPT", "1")
+    assert killed(program)["restart"] is None, "the first command decides"
+
+
+def test_no_attempt_without_ansible_playbook(killed, tmp_path):
+    answer = killed(tmp_path / "molecule")
+    assert answer["restart"] is None
+    assert answer["text"][-1] == "RESTART   no: it was not started as ansible-playbook"

@@ -1,15 +1,16 @@
-"""The knob secret_env on the controller: checked like env, without a word of its values."""
+"""The knob secret_env on the controller: checked like env, without showing its values."""
+
 import pytest
 
-from mxcluster import options
 from mxcluster.errors import BadInput
+from mxcluster.job import options
 from plugins.filter.mxcluster_secret_env import mxcluster_secret_env
 
 SECRET = "the-s3cret-t0ken"
 
 
 class Vaulted:
-    """A value of a vault, as Ansible hands it to filters."""
+    """A value of a vault, as Ansible passes it to filters."""
 
     __ENCRYPTED__ = True
 
@@ -17,23 +18,39 @@ class Vaulted:
         return SECRET
 
 
-@pytest.mark.parametrize("given", [{"TOKEN": SECRET}, '{"TOKEN": "%s"}' % SECRET, {"TOKEN": Vaulted()}])
-def test_what_is_given(given):
-    assert mxcluster_secret_env(given) == {"env": {"TOKEN": SECRET}, "names": ["TOKEN"], "problems": []}
+@pytest.mark.parametrize(
+    "given", [{"TOKEN": SECRET}, '{"TOKEN": "%s"}' % SECRET, {"TOKEN": Vaulted()}]
+)
+def test_secret_env_accepts_a_dict_json_and_vault_values(given):
+    assert mxcluster_secret_env(given) == {
+        "env": {"TOKEN": SECRET},
+        "names": ["TOKEN"],
+        "problems": [],
+    }
 
 
 @pytest.mark.parametrize("nothing", [{}, "", None, "{}"])
-def test_nothing_is_given(nothing):
+def test_an_empty_secret_env(nothing):
     assert mxcluster_secret_env(nothing) == {"env": {}, "names": [], "problems": []}
 
 
-@pytest.mark.parametrize("given, words", [
-    ({"TOKEN": [SECRET]}, "secret_env: 'TOKEN' is refused: it must be a dict of environment variables with strings of one line"),
-    ({"TOKEN": SECRET + "\nmore"}, "'TOKEN' is refused"), ({"TOKEN": True}, "'TOKEN' is refused"),
-    ({"A-B": SECRET}, "'A-B' is refused"),
-    (SECRET, "secret_env is refused: it must be a dict"), ([SECRET], "secret_env is refused"),
-    ('{"A": ', "secret_env is refused")])
-def test_what_cannot_be_is_refused_without_its_value(given, words):
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (
+            {"TOKEN": [SECRET]},
+            "secret_env: 'TOKEN' is refused: it must be a dict of environment variables with "
+            "strings of one line",
+        ),
+        ({"TOKEN": SECRET + "\nmore"}, "'TOKEN' is refused"),
+        ({"TOKEN": True}, "'TOKEN' is refused"),
+        ({"A-B": SECRET}, "'A-B' is refused"),
+        (SECRET, "secret_env is refused: it must be a dict"),
+        ([SECRET], "secret_env is refused"),
+        ('{"A": ', "secret_env is refused"),
+    ],
+)
+def test_a_wrong_secret_env_is_refused_without_its_value(given, words):
     told = mxcluster_secret_env(given)
     with pytest.raises(BadInput) as refusal:
         options.refuse_secret_env(told["names"], told["problems"], {})
@@ -41,12 +58,22 @@ def test_what_cannot_be_is_refused_without_its_value(given, words):
     assert SECRET not in str(told["problems"])
 
 
-def test_names_that_are_others():
+def test_reserved_names_are_refused():
     with pytest.raises(BadInput) as refusal:
-        options.refuse_secret_env(["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "HOME"], [], {"TOKEN": "1"})
+        options.refuse_secret_env(
+            ["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "HOME"], [], {"TOKEN": "1"}
+        )
     lines = str(refusal.value).splitlines()
-    assert [line.split(" ")[1] for line in lines] == ["DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "TOKEN"]
-    assert "mxcluster sets DMLC_ROLE itself; take it out" in lines[0] and "given in env too" in lines[3]
+    assert [line.split(" ")[1] for line in lines] == [
+        "DMLC_ROLE",
+        "MXCLUSTER_JOB_DIR",
+        "PATH",
+        "TOKEN",
+    ]
+    assert (
+        "mxcluster sets DMLC_ROLE itself; take it out" in lines[0]
+        and "given in env too" in lines[3]
+    )
     assert "give absolute paths" in lines[2]
     with pytest.raises(BadInput, match="secret_env: LD_LIBRARY_PATH is refused: give it in env"):
         options.refuse_secret_env(["LD_LIBRARY_PATH"], [], {})

@@ -1,4 +1,8 @@
-"""module_utils/mxcluster_user.py under the Pythons of nodes: the child is the user, its parent stays who it was."""
+"""module_utils/mxcluster_user.py under the Pythons of nodes.
+
+The child process runs as the user, and its parent keeps its own user.
+"""
+
 import os
 import pwd
 import signal
@@ -34,50 +38,77 @@ finally:
 def act(request):
     def run(work, ended=None, before=""):
         script = START.replace("{work}", work).replace("{before}", before)
-        child = subprocess.Popen([PYTHONS[request.param], "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 universal_newlines=True)
+        child = subprocess.Popen(
+            [PYTHONS[request.param], "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
         if ended:
             assert child.stdout.readline() == "UP\n"
             child.send_signal(ended)
         out, err = child.communicate(timeout=60)
         return subprocess.CompletedProcess([], child.returncode, out, err)
+
     return run
 
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
-WHO = "sys.stdout.write('CHILD %d %d %r %s\\n' % (os.getuid(), os.getgid(), os.getgroups(), os.environ['HOME']))"
+WHO = (
+    "sys.stdout.write('CHILD %d %d %r %s\\n' % "
+    "(os.getuid(), os.getgid(), os.getgroups(), os.environ['HOME']))"
+)
 
 
-def test_the_child_is_the_user_and_the_parent_stays(act):
+def test_the_child_runs_as_the_user_and_the_parent_does_not(act):
     nobody = pwd.getpwnam("nobody")
     done = act(WHO)
-    assert done.stdout == "CHILD %d %d [%d] %s\nPARENT 0\n" % (nobody.pw_uid, nobody.pw_gid, nobody.pw_gid, nobody.pw_dir)
+    assert done.stdout == "CHILD %d %d [%d] %s\nPARENT 0\n" % (
+        nobody.pw_uid,
+        nobody.pw_gid,
+        nobody.pw_gid,
+        nobody.pw_dir,
+    )
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("work, code, told", [
-    ("sys.exit(3)", 3, ""), ("sys.exit()", 0, ""), ("1 / 0", 1, "ZeroDivisionError"), ("os.setuid(0)", 1, "OSError")])
-def test_the_childs_end_is_the_modules(act, work, code, told):
+@pytest.mark.parametrize(
+    "work, code, told",
+    [
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit()", 0, ""),
+        ("1 / 0", 1, "ZeroDivisionError"),
+        ("os.setuid(0)", 1, "OSError"),
+    ],
+)
+def test_the_childs_exit_status_is_the_modules(act, work, code, told):
     done = act(work)
     assert (done.returncode, done.stdout) == (code, "PARENT 0\n")
     assert told in done.stderr or work.startswith("os.") and "PermissionError" in done.stderr
 
 
-def test_a_child_that_is_killed_is_told_of(act):
+def test_a_killed_child_is_reported(act):
     done = act("os.kill(os.getpid(), %d)" % signal.SIGKILL)
-    assert "FAILED the process that acted as nobody was killed by signal 9" in done.stdout and done.returncode == 1
+    assert (
+        "FAILED the process that acted as nobody was killed by signal 9" in done.stdout
+        and done.returncode == 1
+    )
 
 
-def test_a_parent_that_is_ended_ends_the_child_and_then_itself(act):
-    """Else Ansible's folder would be left, and the child go on."""
+def test_a_terminated_parent_ends_the_child_and_itself(act):
+    """Otherwise Ansible's folder would stay, and the child would go on."""
     work = "(sys.stdout.write('UP\\n'), sys.stdout.flush(), time.sleep(30))"
     done = act(work, ended=signal.SIGTERM)
-    assert "killed by signal 15" in done.stdout and "PARENT 0" in done.stdout and done.returncode == 1
+    assert (
+        "killed by signal 15" in done.stdout and "PARENT 0" in done.stdout and done.returncode == 1
+    )
 
 
-def test_a_signal_that_comes_as_the_child_ends_changes_nothing(act):
-    """Python 2.7 looked for the child for ever: the signal found no process, and that error was taken for an interrupted wait."""
-    done = act("sys.exit(3)", before="""
+def test_a_signal_at_the_end_of_the_child_changes_nothing(act):
+    """Python 2.7 looped endlessly: the parent took the error of `kill` for an interrupted wait."""
+    done = act(
+        "sys.exit(3)",
+        before="""
 real = os.waitpid
 def waitpid(child, options):
     found = real(child, options)
@@ -85,13 +116,16 @@ def waitpid(child, options):
         os.kill(os.getpid(), signal.SIGTERM)
     return found
 os.waitpid = waitpid
-""")
+""",
+    )
     assert (done.returncode, done.stdout) == (3, "PARENT 0\n"), done.stderr
 
 
-def test_a_child_that_is_killed_at_once_is_told_of(act):
-    """Before its parent has let it go on."""
-    done = act("None", before="""
+def test_a_child_killed_at_once_is_reported(act):
+    """The child dies before its parent lets it start."""
+    done = act(
+        "None",
+        before="""
 real = os.fork
 def fork():
     child = real()
@@ -100,12 +134,18 @@ def fork():
         time.sleep(0.2)
     return child
 os.fork = fork
-""")
-    assert "FAILED the process that acted as nobody was killed by signal 9" in done.stdout and done.returncode == 1, done.stderr
+""",
+    )
+    assert (
+        "FAILED the process that acted as nobody was killed by signal 9" in done.stdout
+        and done.returncode == 1
+    ), done.stderr
 
 
-def test_a_parent_that_is_killed_at_once_leaves_no_child_at_work(act):
-    done = act("sys.stdout.write('WORKED\\n')", before="""
+def test_a_parent_killed_at_once_leaves_no_working_child(act):
+    done = act(
+        "sys.stdout.write('WORKED\\n')",
+        before="""
 real = os.fork
 def fork():
     child = real()
@@ -113,7 +153,8 @@ def fork():
         os.kill(os.getpid(), signal.SIGKILL)
     return child
 os.fork = fork
-""")
+""",
+    )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, ""), done.stderr
 
 
@@ -136,15 +177,44 @@ finally:
 """ % str(PROJECT / "plugins" / "module_utils")
 
 
-@pytest.mark.parametrize("work, words", [
-    ("[os.getuid(), 'a' * 200000][:1]", "HEARD [%d]" % pwd.getpwnam("nobody").pw_uid),
-    ("len('a' * 200000)", "HEARD 200000"), ("1 / 0", "FAILED acting as nobody has failed: ZeroDivisionError"),
-    ("os._exit(3)", "FAILED the process that acted as nobody ended with status 3 and without an answer"),
-    ("os.kill(os.getpid(), 9)", "FAILED the process that acted as nobody was killed by signal 9"),
-    ("time.sleep(60)", "FAILED the process that acted as nobody told nothing for 1 s, and was killed"),
-    ("os.kill(os.getpid(), 19)", "FAILED the process that acted as nobody told nothing for 1 s, and was killed")])
+@pytest.mark.parametrize(
+    "work, words",
+    [
+        ("[os.getuid(), 'a' * 200000][:1]", "HEARD [%d]" % pwd.getpwnam("nobody").pw_uid),
+        ("len('a' * 200000)", "HEARD 200000"),
+        ("1 / 0", "FAILED acting as nobody has failed: ZeroDivisionError"),
+        (
+            "os._exit(3)",
+            "FAILED the process that acted as nobody ended with status 3 and without an answer",
+        ),
+        (
+            "os.kill(os.getpid(), 9)",
+            "FAILED the process that acted as nobody was killed by signal 9",
+        ),
+        (
+            "time.sleep(60)",
+            "FAILED the process that acted as nobody told nothing for 1 s, and was killed",
+        ),
+        (
+            "os.kill(os.getpid(), 19)",
+            "FAILED the process that acted as nobody told nothing for 1 s, and was killed",
+        ),
+    ],
+)
 @pytest.mark.parametrize("python", sorted(PYTHONS))
-def test_root_hears_what_a_child_tells_and_waits_for_none_for_ever(python, work, words):
-    done = subprocess.run([PYTHONS[python], "-c", ASK.replace("{work}", work)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=30)
-    assert done.stdout.decode().startswith(words) and done.stdout.decode().endswith("PARENT 0\n"), done
+def test_root_gets_the_childs_answer_and_never_waits_for_ever(python, work, words):
+    done = subprocess.run(
+        [PYTHONS[python], "-c", ASK.replace("{work}", work)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=30,
+    )
+    assert done.stdout.decode().startswith(words) and done.stdout.decode().endswith("PARENT 0\n"), (
+        done
+    )
+
+
+def test_modules_and_the_package_share_one_file():
+    """Ansible sends the content of the file behind a relative symlink; git keeps the symlink."""
+    shared = PROJECT / "plugins" / "module_utils" / "mxcluster_user.py"
+    assert os.readlink(str(shared)) == "../../python/mxcluster/node/training_user.py"

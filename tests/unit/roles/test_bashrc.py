@@ -1,4 +1,5 @@
-"""The snippet of a login's .bashrc, under a real bash at a real terminal."""
+"""The snippet of a login's .bashrc, in a real bash on a real terminal."""
+
 import os
 import pathlib
 import pty
@@ -10,15 +11,17 @@ import time
 import jinja2
 import pytest
 
-TEMPLATE = pathlib.Path(__file__).parents[2] / "roles" / "ssh_mesh" / "templates" / "bashrc.j2"
+TEMPLATE = pathlib.Path(__file__).parents[3] / "roles" / "ssh_mesh" / "templates" / "bashrc.j2"
 END = 20.0  # seconds: an ssh-agent looks for its parent every 10
 
 
 @pytest.fixture
 def home(tmp_path):
-    """A home with the snippet, a line before it, and the key of the mesh."""
+    """Return a home with the snippet, a line before it, and the key of the mesh."""
     (tmp_path / ".ssh").mkdir(mode=0o700)
-    subprocess.check_call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / ".ssh" / "mesh")])
+    subprocess.check_call(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / ".ssh" / "mesh")]
+    )
     snippet = jinja2.Template(TEMPLATE.read_text()).render(__ssh_mesh_key_name="mesh")
     (tmp_path / ".bashrc").write_text("trap 'touch ~/my-own-trap' EXIT\n" + snippet)
     (tmp_path / ".bash_profile").write_text(". ~/.bashrc\n")
@@ -30,7 +33,7 @@ def environment(home):
 
 
 class Login:
-    """A login shell at a terminal of its own."""
+    """A login shell on its own terminal."""
 
     def __init__(self, home):
         self.pid, self.terminal = pty.fork()
@@ -38,15 +41,19 @@ class Login:
             os.execve("/bin/bash", ["-bash"], environment(home))
 
     def ask(self, command):
-        """What a command prints."""
+        """Return the output of a command."""
         os.write(self.terminal, b"echo BEG''IN; %s; echo EN''D\n" % command.encode())
         heard = b""
         while b"\nEND" not in heard.replace(b"\r", b""):
             heard += os.read(self.terminal, 4096)
-        return re.search(r"\nBEGIN\n(.*?)\n?END", heard.decode().replace("\r", ""), re.DOTALL).group(1)
+        return re.search(
+            r"\nBEGIN\n(.*?)\n?END", heard.decode().replace("\r", ""), re.DOTALL
+        ).group(1)
 
     def wait(self):
-        os.waitpid(self.pid, 0)  # first: a shell whose terminal is gone does not run what it was to do at its end
+        os.waitpid(
+            self.pid, 0
+        )  # first, since a shell without its terminal does not run its exit trap
         os.close(self.terminal)
 
 
@@ -55,16 +62,23 @@ def running(*pids):
 
 
 @pytest.mark.slow
-def test_the_agent_ends_with_its_shell_also_if_that_is_killed(home):
+def test_the_ssh_agent_ends_with_its_shell_and_after_its_kill(home):
     killed, left = Login(home), Login(home)
     agents = []
     for login in (killed, left):
-        assert "ED25519" in login.ask("ssh-add -l"), "the agent has the key"
+        assert "ED25519" in login.ask("ssh-add -l"), "the ssh-agent must have the key"
         agent = int(login.ask("echo $SSH_AGENT_PID"))
         watch = int(login.ask("pgrep -f -- '--pid='$$"))
-        assert pathlib.Path("/proc/%d/cmdline" % agent).read_bytes().startswith(b"ssh-agent\0-t\x0012h\0"), "keys get a lifetime"
+        assert (
+            pathlib.Path("/proc/%d/cmdline" % agent)
+            .read_bytes()
+            .startswith(b"ssh-agent\0-t\x0012h\0")
+        ), "keys must have a lifetime"
         agents.append((agent, watch, login.ask("echo $SSH_AUTH_SOCK")))
-    assert len({socket for _, _, socket in agents}) == 2 and len(running(*agents[0][:2], *agents[1][:2])) == 4
+    assert (
+        len({socket for _, _, socket in agents}) == 2
+        and len(running(*agents[0][:2], *agents[1][:2])) == 4
+    )
 
     os.write(left.terminal, b"exit\n")
     left.wait()
@@ -73,22 +87,33 @@ def test_the_agent_ends_with_its_shell_also_if_that_is_killed(home):
     killed.wait()
     began = time.monotonic()
     while running(*agents[1][:2]):
-        assert time.monotonic() - began < 2, "the end of a shell ends both at once"
+        assert time.monotonic() - began < 2, "the end of a shell must end both at once"
         time.sleep(0.05)
     while running(*agents[0][:2]):
-        assert time.monotonic() - began < END, "the agent has outlived its killed shell"
+        assert time.monotonic() - began < END, "the ssh-agent has outlived its killed shell"
         time.sleep(0.1)
     assert not [socket for _, _, socket in agents if os.path.exists(socket)]
 
 
-@pytest.mark.parametrize("options", [["-c"], ["-lc"], ["-ic"]], ids=["plain", "login", "interactive"])
-def test_others_get_no_agent_and_hear_nothing(home, options):
-    told = subprocess.run(["bash", *options, ". ~/.bashrc; echo ${SSH_AUTH_SOCK-none}"], env=environment(home), check=True,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout
+@pytest.mark.parametrize(
+    "options", [["-c"], ["-lc"], ["-ic"]], ids=["plain", "login", "interactive"]
+)
+def test_other_shells_get_no_agent_and_no_output(home, options):
+    told = subprocess.run(
+        ["bash", *options, ". ~/.bashrc; echo ${SSH_AUTH_SOCK-none}"],
+        env=environment(home),
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    ).stdout
     assert told == b"none\n"
 
 
-def test_an_agent_of_somebodys_own_is_kept(home):
-    told = subprocess.run(["bash", "-lic", "echo $SSH_AUTH_SOCK; pgrep -f -- '--pid='$$"], stdout=subprocess.PIPE,
-                          env=dict(environment(home), SSH_AUTH_SOCK="/mine"), stdin=subprocess.DEVNULL).stdout
+def test_an_existing_agent_is_kept(home):
+    told = subprocess.run(
+        ["bash", "-lic", "echo $SSH_AUTH_SOCK; pgrep -f -- '--pid='$$"],
+        stdout=subprocess.PIPE,
+        env=dict(environment(home), SSH_AUTH_SOCK="/mine"),
+        stdin=subprocess.DEVNULL,
+    ).stdout
     assert told == b"/mine\n"

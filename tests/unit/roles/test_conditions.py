@@ -1,24 +1,31 @@
 """Every condition of a role or playbook is True or False by its form.
 
-ansible-core 2.16 prints a deprecation warning for a condition that is a list or a string, and 2.19 refuses it.
+ansible-core 2.16 prints a deprecation warning for a condition that is a list or a string, and 2.19
+refuses it.
 """
+
 import pathlib
+import re
 
 import jinja2
 import pytest
 import yaml
 from jinja2 import nodes
 
-from mxcluster.options import OPTIONS
+from mxcluster.job.options import OPTIONS
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
 KEYWORDS = ("when", "until", "failed_when", "changed_when", "that")
-FILES = sorted(path for folder in ("playbooks", "roles", "molecule") for path in PROJECT.glob(folder + "/**/*.yml"))
+FILES = sorted(
+    path
+    for folder in ("playbooks", "roles", "molecule")
+    for path in PROJECT.glob(folder + "/**/*.yml")
+)
 PARSE = jinja2.Environment().parse
 
 
 def documented(returned):
-    """The names of return values that a module documents as bool."""
+    """Yield the names of return values that a module documents as bool."""
     for name, value in returned.items():
         if value.get("type") == "bool":
             yield name
@@ -27,18 +34,29 @@ def documented(returned):
 
 def returned_flags():
     found = {"changed", "failed", "exists"}  # of every module, and of ansible.builtin.stat
-    found.update(option.name for option in OPTIONS if isinstance(option.default, bool))  # those of a plan
+    found.update(
+        option.name for option in OPTIONS if isinstance(option.default, bool)
+    )  # options of a plan
     for path in [*PROJECT.glob("plugins/modules/*.py"), *PROJECT.glob("plugins/action/*.py")]:
-        found.update(documented(yaml.safe_load(path.read_text().partition('RETURN = r"""')[2].partition('"""')[0]) or {}))
+        found.update(
+            documented(
+                yaml.safe_load(path.read_text().partition('RETURN = r"""')[2].partition('"""')[0])
+                or {}
+            )
+        )
     return found
 
 
 FLAGS = returned_flags()
-VARS = {name: value for path in PROJECT.glob("roles/*/vars/main.yml") for name, value in yaml.safe_load(path.read_text()).items()}
+VARS = {
+    name: value
+    for path in PROJECT.glob("roles/*/vars/main.yml")
+    for name, value in yaml.safe_load(path.read_text()).items()
+}
 
 
 def is_boolean(node):
-    """Whether an expression is True or False whatever its variables are."""
+    """Return True if an expression is True or False for any variables."""
     if isinstance(node, nodes.Const):
         return isinstance(node.value, bool)
     if isinstance(node, (nodes.Compare, nodes.Not, nodes.Test)):
@@ -46,7 +64,12 @@ def is_boolean(node):
     if isinstance(node, (nodes.And, nodes.Or)):
         return is_boolean(node.left) and is_boolean(node.right)
     if isinstance(node, nodes.Filter):
-        return node.name == "bool" or node.name == "default" and is_boolean(node.node) and is_boolean(node.args[0])
+        return (
+            node.name == "bool"
+            or node.name == "default"
+            and is_boolean(node.node)
+            and is_boolean(node.args[0])
+        )
     if isinstance(node, nodes.Getattr):
         return node.attr in FLAGS
     if isinstance(node, nodes.Name):
@@ -55,7 +78,7 @@ def is_boolean(node):
 
 
 def is_boolean_text(text):
-    """Whether a variable's template is one boolean expression."""
+    """Return True if a variable's template is one boolean expression."""
     if isinstance(text, bool):
         return True
     text = str(text).strip()
@@ -63,14 +86,14 @@ def is_boolean_text(text):
 
 
 def is_boolean_expression(text):
-    """`text` as Ansible evaluates a condition: an expression without braces."""
+    """Return True if `text` is boolean as a condition, an expression without braces."""
     if isinstance(text, bool):
         return True
     return is_boolean(PARSE("{{ %s }}" % text).body[0].nodes[0])
 
 
 def conditions(data):
-    """All conditions in the tasks and plays of a file."""
+    """Yield all conditions in the tasks and plays of a file."""
     if isinstance(data, list):
         for item in data:
             yield from conditions(item)
@@ -82,16 +105,94 @@ def conditions(data):
                 yield from conditions(value)
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if "tasks" in path.parts or "handlers" in path.parts
-                                  or path.parent.name in ("playbooks", "shared", "el7")],
-                         ids=lambda path: str(path.relative_to(PROJECT)))
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in FILES
+        if "tasks" in path.parts
+        or "handlers" in path.parts
+        or path.parent.name in ("playbooks", "shared", "el7")
+    ],
+    ids=lambda path: str(path.relative_to(PROJECT)),
+)
 def test_conditions_are_true_or_false(path):
-    wrong = [text for text in conditions(yaml.safe_load(path.read_text())) if not is_boolean_expression(text)]
-    assert not wrong, "not True or False by form (compare it, or use `| length > 0`, `is truthy`, `| bool`): %s" % wrong
+    wrong = [
+        text
+        for text in conditions(yaml.safe_load(path.read_text()))
+        if not is_boolean_expression(text)
+    ]
+    assert not wrong, (
+        "not True or False by form (compare it, or use `| length > 0`, `is truthy`, `| bool`): %s"
+        % wrong
+    )
 
 
-@pytest.mark.parametrize("text,boolean", [
-    ("a and not b", False), ("not a", True), ("a == '' or b", False), ("a is defined and b | bool", True),
-    ("a | length", False), ("ansible_check_mode", True), ("__train_job_not_started", False)])
-def test_what_counts_as_a_condition(text, boolean):
+@pytest.mark.parametrize(
+    "text,boolean",
+    [
+        ("a and not b", False),
+        ("not a", True),
+        ("a == '' or b", False),
+        ("a is defined and b | bool", True),
+        ("a | length", False),
+        ("ansible_check_mode", True),
+        ("__train_job_not_started", False),
+    ],
+)
+def test_is_boolean_expression(text, boolean):
     assert is_boolean_expression(text) == boolean
+
+
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+INNERMOST = re.compile(r"[(\[{]([^()\[\]{}]*)[)\]}]")
+
+
+def mixes_and_with_or(text):
+    """Return True if the meaning of an expression depends on `and` binding before `or`."""
+    parts, text = [], QUOTED.sub("", text)
+    while INNERMOST.search(text):
+        parts += INNERMOST.findall(text)
+        text = INNERMOST.sub("", text)
+    operands = [
+        operand for part in parts + [text] for operand in re.split(r"\bif\b|\belse\b|[,:]", part)
+    ]
+    return any({"and", "or"} <= set(operand.split()) for operand in operands)
+
+
+def expressions(data):
+    """Yield all conditions and all templates of a file."""
+    if isinstance(data, str):
+        yield from re.findall(r"{{(.*?)}}", data, re.DOTALL)
+    elif isinstance(data, list):
+        for item in data:
+            yield from expressions(item)
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            if key in KEYWORDS:
+                yield from map(str, value if isinstance(value, list) else [value])
+            else:
+                yield from expressions(value)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_parentheses_separate_and_from_or(path):
+    assert [
+        text for text in expressions(yaml.safe_load(path.read_text())) if mixes_and_with_or(text)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "text,mixed",
+    [
+        ("a or b and c", True),
+        ("a or (b and c)", False),
+        ("(a or b and c) == d", True),
+        ("a and 'this or that' in b", False),
+        ("x if a and b else y or z", False),
+        ("f(a and b, c or d)", False),
+        ("a and b and not c", False),
+    ],
+)
+def test_mixes_and_with_or(text, mixed):
+    assert mixes_and_with_or(text) == mixed

@@ -1,19 +1,20 @@
-"""A bundle is taken whole or not at all, and only if it is one."""
+"""Unpacking a bundle: all of it or nothing, and only with its digest."""
+
 import hashlib
 import io
 import tarfile
 
 import pytest
 
-from mxcluster import packages
+from mxcluster.cluster import extra_packages
 from mxcluster.errors import MxclusterError
-from tests.unit.test_packages import ENVIRONMENT, Index, wish
+from tests.unit.cluster.test_extra_packages import ENVIRONMENT, Index, wish
 from tools import bundle
 
 
 @pytest.fixture
 def packed(tmp_path, monkeypatch):
-    """Writes a bundle with one member; `bundle` unpacks into a cache of its own."""
+    """Return a function that writes a bundle with one member; the cache is the test's own."""
     monkeypatch.setattr(bundle, "CACHE", tmp_path / "cache")
 
     def pack(name, content=b"a wheel"):
@@ -22,56 +23,79 @@ def packed(tmp_path, monkeypatch):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-        (tmp_path / "bundle.tar.sha256").write_text(hashlib.sha256(path.read_bytes()).hexdigest() + "  bundle.tar\n")
+        (tmp_path / "bundle.tar.sha256").write_text(
+            hashlib.sha256(path.read_bytes()).hexdigest() + "  bundle.tar\n"
+        )
         return path
+
     return pack
 
 
 def unpacked(tmp_path):
-    return sorted(str(path.relative_to(tmp_path / "cache")) for path in (tmp_path / "cache").rglob("*") if path.is_file())
+    return sorted(
+        str(path.relative_to(tmp_path / "cache"))
+        for path in (tmp_path / "cache").rglob("*")
+        if path.is_file()
+    )
 
 
-def test_it_is_unpacked(packed, tmp_path):
+def test_a_bundle_is_unpacked(packed, tmp_path):
     bundle.unpack(str(packed("wheels/a.whl")))
     assert unpacked(tmp_path) == ["wheels/a.whl"]
 
 
-@pytest.mark.parametrize("harm", [lambda content: content[:-1], lambda content: content.replace(b"a wheel", b"A wheel"),
-                                  lambda content: b""])
-def test_cut_off_or_changed(packed, tmp_path, harm):
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda content: content[:-1],
+        lambda content: content.replace(b"a wheel", b"A wheel"),
+        lambda content: b"",
+    ],
+)
+def test_a_cut_or_changed_bundle_is_refused(packed, tmp_path, harm):
     path = packed("wheels/a.whl")
     path.write_bytes(harm(path.read_bytes()))
-    with pytest.raises(SystemExit, match="(?s)is not what was made.*copy it again"):
+    with pytest.raises(SystemExit, match="(?s)is damaged.*copy it again"):
         bundle.unpack(str(path))
     assert unpacked(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["wheels/../../a", "/etc/a", "elsewhere/a", "wheels/.lock", "wheels/a/b", "wheels/"])
-def test_what_is_no_part_of_a_bundle(packed, tmp_path, name):
-    with pytest.raises(SystemExit, match="no part of a bundle"):
+@pytest.mark.parametrize(
+    "name", ["wheels/../../a", "/etc/a", "elsewhere/a", "wheels/.lock", "wheels/a/b", "wheels/"]
+)
+def test_a_foreign_member_is_refused(packed, tmp_path, name):
+    with pytest.raises(SystemExit, match="not part of a bundle"):
         bundle.unpack(str(packed(name)))
     assert unpacked(tmp_path) == []
 
 
-def test_without_its_digest(packed, tmp_path):
+def test_a_bundle_without_its_digest_is_refused(packed, tmp_path):
     path = packed("wheels/a.whl")
     (tmp_path / "bundle.tar.sha256").unlink()
-    with pytest.raises(SystemExit, match="a bundle is two files"):
+    with pytest.raises(SystemExit, match="a bundle consists of two files"):
         bundle.unpack(str(path))
 
 
-def test_a_disk_that_is_full(packed, tmp_path, monkeypatch):
+def test_a_bundle_has_each_line_of_ansible_core_that_runs_on_its_python():
+    assert bundle.lines((3, 10)) == ["2.16"]
+    assert bundle.lines((3, 11)) == ["2.16", "2.19"]
+    assert bundle.lines((3, 12)) == bundle.lines((3, 13))
+    assert len(bundle.lines((3, 12))) == len(list(bundle.PROJECT.glob("requirements/core-*.txt")))
+
+
+def test_a_full_disk_leaves_no_partial_file(packed, tmp_path, monkeypatch):
     def full(source, target):
         target.write(b"a")
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(bundle.shutil, "copyfileobj", full)
     with pytest.raises(SystemExit, match="No space left on device"):
         bundle.unpack(str(packed("wheels/a.whl")))
     assert unpacked(tmp_path) == []
 
 
-def test_packages_for_every_python_that_has_them(tmp_path, monkeypatch, capsys):
-    """What the site without a network then asks for is there: the same wish needs no index."""
+def test_packages_are_bundled_for_every_python_with_wheels(tmp_path, monkeypatch, capsys):
+    """A site without a network then needs no index for the same requirements."""
     monkeypatch.setattr(bundle, "CACHE", tmp_path / "cache")
     index = Index(six_1=[])
 
@@ -79,6 +103,7 @@ def test_packages_for_every_python_that_has_them(tmp_path, monkeypatch, capsys):
         if python == "3.11":
             raise MxclusterError("no wheel of six for Python 3.11")
         index(folder, names, pinned, python, store)
+
     found = bundle.packages_of(ENVIRONMENT, wish("six"), fetch)
     assert [path.split("/")[-1].split("-")[0] for path in found] == ["packages", "six"]
     assert "Python 3.11 is left out: no wheel of six" in capsys.readouterr().out
@@ -86,7 +111,12 @@ def test_packages_for_every_python_that_has_them(tmp_path, monkeypatch, capsys):
     site.mkdir()
     for path in found:
         (site / path.split("/")[-1]).write_bytes(open(path, "rb").read())
-    assert packages.extended(ENVIRONMENT, wish("six"), "3.6", str(site), known_only=True)["builds"][0]["wheels"][-1] == "six==1"
-    with pytest.raises(SystemExit, match="no Python of MXNet has wheels of all of these packages"):
+    assert (
+        extra_packages.extended(ENVIRONMENT, wish("six"), "3.6", str(site), known_only=True)[
+            "builds"
+        ][0]["wheels"][-1]
+        == "six==1"
+    )
+    with pytest.raises(SystemExit, match="no Python of MXNet has wheels of all requested packages"):
         bundle.packages_of(dict(ENVIRONMENT, builds=ENVIRONMENT["builds"][1:]), wish("six"), fetch)
     assert bundle.packages_of(ENVIRONMENT, [], fetch) == []

@@ -1,4 +1,5 @@
-"""What the shell scripts must not rely on, since the bash of CentOS 7 (4.2) has not got it."""
+"""Shell features that the bash of CentOS 7 (4.2) lacks."""
+
 import pathlib
 import re
 
@@ -8,9 +9,12 @@ SCRIPTS = sorted((pathlib.Path(__file__).parents[3] / "tools").glob("*.sh"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_an_array_that_may_be_empty_is_asked_for_first(script):
-    """Under `set -u`, bash before 4.4 ends at "${name[@]}" of an array without members."""
+def test_an_array_that_may_be_empty_is_guarded(script):
+    """Under `set -u`, bash before 4.4 exits at "${name[@]}" of an empty array."""
     text = script.read_text()
     for name in re.findall(r"^ *(?:local )?(\w+)=\(\)", text, re.MULTILINE):
         guarded = '${%s[@]+"${%s[@]}"}' % (name, name)
-        assert "${%s[@]}" % name not in text.replace(guarded, ""), "%s: write %s" % (script.name, guarded)
+        assert "${%s[@]}" % name not in text.replace(guarded, ""), "%s: write %s" % (
+            script.name,
+            guarded,
+        )

@@ -1,4 +1,8 @@
-"""What tools/venv.sh says when it cannot make .venv: in the path of the project, and of the interpreters that there are."""
+"""The messages of tools/venv.sh when it cannot create .venv.
+
+The causes are the path of the project and the existing interpreters.
+"""
+
 import os
 import pathlib
 import shutil
@@ -9,7 +13,7 @@ import pytest
 SCRIPT = pathlib.Path(__file__).parents[3] / "tools" / "venv.sh"
 TOOLS = ("bash", "dirname", "uname", "printf", "tr", "wc", "cat", "sha256sum", "basename")
 
-# An interpreter of that version; its modules are there or not.
+# An interpreter of that version, with or without its modules.
 FAKE = """#!/bin/bash
 case $2 in
     *ensurepip*) {suits} ;;
@@ -18,80 +22,219 @@ esac
 """
 
 
+def bare(folder):
+    """Make a project of the script and the requirements of three lines of ansible-core."""
+    for made in ("tools", "python", "requirements"):
+        (folder / made).mkdir(parents=True)
+    for asked in ("requirements/shared.txt", "requirements-dev.txt", "python/pyproject.toml"):
+        (folder / asked).write_text("")
+    for line, oldest in (("2.16", 10), ("2.19", 11), ("2.21", 12)):
+        (folder / "requirements" / ("core-%s.txt" % line)).write_text(
+            "# Controller: Python 3.%d or newer\n-r shared.txt\n\n"
+            "ansible-core==%s.7 \\\n    --hash=x\n" % (oldest, line)
+        )
+    shutil.copy(str(SCRIPT), str(folder / "tools"))
+
+
 @pytest.fixture
 def project(tmp_path):
-    """A project with nothing but the script, and a PATH with nothing but what the script needs."""
+    """Return a function that runs the script in a project of its own, with a minimal PATH."""
+
     def make(name="project", **pythons):
         folder, programs = tmp_path / name, tmp_path / "bin"
-        for made in ("tools", "node"):
-            (folder / made).mkdir(parents=True)
-        for asked in ("requirements.txt", "node/pyproject.toml"):
-            (folder / asked).write_text("")
-        shutil.copy(str(SCRIPT), str(folder / "tools"))
+        bare(folder)
         programs.mkdir()
         for tool in TOOLS:
             (programs / tool).symlink_to(shutil.which(tool))
         for python, version in pythons.items():
             path = programs / python.replace("_", ".")
             suits = "-" not in version and version <= "3.12"
-            path.write_text(FAKE.format(version=version.strip("-"), suits="true" if suits else "false"))
+            path.write_text(
+                FAKE.format(version=version.strip("-"), suits="true" if suits else "false")
+            )
             path.chmod(0o755)
         return folder
 
     def run(folder, **environment):
-        result = subprocess.run(["bash", str(folder / "tools" / "venv.sh")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                env=dict(environment, PATH=str(tmp_path / "bin")))
+        result = subprocess.run(
+            ["bash", str(folder / "tools" / "venv.sh")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(environment, PATH=str(tmp_path / "bin")),
+        )
         assert result.returncode == 1 and not (folder / ".venv").exists(), result.stdout
         return result.stdout.decode()
+
     return lambda environment, name="project", **pythons: run(make(name, **pythons), **environment)
 
 
-@pytest.mark.parametrize("name", ["my project", "a:b", "it's", 'a"b', "100%", "a$HOME", "a\nb", "a;b", "#1", "a(b)"])
-def test_a_path_that_programs_stop_at_is_refused_at_once(project, name):
+@pytest.mark.parametrize(
+    "name", ["my project", "a:b", "it's", 'a"b', "100%", "a$HOME", "a\nb", "a;b", "#1", "a(b)"]
+)
+def test_a_path_with_special_characters_is_refused_at_once(project, name):
     output = project({}, name=name)
-    assert "the path of this project holds a space or another sign" in output and "Nothing was made" in output, output
+    assert (
+        "the path of this project contains a space or another character" in output
+        and "Nothing was installed" in output
+    ), output
     assert output.count("\n") == 2, output
 
 
 @pytest.mark.parametrize("name", ["plain", "jürgen", "a+b@c,d=e-f_g.h"])
-def test_other_paths_are_not(project, name):
+def test_other_paths_are_accepted(project, name):
     assert "no Python 3.10, 3.11 or 3.12" in project({}, name=name)
 
 
-def test_only_wheels_with_a_known_hash_are_installed(tmp_path):
-    """A python that writes down what pip is asked for; what comes of requirements is asked for with their hashes."""
+@pytest.fixture
+def made(tmp_path):
+    """Return a function `make(extra, name=value)` that runs the script with these variables.
+
+    The function returns pip's command lines and the output of the script. A simulated Python
+    records pip's arguments and installs nothing.
+    """
     folder = tmp_path / "project"
-    (folder / "tools").mkdir(parents=True)
-    (folder / "node").mkdir()
-    shutil.copy(str(SCRIPT), str(folder / "tools"))
-    for asked in ("requirements.txt", "requirements-dev.txt", "node/pyproject.toml"):
-        (folder / asked).write_text("")
+    bare(folder)
     python = tmp_path / "python3.11"
-    python.write_text("""#!/bin/bash
+    python.write_text(
+        """#!/bin/bash
         case "$1 $2" in
             "-m venv") mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
             "-m pip") echo "$@" >>%s ;;
-        esac""" % (tmp_path / "asked"))
+        esac"""
+        % (tmp_path / "asked")
+    )
     python.chmod(0o755)
-    subprocess.run(["bash", str(folder / "tools" / "venv.sh"), "dev"], check=True, stdout=subprocess.PIPE,
-                   env={"PATH": os.environ["PATH"], "PYTHON": str(python)})
-    asked = (tmp_path / "asked").read_text().splitlines()
+
+    def make(extra="controller", **environment):
+        (tmp_path / "asked").write_text("")
+        done = subprocess.run(
+            ["bash", str(folder / "tools" / "venv.sh"), extra],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(environment, PATH=os.environ["PATH"], PYTHON=str(python)),
+        )
+        return (tmp_path / "asked").read_text().splitlines(), done.stdout.decode()
+
+    return make
+
+
+def test_only_wheels_with_a_known_hash_are_installed(made):
+    """Each install of requirements needs hashes."""
+    asked, _ = made("dev")
     listed = [line for line in asked if " -r " in line]
     assert len(listed) == 2 and all("--require-hashes" in line for line in listed), asked
     others = [line for line in asked if line not in listed]
-    assert len(others) == 1 and "--no-deps -e" in others[0] and "--no-build-isolation" in others[0], others
+    assert (
+        len(others) == 1 and "--no-deps -e" in others[0] and "--no-build-isolation" in others[0]
+    ), others
 
 
-@pytest.mark.parametrize("pythons, asked, words, never", [
-    ({"python3": "3.13"}, "", ["python3 is Python 3.13", "uv python install 3.12", "make train PYTHON="], "venv."),
-    ({"python3": "3.13"}, "python3", ["PYTHON=python3 is Python 3.13", "uv python install 3.12"], "Leave PYTHON out"),
-    ({"python3": "3.13", "python3_11": "3.11"}, "python3", ["PYTHON=python3 is Python 3.13", "Leave PYTHON out: python3.11 is"],
-     "uv python"),
-    ({"python3": "3.11-"}, "", ["python3 is Python 3.11, but without venv", "apt install python3-venv"], "uv python"),
-    ({"python3_12": "3.12-"}, "python3.12", ["but without venv", "apt install python3.12-venv"], "uv python"),
-    ({}, "", ["python3 is no Python that runs", "dnf install python3.12"], "apt install"),
-    ({}, "/no/python", ["PYTHON=/no/python is no Python that runs", "uv python install 3.12"], "apt install"),
-], ids=lambda value: str(value) if isinstance(value, dict) else None)
-def test_the_advice_is_what_can_help(project, pythons, asked, words, never):
+@pytest.mark.parametrize(
+    "pythons, asked, words, never",
+    [
+        (
+            {"python3": "3.13"},
+            "",
+            ["python3 is Python 3.13", "uv python install 3.12", "make train PYTHON="],
+            "venv.",
+        ),
+        (
+            {"python3": "3.13"},
+            "python3",
+            ["PYTHON=python3 is Python 3.13", "uv python install 3.12"],
+            "Unset PYTHON",
+        ),
+        (
+            {"python3": "3.13", "python3_11": "3.11"},
+            "python3",
+            ["PYTHON=python3 is Python 3.13", "Unset PYTHON: python3.11 is"],
+            "uv python",
+        ),
+        (
+            {"python3": "3.11-"},
+            "",
+            ["python3 is Python 3.11, but without venv", "apt install python3-venv"],
+            "uv python",
+        ),
+        (
+            {"python3_12": "3.12-"},
+            "python3.12",
+            ["but without venv", "apt install python3.12-venv"],
+            "uv python",
+        ),
+        ({}, "", ["python3 is not a working Python", "dnf install python3.12"], "apt install"),
+        (
+            {},
+            "/no/python",
+            ["PYTHON=/no/python is not a working Python", "uv python install 3.12"],
+            "apt install",
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else None,
+)
+def test_the_advice_fits_the_existing_interpreters(project, pythons, asked, words, never):
     output = project({"PYTHON": asked} if asked else {}, **pythons)
     assert all(word in output for word in words) and never not in output, output
+
+
+def test_an_environment_keeps_its_line_of_ansible_core(made):
+    """A new environment gets 2.16. Only another CORE changes the line, and makes it again."""
+    for environment, line in (
+        ({}, "2.16"),
+        ({"CORE": "2.16"}, None),
+        ({"CORE": "2.19"}, "2.19"),
+        ({}, None),
+        ({"CORE": "2.19"}, None),
+        ({"CORE": "2.16"}, "2.16"),
+    ):
+        asked, said = made(**environment)
+        assert bool(asked) == bool(line), (environment, asked, said)
+        if line:
+            assert asked[0].endswith("/requirements/core-%s.txt" % line), asked
+            assert "and ansible-core %s" % line in said, said
+
+
+def test_the_tools_for_tests_need_the_default_line(made):
+    assert made(CORE="2.19")[0]
+    asked, _ = made("dev")
+    assert asked[0].endswith("core-2.16.txt") and asked[-1].endswith("requirements-dev.txt")
+    asked, said = made("dev", CORE="2.19")
+    assert not asked and "the tools for tests and linting are for ansible-core 2.16" in said
+
+
+@pytest.mark.parametrize(
+    "environment, words",
+    [
+        ({"CORE": "2.18"}, ["CORE=2.18: there is no such line", "one of: 2.16 2.19 2.21."]),
+        ({"CORE": "../x"}, ["there is no such line"]),
+        (
+            {"CORE": "2.21"},
+            [
+                "found no Python 3.12 with venv and ensurepip",
+                "python3 is Python 3.11, and ansible-core 2.21 needs 3.12 on the controller",
+                "dnf install python3.12",
+            ],
+        ),
+        (
+            {"CORE": "2.21", "PYTHON": "python3"},
+            ["PYTHON=python3 is Python 3.11, and ansible-core 2.21 needs 3.12 on the controller"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_line_that_cannot_be_made_is_refused(project, environment, words):
+    output = project(environment, python3="3.11-")
+    assert all(word in output for word in words), output
+
+
+def test_a_bundle_without_the_line_is_refused(made, tmp_path):
+    tools, wheels = (tmp_path / "project" / part for part in ("tools", ".state/cache/controller"))
+    (tools / "bundle.py").write_text("")
+    wheels.mkdir(parents=True)
+    (wheels / "ansible_core-2.16.7-py3-none-any.whl").write_text("")
+    asked, said = made(CORE="2.19", BUNDLE="b.tar")
+    assert not asked and "b.tar has no ansible-core 2.19 (2.19.7)." in said, said
+    assert "needs Python 3.11 or 3.12. Make the bundle with such a Python" in " ".join(
+        said.replace("mxcluster: ", "").split()
+    )
+    assert "--no-index" in made(BUNDLE="b.tar")[0][0]

@@ -1,26 +1,27 @@
-"""The watch over the other processes, with ps-lite's answers and the clocks given."""
+"""The death watch, with simulated answers of ps-lite and simulated clocks."""
+
 import pathlib
 import socket
 
 import pytest
 
-from mxcluster import watch
+from mxcluster.training import death_watch
 
 
 class Ended(Exception):
-    """The process would have ended."""
+    """The end of the process."""
 
 
 class World:
-    """The clocks, and how many processes ps-lite takes for dead at each second (a function of the time)."""
+    """Simulated clocks and ps-lite; `dead` gives the number of dead processes at a time."""
 
     def __init__(self, monkeypatch, dead, jumps):
         self.ticks, self.jump, self.dead, self.jumps = 1000.0, 0.0, dead, dict(jumps)
-        monkeypatch.setattr(watch, "time", self)
+        monkeypatch.setattr(death_watch, "time", self)
         self.begins = 0.0
-        monkeypatch.setattr(watch, "has_begun", lambda: self.ticks - 1000.0 >= self.begins)
-        monkeypatch.setattr(watch, "dead_nodes", self.dead_nodes)
-        monkeypatch.setattr(watch, "_end", self.end)
+        monkeypatch.setattr(death_watch, "has_begun", lambda: self.ticks - 1000.0 >= self.begins)
+        monkeypatch.setattr(death_watch, "dead_nodes", self.dead_nodes)
+        monkeypatch.setattr(death_watch, "_end", self.end)
 
     def monotonic(self):
         return self.ticks
@@ -33,7 +34,7 @@ class World:
         return 1 if timeout < 0 else self.dead(self.ticks - 1000.0)
 
     def wait(self, seconds):
-        """Stands in for the event that `stop` sets."""
+        """Replace `wait` of the event that `stop` sets."""
         self.ticks += seconds
         self.jump += self.jumps.pop(self.ticks - 1000.0, 0.0)
         return self.ticks >= 1060.0
@@ -44,7 +45,7 @@ class World:
 
 def seconds_until_the_end(monkeypatch, dead, **jumps):
     world = World(monkeypatch, dead, {float(name[1:]): jump for name, jump in jumps.items()})
-    made = watch.Watch(None, 5)
+    made = death_watch.Watch(None, 5)
     made._ended = world
     try:
         made.run()
@@ -54,16 +55,18 @@ def seconds_until_the_end(monkeypatch, dead, **jumps):
 
 
 @pytest.mark.parametrize("told, seconds", [(None, 600.0), ("60", 135.0), ("0", 0)])
-def test_it_waits_for_others_until_their_agents_have_named_who_is_late(monkeypatch, told, seconds):
-    monkeypatch.setenv("MXCLUSTER_START_TIMEOUT", told) if told else monkeypatch.delenv("MXCLUSTER_START_TIMEOUT", False)
-    assert watch.start_seconds() == seconds
+def test_the_start_limit_leaves_the_agents_time_to_name_a_late_process(monkeypatch, told, seconds):
+    monkeypatch.setenv("MXCLUSTER_START_TIMEOUT", told) if told else monkeypatch.delenv(
+        "MXCLUSTER_START_TIMEOUT", False
+    )
+    assert death_watch.start_seconds() == seconds
 
 
-def test_ps_lite_is_asked_only_once_it_listens(monkeypatch):
-    """On a busy machine it takes seconds until then."""
+def test_ps_lite_is_asked_only_when_it_listens(monkeypatch):
+    """On a busy machine ps-lite needs seconds until then."""
     world = World(monkeypatch, lambda now: 0, {})
     world.begins = 20.0
-    made = watch.Watch(None, 5)
+    made = death_watch.Watch(None, 5)
     made._ended = world
     made.run()
     monkeypatch.undo()
@@ -71,29 +74,29 @@ def test_ps_lite_is_asked_only_once_it_listens(monkeypatch):
         listener.bind(("127.0.0.31", 0))
         monkeypatch.setenv("DMLC_NODE_HOST", "127.0.0.31")
         monkeypatch.setenv("PORT", str(listener.getsockname()[1]))
-        assert not watch.has_begun()
+        assert not death_watch.has_begun()
         listener.listen(1)
-        assert watch.has_begun()
+        assert death_watch.has_begun()
 
 
-def test_two_readings_in_a_row_end_the_process(monkeypatch):
+def test_two_missed_readings_in_a_row_end_the_process(monkeypatch):
     assert seconds_until_the_end(monkeypatch, lambda now: 10 <= now < 11) is None
     assert seconds_until_the_end(monkeypatch, lambda now: now >= 10) == 11
 
 
 @pytest.mark.parametrize("jump", [3600.0, 7.0])
-def test_a_clock_that_is_set_forward_ends_nothing(monkeypatch, jump):
-    """All look silent until their next heartbeats have come, which may take two readings."""
+def test_a_clock_set_forward_does_not_end_the_process(monkeypatch, jump):
+    """All peers look silent until their next heartbeats, which may take two readings."""
     assert seconds_until_the_end(monkeypatch, lambda now: 10 <= now < 13, t10=jump) is None
 
 
-def test_a_process_that_is_gone_is_missed_after_the_clock_was_set_too(monkeypatch):
+def test_a_dead_process_is_noticed_after_a_clock_change(monkeypatch):
     assert seconds_until_the_end(monkeypatch, lambda now: now >= 10, t10=3600.0) == 16
     assert seconds_until_the_end(monkeypatch, lambda now: now >= 10, t10=-3600.0) == 11
 
 
 @pytest.mark.parametrize("part", ["kvstore", "programs"])
-def test_durations_are_measured_by_a_clock_that_nobody_sets(part):
-    """A speed would be negative, and no progress would be told for as long as the clock was set back."""
-    files = list(pathlib.Path(watch.__file__).parent.joinpath(part).rglob("*.py"))
+def test_durations_use_the_monotonic_clock(part):
+    """With the wall clock, setting it back gives negative speeds and a false stall."""
+    files = list(pathlib.Path(death_watch.__file__).parent.joinpath(part).rglob("*.py"))
     assert files and not [str(path) for path in files if "time.time()" in path.read_text()]

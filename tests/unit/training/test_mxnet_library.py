@@ -1,14 +1,15 @@
-"""MXNet's C library: MXNet's own where it is imported, and nothing of MXNet's Python where it need not be."""
+"""Loading MXNet's C library, with an imported MXNet and without an import."""
+
 import ctypes
 import sys
 import types
 
 import pytest
 
-from mxcluster import library
 from mxcluster.errors import MxclusterError
+from mxcluster.training import mxnet_library
 
-# As MXNet's own, in short.
+# A short version of MXNet's libinfo.py.
 LIBINFO = """
 import logging
 import os
@@ -20,7 +21,8 @@ def find_lib_path():
     if given:
         logging.warning("MXNET_LIBRARY_PATH '%s' doesn't exist", given)
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":") + [os.path.dirname(__file__)]
-    found = [path for path in (os.path.join(folder, "libmxnet.so") for folder in folders) if os.path.isfile(path)]
+    paths = [os.path.join(folder, "libmxnet.so") for folder in folders]
+    found = [path for path in paths if os.path.isfile(path)]
     if not found:
         raise RuntimeError("Cannot find the MXNet library.")
     return found
@@ -28,7 +30,7 @@ def find_lib_path():
 
 
 class Library:
-    """Stands for it."""
+    """Replace the library."""
 
     class MXGetLastError:
         restype = None
@@ -42,20 +44,23 @@ def imported(monkeypatch):
     monkeypatch.setitem(sys.modules, "mxnet.base", types.SimpleNamespace(_LIB=Library))
 
 
-def test_it_is_mxnets_where_that_is_imported(imported):
-    assert library.load() is Library
+def test_the_library_of_an_imported_mxnet_is_used(imported):
+    assert mxnet_library.load() is Library
 
 
-def test_an_error_has_mxnets_words(imported):
-    assert library.check(0) is None
+def test_an_error_has_mxnets_message(imported):
+    assert mxnet_library.check(0) is None
     with pytest.raises(MxclusterError, match="van.cc: Check failed"):
-        library.check(-1)
+        mxnet_library.check(-1)
     assert Library.MXGetLastError.restype is ctypes.c_char_p
 
 
 @pytest.fixture
 def installed(monkeypatch, tmp_path):
-    """The folder of an MXNet that must not be imported, in one with two more libraries; what is loaded is the path."""
+    """Return the folder of an MXNet that fails on import, beside two more libraries.
+
+    The simulated loader returns the path of the library.
+    """
     for name in ("mxnet/libmxnet.so", "given/mine.so", "linked/libmxnet.so"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text("")
@@ -66,36 +71,46 @@ def installed(monkeypatch, tmp_path):
         monkeypatch.delitem(sys.modules, name)
     for name in ("MXNET_LIBRARY_PATH", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(library.ctypes, "CDLL", lambda path, mode: path)
-    library._loaded.cache_clear()
+    monkeypatch.setattr(mxnet_library.ctypes, "CDLL", lambda path, mode: path)
+    mxnet_library._loaded.cache_clear()
     yield tmp_path
-    library._loaded.cache_clear()
+    mxnet_library._loaded.cache_clear()
 
 
-@pytest.mark.parametrize("given, found, warns", [
-    ({}, "mxnet/libmxnet.so", False),
-    ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so", False),
-    ({"LD_LIBRARY_PATH": "given"}, "mxnet/libmxnet.so", False),
-    ({"LD_LIBRARY_PATH": "linked", "MXNET_LIBRARY_PATH": "given/mine.so"}, "given/mine.so", False),
-    ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so", True)])
-def test_it_is_where_mxnet_itself_finds_it(installed, monkeypatch, caplog, given, found, warns):
+@pytest.mark.parametrize(
+    "given, found, warns",
+    [
+        ({}, "mxnet/libmxnet.so", False),
+        ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so", False),
+        ({"LD_LIBRARY_PATH": "given"}, "mxnet/libmxnet.so", False),
+        (
+            {"LD_LIBRARY_PATH": "linked", "MXNET_LIBRARY_PATH": "given/mine.so"},
+            "given/mine.so",
+            False,
+        ),
+        ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so", True),
+    ],
+)
+def test_the_library_is_found_as_mxnet_finds_it(
+    installed, monkeypatch, caplog, given, found, warns
+):
     for name, path in given.items():
         monkeypatch.setenv(name, str(installed / path))
-    assert library.load() == str(installed / found) and "mxnet" not in sys.modules
+    assert mxnet_library.load() == str(installed / found) and "mxnet" not in sys.modules
     assert ("doesn't exist" in caplog.text) == warns
 
 
-def test_it_is_looked_for_once(installed, monkeypatch):
-    """The scheduler goes to a folder where a relative path leads nowhere."""
-    first = library.load()
+def test_the_library_is_searched_once(installed, monkeypatch):
+    """The scheduler changes its folder, so a relative path would not work later."""
+    first = mxnet_library.load()
     monkeypatch.setenv("LD_LIBRARY_PATH", str(installed / "linked"))
-    assert library.load() is first
+    assert mxnet_library.load() is first
 
 
-def test_what_mxnet_does_not_find_is_an_error(installed, monkeypatch):
+def test_a_missing_library_is_an_error(installed, monkeypatch):
     (installed / "mxnet" / "libmxnet.so").unlink()
     with pytest.raises(RuntimeError, match="Cannot find the MXNet library"):
-        library.load()
-    monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
+        mxnet_library.load()
+    monkeypatch.setattr(mxnet_library.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="has no MXNet"):
-        library.load()
+        mxnet_library.load()

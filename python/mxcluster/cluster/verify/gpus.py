@@ -1,17 +1,23 @@
-"""The lines of the verdict that are about GPUs, from what the nodes that have some have answered. Pure."""
-from typing import Any, Callable, Dict, List, Optional
+"""Lines of the verdict about GPUs, from the answers of the nodes with GPUs. Pure."""
 
-from .versions import number
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from mxcluster.cluster.versions import number
 
 Json = Dict[str, Any]
+Result = Tuple[Optional[bool], str]
 
 
-def judge(answers: Dict[str, Json], line: Callable[[str, List[str]], Json], skipped: Callable[[str, str], Json]) -> List[Json]:
-    """[line, ...]; none if no node has a GPU.
+def judge(
+    answers: Dict[str, Json],
+    line: Callable[[str, List[str]], Json],
+    skipped: Callable[[str, str], Json],
+) -> List[Json]:
+    """Return the verdict's lines about GPUs, [{"check", "result", "why"}]; [] without a GPU node.
 
-    answers: {host: answer of `gpus.check`, with "wanted", what the plan says of its CUDA}; `line` and `skipped` are
-    those of `verify`.
-    A check that could not be made on some node is a line of its own, which says so.
+    `answers`: {host: answer of `gpus.check`, plus "wanted": the host's "cuda" in the plan}. `line`
+    and `skipped`: the functions of `verify` that build a line. For each check, one "not run" line
+    names all nodes on which the check could not run.
     """
     if not answers:
         return []
@@ -23,74 +29,101 @@ def judge(answers: Dict[str, Json], line: Callable[[str, List[str]], Json], skip
         if why or len(quiet) < len(found):
             lines.append(line(label, why))
         if quiet:
-            lines.append(skipped(label, "%s: %s" % (", ".join(host for host, _ in quiet), quiet[0][1])))
+            lines.append(
+                skipped(label, "%s: %s" % (", ".join(host for host, _ in quiet), quiet[0][1]))
+            )
     return lines
 
 
-# Each gives (True, ""), (False, what is wrong and what to do) or (None, why it could not be checked).
+# Each check returns (True, ""), (False, fault and cure) or (None, why it could not run).
 
-def driver(answer: Json) -> tuple:
-    """Whether a driver is loaded that is new enough."""
+
+def driver(answer: Json) -> Result:
+    """Check that a driver is loaded and new enough."""
     wanted = answer["wanted"]
     if not answer["driver"]:
-        return False, ("the PCI bus has %d GPUs and nvidia-smi shows none: install a driver, %s or newer, or start the node anew "
-                       "if one was installed" % (wanted["gpus"], wanted["driver"]))
+        return False, (
+            "the PCI bus has %d GPUs and nvidia-smi shows none: install a driver, %s or newer, or "
+            "restart the node if one is installed" % (wanted["gpus"], wanted["driver"])
+        )
     if number(answer["driver"]) < number(wanted["driver"]):
         return False, "driver %s is older than %s, which CUDA %s needs: install a newer one" % (
-            answer["driver"], wanted["driver"], wanted["version"])
+            answer["driver"],
+            wanted["driver"],
+            wanted["version"],
+        )
     if answer["listed"] != wanted["gpus"]:
-        return False, "nvidia-smi shows %d GPUs and the PCI bus has %d: look into dmesg" % (answer["listed"], wanted["gpus"])
+        return False, "nvidia-smi shows %d GPUs and the PCI bus has %d: see dmesg on this node" % (
+            answer["listed"],
+            wanted["gpus"],
+        )
     return True, ""
 
 
-def nouveau(answer: Json) -> tuple:
-    """Whether the free driver is away."""
-    return (False, "nouveau is loaded: start the node anew") if answer["nouveau"] else (True, "")
+def nouveau(answer: Json) -> Result:
+    """Check that the free driver nouveau is not loaded."""
+    return (False, "nouveau is loaded: restart the node") if answer["nouveau"] else (True, "")
 
 
-def nvcc(answer: Json) -> tuple:
-    """Whether CUDA's compiler is the one of the release."""
+def nvcc(answer: Json) -> Result:
+    """Check that CUDA's compiler belongs to the chosen release."""
     if answer["nvcc"] is None:
         return None, "only CUDA's libraries are installed"
     if answer["nvcc"].split(".")[:2] != answer["wanted"]["release"].split(".")[:2]:
-        return False, "nvcc is of %s, not of %s: run provision.yml" % (answer["nvcc"], answer["wanted"]["release"])
+        return False, "nvcc has version %s, not %s: run provision.yml" % (
+            answer["nvcc"],
+            answer["wanted"]["release"],
+        )
     return True, ""
 
 
-def device_query(answer: Json) -> tuple:
-    """What NVIDIA's own test says."""
+def device_query(answer: Json) -> Result:
+    """Check the result of NVIDIA's deviceQuery."""
     said = answer["device_query"]
     if said is None:
         return None, "deviceQuery is not installed, or there is no driver (package cuda-demo-suite)"
     return (True, "") if said.endswith("Result = PASS") else (False, "deviceQuery says: %s" % said)
 
 
-def libraries(answer: Json) -> tuple:
-    """Whether the linker finds all that MXNet's library needs."""
+def libraries(answer: Json) -> Result:
+    """Check that the linker finds all libraries of libmxnet.so."""
     missing = answer["unresolved"]
     if missing:
-        return False, "libmxnet.so needs %s, which the linker does not find: run provision.yml" % ", ".join(missing)
+        return (
+            False,
+            "libmxnet.so needs %s, which the linker does not find: run provision.yml"
+            % ", ".join(missing),
+        )
     return True, ""
 
 
-def cudnn(answer: Json) -> tuple:
-    """Whether cuDNN is the one that was chosen."""
+def cudnn(answer: Json) -> Result:
+    """Check that cuDNN has the chosen version."""
     wanted: Optional[str] = answer["wanted"]["cudnn"]
     if not wanted:
         return None, "cudnn_version is none"
     if answer["cudnn"] != ".".join(wanted.split(".")[:3]):
-        return False, "cuDNN is %s, not %s: run provision.yml" % (answer["cudnn"] or "not there", wanted)
+        return False, "cuDNN is %s, not %s: run provision.yml" % (
+            answer["cudnn"] or "missing",
+            wanted,
+        )
     return True, ""
 
 
-def computes(answer: Json) -> tuple:
-    """Whether MXNet has computed on every GPU."""
+def computes(answer: Json) -> Result:
+    """Check that MXNet has computed on every GPU."""
     if not answer["computes"]:
         return None, "no driver shows a GPU"
     bad = ["GPU %s: %s" % (one, why) for one, why in sorted(answer["computes"].items()) if why]
     return (False, "; ".join(bad)) if bad else (True, "")
 
 
-CHECKS = (("a driver that CUDA works with", driver), ("no nouveau", nouveau), ("CUDA's compiler", nvcc),
-          ("the libraries that MXNet needs", libraries), ("cuDNN", cudnn), ("NVIDIA's deviceQuery", device_query),
-          ("MXNet computes on every GPU", computes))
+CHECKS = (
+    ("a driver that CUDA works with", driver),
+    ("no nouveau", nouveau),
+    ("CUDA's compiler", nvcc),
+    ("the libraries that MXNet needs", libraries),
+    ("cuDNN", cudnn),
+    ("NVIDIA's deviceQuery", device_query),
+    ("MXNet computes on every GPU", computes),
+)

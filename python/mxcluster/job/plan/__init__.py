@@ -1,52 +1,74 @@
-"""The plan: the only place where a process gets its host, address, port, GPUs, group, share and environment.
+"""Make the plan, which gives each process its host, address, port, GPUs, group and environment.
 
-Pure: the inventory, the node records and the texts of the cluster files go in, a JSON-able dict comes out. Everything
-after it only carries it out.
+Pure: the inventory, the node records and the texts of the cluster files go in, a JSON-able dict
+comes out. No other code decides any of these; all later stages carry the plan out.
 """
+
 import posixpath
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .. import clusterfiles, firewall
-from ..errors import BadInput, for_each
-from ..options import is_job_id, step_size
-from . import addresses, gpus, groups, members, ports, processes, shares
-from .table import batches, table
+from mxcluster.cluster import files as cluster_files
+from mxcluster.errors import BadInput, for_each
+from mxcluster.job.option_types import is_job_id
+from mxcluster.job.options import step_size
+from mxcluster.job.plan import addresses, firewall, gpus, groups, members, ports, processes, shares
+from mxcluster.job.plan.table import batches, table
 
-__all__ = ["make_plan", "cluster_files", "for_node", "table", "batches"]
+__all__ = ["make_plan", "make_cluster_files", "for_node", "table", "batches"]
 
 Plan = Dict[str, Any]
+Texts = Dict[str, Optional[str]]
+Variables = Dict[str, Dict[str, Any]]
 FILES = ("hosts", "groups", "data_sharding")
-MEETING_SECONDS = 30  # agents do not start all at once
-MEETING_CLOCK = 1.0  # seconds that the clocks of two nodes may be apart
+MEETING_SECONDS = 30  # timeout of the rendezvous, because agents start at different times
+MEETING_CLOCK = 1.0  # most seconds between the clocks of two nodes
 
 
-def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[str, Dict[str, Any]],
-              files: Dict[str, Optional[str]], job: str, job_dirs: Dict[str, str],
-              data_dirs: Optional[Dict[str, str]] = None, model_file: Optional[str] = None,
-              held: Optional[ports.Held] = None) -> Plan:
-    """The plan of one job, or BadInput with what is wrong and the cure.
+def make_plan(
+    options: Dict[str, Any],
+    inventory: Dict[str, Any],
+    records: Dict[str, Dict[str, Any]],
+    files: Dict[str, Optional[str]],
+    job: str,
+    job_dirs: Dict[str, str],
+    data_dirs: Optional[Dict[str, str]] = None,
+    model_file: Optional[str] = None,
+    held: Optional[ports.Held] = None,
+) -> Plan:
+    """Return the plan of one job, or raise BadInput with each fault and its cure.
 
-    options: the typed dict of options.cast.
-    inventory: {"groups": {"scheduler": [host], "servers": [...], "workers": [...]},
-        "hosts": {host: its host variables; others than mxcluster's are ignored}, "forks": Ansible's number of forks}.
-    records: {host: node record}; a host that takes part and has none is refused.
-    files: the texts behind hosts_file, groups_file and data_sharding_file as {"hosts": text or None, ...}.
-    job: the job's id, the name of its folder. job_dirs: {host: absolute folder on the node that holds job folders}.
-    data_dirs: {host: folder on the node with the data sets that mxcluster brings} (digits).
-    model_file: the saved model to start from, on the nodes: absolute, or relative to the job folder.
-    held: {host: what its node says is held there, see `mxcluster.node.held`}; without it, all counts as free.
+    Args:
+        options: the typed dict of options.cast.
+        inventory: {"groups": {"scheduler": [host], "servers": [...], "workers": [...]}, "hosts":
+            {host: its host variables; unknown ones are ignored}, "forks": Ansible's number of
+            forks}.
+        records: {host: node record}; a host of the job without a record is refused.
+        files: {"hosts": text or None, "groups": ..., "data_sharding": ...}, the texts of
+            hosts_file, groups_file and data_sharding_file.
+        job: the job's id, which is the name of its folder.
+        job_dirs: {host: absolute folder on the node that contains job folders}.
+        data_dirs: {host: folder on the node with mxcluster's own data sets} (digits).
+        model_file: the saved model to start from, on the nodes: absolute, or relative to the job
+            folder.
+        held: {host: ports and GPUs in use, see `mxcluster.node.probe.held`}; without it, all count
+            as free.
     """
     if not is_job_id(job):
-        raise BadInput("job_id='%s' is refused: use letters, digits, '.', '_' and '-', beginning with a letter or digit"
-                       % job)
+        raise BadInput(
+            "job_id='%s' is refused: use letters, digits, '.', '_' and '-', beginning with a "
+            "letter or digit" % job
+        )
     names = _names_of_files(options, files)
     distributed = options["kv"].startswith("dist_")
     by_group, variables = inventory["groups"], inventory["hosts"]
 
-    def find(host):
-        return addresses.locate(host, variables.get(host) or {}, records.get(host), options["dmlc_interface"])
+    def find(host: str) -> addresses.Node:
+        return addresses.locate(
+            host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
+        )
 
-    # Who takes part. Index = line of hosts; all lines count for the files, the first `count` take part.
+    # Members of the job. A worker's index is its line of hosts. All lines count for the files, and
+    # the first `count` take part.
     scheduler = members.scheduler(by_group) if distributed else None
     servers = members.servers(by_group, variables, options["num_servers"]) if distributed else []
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
@@ -60,10 +82,16 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
     addresses.check_loopback(found, records)
     members.check_provisioned(hosts, records)
     members.check_versions(hosts, records)
-    nodes = {node.host: {"address": node.address, "interface": node.interface,
-                         "job_dir": posixpath.join(job_dirs[node.host], job), "python": records[node.host]["python"],
-                         "build": members.build_of(records[node.host])}
-             for node in found}
+    nodes = {
+        node.host: {
+            "address": node.address,
+            "interface": node.interface,
+            "job_dir": posixpath.join(job_dirs[node.host], job),
+            "python": records[node.host]["python"],
+            "build": members.build_of(records[node.host]),
+        }
+        for node in found
+    }
     for host in nodes:
         if records[host].get("cuda"):
             nodes[host]["cuda"] = records[host]["cuda"]
@@ -77,45 +105,81 @@ def make_plan(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[
 
     held = held or {}
     servers, each = processes.servers_of(servers, options["kv"], grouped)
-    port = ports.root_port(options["root_port"], processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST), held)
-    plan = {"schema": 1, "job": job, "kv": options["kv"], "lease": 0 if options["detach"] else options["lease"],
-            "workers": count, "servers": len(servers),
-            "heartbeat": {"interval": processes.HEARTBEAT_INTERVAL, "timeout": options["heartbeat_timeout"]},
-            "timeouts": {"start": options["start_timeout"], "stall": options["stall_timeout"]},
-            "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
-            "groups": grouped, "group_labels": labels,
-            # Workers without whose push no other's is merged. (Under dist_ssync one that is done holds up nobody.)
-            "together": [] if options["kv"] == "dist_ssync" else clusterfiles.waiting_sets(options["kv"], grouped),
-            "shares": [list(share) for share in parts],
-            "staleness": options["staleness"],
-            "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouped, lines),
-                      "data_sharding": clusterfiles.render_data_sharding(parts)},
-            "options": options, "nodes": nodes,
-            # Only root can close ports. What other nodes have to close them with, they tell when they are looked at.
-            "ports_open": [host for host in nodes
-                           if scheduler and (variables.get(host) or {}).get("mxcluster_user") == ""],
-            "processes": processes.lay_out(scheduler, servers, workers, nodes, port)}
+    port = ports.root_port(
+        options["root_port"],
+        processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
+        held,
+    )
+    plan = {
+        "schema": 1,
+        "job": job,
+        "kv": options["kv"],
+        "lease": 0 if options["detach"] else options["lease"],
+        "workers": count,
+        "servers": len(servers),
+        "heartbeat": {
+            "interval": processes.HEARTBEAT_INTERVAL,
+            "timeout": options["heartbeat_timeout"],
+        },
+        "timeouts": {"start": options["start_timeout"], "stall": options["stall_timeout"]},
+        "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
+        "groups": grouped,
+        "group_labels": labels,
+        # Sets of workers whose pushes the servers merge. (Under dist_ssync a finished worker holds
+        # up no other.)
+        "together": []
+        if options["kv"] == "dist_ssync"
+        else cluster_files.waiting_sets(options["kv"], grouped),
+        "shares": [list(share) for share in parts],
+        "staleness": options["staleness"],
+        "files": {
+            "hosts": cluster_files.render_hosts(lines),
+            "groups": cluster_files.render_groups(grouped, lines),
+            "data_sharding": cluster_files.render_data_sharding(parts),
+        },
+        "options": options,
+        "nodes": nodes,
+        # Only root can close ports. Nodes with root report their firewall at the look.
+        "ports_open": [
+            host
+            for host in nodes
+            if scheduler and (variables.get(host) or {}).get("mxcluster_user") == ""
+        ],
+        "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
+    }
     for process in plan["processes"]:
         if process["role"] == "server" and each > 1:
             process["group"] = process["index"] % each
-    _equip(plan, gpus.per_worker(workers, options["gpus"], variables, records, held), data_dirs or {}, model_file)
-    batches(plan)  # refuses shares without a sample
+    _equip(
+        plan,
+        gpus.per_worker(workers, options["gpus"], variables, records, held),
+        data_dirs or {},
+        model_file,
+    )
+    batches(plan)  # raises BadInput for a share without a sample
     return plan
 
 
-def cluster_files(options: Dict[str, Any], inventory: Dict[str, Any], records: Dict[str, Dict[str, Any]],
-                  files: Dict[str, Optional[str]]) -> Dict[str, Any]:
-    """{"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...}} of the whole cluster, or BadInput.
+def make_cluster_files(
+    options: Dict[str, Any],
+    inventory: Dict[str, Any],
+    records: Dict[str, Dict[str, Any]],
+    files: Dict[str, Optional[str]],
+) -> Dict[str, Any]:
+    """Return the addresses and cluster files of the whole cluster, or raise BadInput.
 
-    What a plan says of a job that takes all nodes and gives every worker its share by weight; of the records, it needs the
-    addresses alone, so an inventory can be refused before anything is installed. The arguments are those of `make_plan`;
-    of the options only dmlc_interface and the names of the three files count.
+    The result is {"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...}}, as in
+    the plan of a job with all nodes and shares by weight. The arguments are those of `make_plan`;
+    of the options only dmlc_interface and the names of the three files count. The records need the
+    addresses alone, so an inventory can be refused before an installation.
     """
     names = _names_of_files(options, files)
     by_group, variables = inventory["groups"], inventory["hosts"]
 
-    def find(host):
-        return addresses.locate(host, variables.get(host) or {}, records.get(host), options["dmlc_interface"])
+    def find(host: str) -> addresses.Node:
+        return addresses.locate(
+            host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
+        )
 
     servers = members.servers(by_group, variables, 0)
     workers = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
@@ -128,48 +192,97 @@ def cluster_files(options: Dict[str, Any], inventory: Dict[str, Any], records: D
     located = {node.host: node.address for node in found}
     lines = [located[host] for host in workers]
     grouping, from_labels = _groups(workers, variables, files, names, find)
-    parts = _shares(dict(options, data_allocator=1, kv="dist_gsync"), workers, variables, files, names, grouping, from_labels)
-    return {"nodes": {node.host: {"address": node.address, "interface": node.interface} for node in found},
-            "files": {"hosts": clusterfiles.render_hosts(lines), "groups": clusterfiles.render_groups(grouping[0], lines),
-                      "data_sharding": clusterfiles.render_data_sharding(parts)}}
+    parts = _shares(
+        dict(options, data_allocator=1, kv="dist_gsync"),
+        workers,
+        variables,
+        files,
+        names,
+        grouping,
+        from_labels,
+    )
+    return {
+        "nodes": {
+            node.host: {"address": node.address, "interface": node.interface} for node in found
+        },
+        "files": {
+            "hosts": cluster_files.render_hosts(lines),
+            "groups": cluster_files.render_groups(grouping[0], lines),
+            "data_sharding": cluster_files.render_data_sharding(parts),
+        },
+    }
 
 
 def for_node(plan: Plan, host: str) -> Plan:
-    """What one node needs of the plan: its own processes, and what is the same for all. BadInput if it has no part."""
+    """Return a node's part of the plan: its processes, and the common entries.
+
+    BadInput if the node has no part in the job.
+    """
     if host not in plan["nodes"]:
-        raise BadInput("%s has no part in the job %s, whose nodes are %s"
-                       % (host, plan["job"], ", ".join(sorted(plan["nodes"]))))
+        raise BadInput(
+            "%s has no part in the job %s, whose nodes are %s"
+            % (host, plan["job"], ", ".join(sorted(plan["nodes"])))
+        )
     part = dict(plan, host=host)
     part["nodes"] = {host: plan["nodes"][host]}
     part["processes"] = [process for process in plan["processes"] if process["host"] == host]
-    # Whom they will talk to: for the firewall, and for the meeting before the start.
-    part["peers"] = [{key: process[key] for key in ("name", "role", "host", "address", "port")} for process in plan["processes"]]
+    # The addresses of all processes, for the firewall and for the rendezvous before the start.
+    part["peers"] = [
+        {key: process[key] for key in ("name", "role", "host", "address", "port")}
+        for process in plan["processes"]
+    ]
     part["firewall"] = firewall.wish(part)
     if plan["root"]:
-        part["meeting"] = {"own": [peer for peer in part["peers"] if peer["host"] == host], "timeout": MEETING_SECONDS,
-                           "clock": MEETING_CLOCK}
+        part["meeting"] = {
+            "own": [peer for peer in part["peers"] if peer["host"] == host],
+            "timeout": MEETING_SECONDS,
+            "clock": MEETING_CLOCK,
+        }
     return part
 
 
-def _names_of_files(options, files) -> Dict[str, str]:
-    """What messages call the three files."""
+def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
+    """Return the names of the three files for messages: {"hosts": "hosts_file PATH", ...}."""
     for name in FILES:
         if options[name + "_file"] and files.get(name) is None:
-            raise BadInput("%s_file='%s' was not read: check the path" % (name, options[name + "_file"]))
-    return {name: "%s_file %s" % (name, options[name + "_file"]) if options[name + "_file"] else name for name in FILES}
+            raise BadInput(
+                "%s_file='%s' was not read: check the path" % (name, options[name + "_file"])
+            )
+    return {
+        name: "%s_file %s" % (name, options[name + "_file"]) if options[name + "_file"] else name
+        for name in FILES
+    }
 
 
-def _groups(everyone: List[str], variables, files, names, find):
-    """((groups, labels) of all lines, whether they come from worker_group): the file beats the labels."""
-    if files.get("groups") is not None:
+def _groups(
+    everyone: List[str],
+    variables: Variables,
+    files: Texts,
+    names: Dict[str, str],
+    find: Callable[[str], addresses.Node],
+) -> Tuple[groups.Groups, bool]:
+    """Return ((groups, labels) of all lines, True if they come from worker_group).
+
+    A groups file takes precedence over the labels.
+    """
+    text = files.get("groups")
+    if text is not None:
         located = {node.host: node.address for node in for_each(find, members.unique(everyone))}
-        return groups.from_file(files["groups"], [located[host] for host in everyone], names["groups"]), False
+        return groups.from_file(text, [located[host] for host in everyone], names["groups"]), False
     labelled = groups.from_labels(everyone, variables)
     return (labelled, True) if labelled else (([list(range(len(everyone)))], ["all"]), False)
 
 
-def _shares(options, everyone: List[str], variables, files, names, grouping, from_labels: bool):
-    """The shares of the workers that take part, from the file, the weights, or equal."""
+def _shares(
+    options: Dict[str, Any],
+    everyone: List[str],
+    variables: Variables,
+    files: Texts,
+    names: Dict[str, str],
+    grouping: groups.Groups,
+    from_labels: bool,
+) -> List[cluster_files.Share]:
+    """Return the shares of the job's workers: from the file, from the weights, or equal."""
     count = sum(map(len, grouping[0]))
     text, allocator, kv = files.get("data_sharding"), options["data_allocator"], options["kv"]
     weight = shares.weights(everyone[:count], variables)
@@ -184,7 +297,12 @@ def _shares(options, everyone: List[str], variables, files, names, grouping, fro
     return parts
 
 
-def _equip(plan: Plan, gpu_lists, data_dirs: Dict[str, str], model_file: Optional[str]) -> None:
+def _equip(
+    plan: Plan,
+    gpu_lists: List[List[int]],
+    data_dirs: Dict[str, str],
+    model_file: Optional[str],
+) -> None:
     """Add to every process its GPUs, group, share, folder, command and environment."""
     options = dict(plan["options"], lr=step_size(plan["options"], plan["workers"]))
     for process in plan["processes"]:
@@ -194,6 +312,11 @@ def _equip(plan: Plan, gpu_lists, data_dirs: Dict[str, str], model_file: Optiona
             process["group"] = [index in group for group in plan["groups"]].index(True)
             process["share"] = plan["shares"][index]
         process["folder"] = processes.own_folder(process, plan["options"])
-        process["command"] = processes.command(process, plan["nodes"][process["host"]], options,
-                                               data_dirs.get(process["host"], ""), model_file)
+        process["command"] = processes.command(
+            process,
+            plan["nodes"][process["host"]],
+            options,
+            data_dirs.get(process["host"], ""),
+            model_file,
+        )
         process["env"] = processes.environment(process, plan)

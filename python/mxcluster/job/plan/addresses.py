@@ -1,10 +1,14 @@
-"""Which address a node has, and on which interface: from its host variables and its record, never from the network."""
+"""Find the address and interface of a node in its host variables and its record.
+
+No function here asks the network.
+"""
+
 import ipaddress
 from collections import namedtuple
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..clusterfiles import is_ipv4
-from ..errors import BadInput, refuse
+from mxcluster.cluster.files import is_ipv4
+from mxcluster.errors import BadInput, refuse
 
 Node = namedtuple("Node", "host address interface")
 
@@ -12,28 +16,36 @@ Interfaces = List[Tuple[str, List[ipaddress.IPv4Interface]]]
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 
 
-def locate(host: str, variables: Dict[str, Any], record: Optional[Dict[str, Any]], dmlc_interface: str = "") -> Node:
-    """The address and interface of `host`, from the first of these that is given:
+def locate(
+    host: str, variables: Dict[str, Any], record: Optional[Dict[str, Any]], dmlc_interface: str = ""
+) -> Node:
+    """Return the Node (host, address, interface) of `host`.
 
-    1. `dmlc_interface` of the job, then of the host: the interface's one IPv4 address, or, if `node_address` is one
-       of its addresses, that one;
+    The first of these that is given decides:
+
+    1. `dmlc_interface` of the job, then of the host: the interface's one IPv4 address, or
+       `node_address` if the interface has it;
     2. `node_address`, a literal IPv4 address;
     3. the one address inside `cluster_network`, a CIDR;
     4. the address of the default route.
 
-    BadInput if it is not there, not the only one, or held by no interface of the node.
+    BadInput if there is no such address or more than one, or if no interface of the node holds it.
     """
     if not record:
         raise BadInput("%s: the node has no record: run provision.yml without --limit" % host)
     interfaces = _addresses(record)
     wanted = str(variables.get("node_address") or "").strip()
     if wanted and not is_ipv4(wanted):
-        raise BadInput("%s: node_address='%s' is not a literal IPv4 address: write it as four numbers, such as 10.0.0.5"
-                       % (host, wanted))
+        raise BadInput(
+            "%s: node_address='%s' is not a literal IPv4 address: write it as four numbers, such "
+            "as 10.0.0.5" % (host, wanted)
+        )
     kind = _kind_of_no_node(wanted, interfaces) if wanted else None
     if kind:
-        raise BadInput("%s: node_address=%s is %s, not the address of a node: write the node's own (it has %s)"
-                       % (host, wanted, kind, _listed(interfaces)))
+        raise BadInput(
+            "%s: node_address=%s is %s, not the address of a node: write the node's own (it has %s)"
+            % (host, wanted, kind, _listed(interfaces))
+        )
     interface = dmlc_interface or str(variables.get("dmlc_interface") or "").strip()
     network = str(variables.get("cluster_network") or "").strip()
     if interface:
@@ -41,21 +53,27 @@ def locate(host: str, variables: Dict[str, Any], record: Optional[Dict[str, Any]
     if not wanted and network:
         wanted = _in_network(host, network, interfaces)
     if not wanted:
-        wanted = record.get("address_of_default_route")
+        wanted = record.get("address_of_default_route") or ""
     if not wanted:
-        raise BadInput("%s: the node has no default route, so its address is unknown (it has %s): set node_address or "
-                       "cluster_network for it" % (host, _listed(interfaces)))
+        raise BadInput(
+            "%s: the node has no default route, so its address is unknown (it has %s): set "
+            "node_address or cluster_network for it" % (host, _listed(interfaces))
+        )
     holder = interface_of(wanted, record)
     if holder is None:
-        raise BadInput("%s: no interface of the node holds the address %s (it has %s): correct node_address, or bring "
-                       "the interface up and run provision.yml again" % (host, wanted, _listed(interfaces)))
+        raise BadInput(
+            "%s: no interface of the node holds the address %s (it has %s): correct node_address, "
+            "or bring the interface up and run provision.yml again"
+            % (host, wanted, _listed(interfaces))
+        )
     return Node(host, wanted, holder)
 
 
 def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
-    """The interface of the node that holds `address`, or None.
+    """Return the interface of the node that holds `address`, or None.
 
-    A node owns all of 127.0.0.0/8 through the interface that has this network, though it lists 127.0.0.1 only.
+    A node owns all of 127.0.0.0/8 through the interface with this network, though the interface
+    lists 127.0.0.1 only.
     """
     loopback = None
     for name, addresses in _addresses(record):
@@ -68,12 +86,12 @@ def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
 
 
 def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
-    """What an address is that no single node can have, None for one that a node may have."""
+    """Return the kind of an address that no single node can have; None for a possible address."""
     address = ipaddress.IPv4Address(text)
     if address.is_multicast:
         return "a multicast address"
     if address.is_unspecified or str(address) == "255.255.255.255":
-        return "an address that stands for all"
+        return "an unspecified or broadcast address"
     for own in (own for _, addresses in interfaces for own in addresses):
         if own.network.prefixlen < 31 and own.ip != address:
             if address == own.network.network_address:
@@ -84,14 +102,19 @@ def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
 
 
 def check_loopback(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse loopback addresses in a job of several machines: they mean another machine on each of them.
+    """Refuse loopback addresses in a job of several machines.
 
-    Nodes on one machine, as those of the local inventory, have one hostname.
+    On each machine a loopback address means that machine itself. Nodes on one machine, such as
+    those of the local inventory, have one hostname.
     """
     machines = {records[node.host].get("hostname") for node in nodes} - {None}
     if len(machines) > 1:
-        refuse("%s: %s is a loopback address, which the other machines cannot reach: set node_address or cluster_network"
-               % (node.host, node.address) for node in nodes if ipaddress.IPv4Address(node.address) in _LOOPBACK)
+        refuse(
+            "%s: %s is a loopback address, which the other machines cannot reach: set node_address "
+            "or cluster_network" % (node.host, node.address)
+            for node in nodes
+            if ipaddress.IPv4Address(node.address) in _LOOPBACK
+        )
 
 
 def check_distinct(nodes: Sequence[Node]) -> None:
@@ -99,44 +122,68 @@ def check_distinct(nodes: Sequence[Node]) -> None:
     holders = {}  # type: Dict[str, List[str]]
     for node in nodes:
         holders.setdefault(node.address, []).append(node.host)
-    refuse("%s have the same address %s: give each its own node_address, or name one machine only once in the inventory"
-           % (" and ".join(holders[address]), address) for address in sorted(holders) if len(holders[address]) > 1)
+    refuse(
+        "%s have the same address %s: give each its own node_address, or name one machine only "
+        "once in the inventory" % (" and ".join(holders[address]), address)
+        for address in sorted(holders)
+        if len(holders[address]) > 1
+    )
 
 
 def _addresses(record: Dict[str, Any]) -> Interfaces:
-    return [(name, [ipaddress.IPv4Interface(text) for text in texts if ":" not in text])
-            for name, texts in sorted((record.get("interfaces") or {}).items())]
+    return [
+        (name, [ipaddress.IPv4Interface(text) for text in texts if ":" not in text])
+        for name, texts in sorted((record.get("interfaces") or {}).items())
+    ]
 
 
-def _on_interface(host: str, name: str, wanted: str, interfaces) -> str:
+def _on_interface(host: str, name: str, wanted: str, interfaces: Interfaces) -> str:
     there = dict(interfaces)
     if name not in there:
-        raise BadInput("%s: dmlc_interface=%s: the node has no such interface (it has %s): name one of these"
-                       % (host, name, _listed(interfaces)))
+        raise BadInput(
+            "%s: dmlc_interface=%s: the node has no such interface (it has %s): name one of these"
+            % (host, name, _listed(interfaces))
+        )
     if wanted and interface_of(wanted, {"interfaces": {name: [str(own) for own in there[name]]}}):
         return wanted
     if len(there[name]) != 1:
-        raise BadInput("%s: dmlc_interface=%s: the interface has %s: %s"
-                       % (host, name, _listed([(name, there[name])]),
-                          "set node_address to one of them" if there[name]
-                          else "give it one, or name another interface"))
+        raise BadInput(
+            "%s: dmlc_interface=%s: the interface has %s: %s"
+            % (
+                host,
+                name,
+                _listed([(name, there[name])]),
+                "set node_address to one of them"
+                if there[name]
+                else "give it one, or name another interface",
+            )
+        )
     return str(there[name][0].ip)
 
 
-def _in_network(host: str, network: str, interfaces) -> str:
+def _in_network(host: str, network: str, interfaces: Interfaces) -> str:
     try:
         cidr = ipaddress.IPv4Network(network, strict=False)
     except ValueError:
-        raise BadInput("%s: cluster_network='%s' is not an IPv4 network: write it such as 10.0.0.0/24"
-                       % (host, network)) from None
+        raise BadInput(
+            "%s: cluster_network='%s' is not an IPv4 network: write it such as 10.0.0.0/24"
+            % (host, network)
+        ) from None
     inside = [str(own.ip) for _, addresses in interfaces for own in addresses if own.ip in cidr]
     if len(inside) != 1:
-        raise BadInput("%s: cluster_network=%s holds %s of the node's addresses (it has %s): correct it, or set "
-                       "node_address for this host"
-                       % (host, network, " and ".join(inside) if inside else "none", _listed(interfaces)))
+        raise BadInput(
+            "%s: cluster_network=%s holds %s of the node's addresses (it has %s): correct it, or "
+            "set node_address for this host"
+            % (host, network, " and ".join(inside) if inside else "none", _listed(interfaces))
+        )
     return inside[0]
 
 
-def _listed(interfaces) -> str:
-    return "; ".join("%s: %s" % (name, ", ".join(str(own.ip) for own in addresses) or "no IPv4 address")
-                     for name, addresses in interfaces) or "no interfaces"
+def _listed(interfaces: Interfaces) -> str:
+    return (
+        "; ".join(
+            "%s: %s" % (name, ", ".join(str(own.ip) for own in addresses) or "no IPv4 address")
+            for name, addresses in interfaces
+        )
+        or "no interfaces"
+    )

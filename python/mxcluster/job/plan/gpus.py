@@ -1,51 +1,102 @@
-"""Which GPUs each worker sees."""
+"""Assign GPUs to workers."""
+
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from ..errors import BadInput, for_each
-from .members import host_variable, unique
-from .ports import Held
+from mxcluster.errors import BadInput, for_each
+from mxcluster.job.plan.members import host_variable, unique
+from mxcluster.job.plan.ports import Held
 
 
-def per_worker(lines: Sequence[str], asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]],
-               records: Dict[str, Dict[str, Any]], held: Optional[Held] = None) -> List[List[int]]:
-    """The GPU numbers of every worker, by index; `lines` are the workers' hosts.
+def per_worker(
+    lines: Sequence[str],
+    asked: Union[str, List[int]],
+    variables: Dict[str, Dict[str, Any]],
+    records: Dict[str, Dict[str, Any]],
+    held: Optional[Held] = None,
+) -> List[List[int]]:
+    """Return the GPU numbers of each worker, by index.
 
-    `asked` is the job's option `gpus`; at 'auto' the host variable of that name counts, and at 'auto' there too it
-    is all GPUs of the node that nobody else has, by `held` (see `ports`); a GPU that is named must be free.
-    Several workers on a host get equal parts of its list, in order, the first ones one more.
+    Args: `lines` the workers' hosts by index; `asked` the job's option `gpus`; `held` the GPUs in
+    use (see `ports`).
+
+    If `asked` is 'auto', the host variable `gpus` counts. If that is 'auto' too, the workers get
+    all free GPUs of the node. A named GPU must be free. Several workers on a host get equal parts
+    of its list, in order, and the first ones get one GPU more.
     """
     hosts = unique(lines)
-    queues = dict(zip(hosts, for_each(lambda host: _of_host(host, lines.count(host), asked, variables, records[host],
-                                                                 ((held or {}).get(host) or {}).get("gpus") or {}), hosts)))
+    queues = dict(
+        zip(
+            hosts,
+            for_each(
+                lambda host: _of_host(
+                    host,
+                    lines.count(host),
+                    asked,
+                    variables,
+                    records[host],
+                    ((held or {}).get(host) or {}).get("gpus") or {},
+                ),
+                hosts,
+            ),
+        )
+    )
     return [queues[host].pop(0) for host in lines]
 
 
-def takes_all(host: str, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]]) -> bool:
-    """Whether the workers of a host take what GPUs there are."""
+def takes_all(
+    host: str, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]]
+) -> bool:
+    """Return True if the workers of a host take all free GPUs."""
     return (host_variable("gpus", host, variables) if asked == "auto" else asked) == "auto"
 
 
-def _of_host(host: str, workers: int, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]],
-             record: Dict[str, Any], held: Dict[str, str]) -> List[List[int]]:
+def _of_host(
+    host: str,
+    workers: int,
+    asked: Union[str, List[int]],
+    variables: Dict[str, Dict[str, Any]],
+    record: Dict[str, Any],
+    held: Dict[str, str],
+) -> List[List[int]]:
     there = record.get("gpus") or 0
     wanted = host_variable("gpus", host, variables) if asked == "auto" else asked
     numbers = list(range(there)) if wanted == "auto" else list(wanted)
     if any(number >= there for number in numbers):
-        has = "no GPU" if not there else "one GPU, number 0" if there == 1 else "%d GPUs, 0 to %d" % (there, there - 1)
-        raise BadInput("%s: gpus=%s, but the node has %s: name GPUs that it has, or leave gpus at auto"
-                       % (host, ",".join(map(str, numbers)), has))
+        has = (
+            "no GPU"
+            if not there
+            else "one GPU, number 0"
+            if there == 1
+            else "%d GPUs, 0 to %d" % (there, there - 1)
+        )
+        raise BadInput(
+            "%s: gpus=%s, but the node has %s: name GPUs that it has, or leave gpus at auto"
+            % (host, ",".join(map(str, numbers)), has)
+        )
     busy = [number for number in numbers if str(number) in held]
     numbers = [number for number in numbers if number not in busy] if wanted == "auto" else numbers
     if busy and (wanted != "auto" or len(numbers) < workers):
         has = ", ".join("GPU %d is held by %s" % (number, held[str(number)]) for number in busy)
         cure = "leave gpus at auto to take what is free, " if wanted != "auto" else ""
-        left = ", which leaves %d for %d workers" % (len(numbers), workers) if wanted == "auto" else ""
-        raise BadInput("%s: %s%s: %swait until that has ended, or train on the CPU with -e gpus=''" % (host, has, left, cure))
+        left = (
+            ", which leaves %d for %d workers" % (len(numbers), workers) if wanted == "auto" else ""
+        )
+        raise BadInput(
+            "%s: %s%s: %swait until that has ended, or train on the CPU with -e gpus=''"
+            % (host, has, left, cure)
+        )
     if numbers and len(numbers) < workers:
-        raise BadInput("%s: %d workers have only %s between them (gpus=%s): lower workers_per_host to at most %d, or "
-                       "use gpus='' for none"
-                       % (host, workers, "one GPU" if len(numbers) == 1 else "%d GPUs" % len(numbers),
-                          ",".join(map(str, numbers)), len(numbers)))
+        raise BadInput(
+            "%s: %d workers have only %s between them (gpus=%s): lower workers_per_host to at most "
+            "%d, or use gpus='' for none"
+            % (
+                host,
+                workers,
+                "one GPU" if len(numbers) == 1 else "%d GPUs" % len(numbers),
+                ",".join(map(str, numbers)),
+                len(numbers),
+            )
+        )
     size, more = divmod(len(numbers), workers)
     ends = [(index + 1) * size + min(index + 1, more) for index in range(workers)]
     return [numbers[begin:end] for begin, end in zip([0] + ends, ends)]

@@ -1,37 +1,49 @@
-"""Which workers form a group: those who wait for each other under dist_gsync."""
+"""Form groups of workers, which wait for each other under dist_gsync."""
+
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..clusterfiles import parse_groups
-from ..errors import BadInput, for_each
-from .members import host_variable, unique
+from mxcluster.cluster.files import parse_groups
+from mxcluster.errors import BadInput, for_each
+from mxcluster.job.plan.members import host_variable, unique
 
 Groups = Tuple[List[List[int]], List[str]]
 
 
 def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> Optional[Groups]:
-    """(groups, labels) by the host variable worker_group, or None if no host has one.
+    """Return (groups, labels) by the host variable worker_group, or None if no host has one.
 
-    `lines` are the workers' hosts by index. BadInput if only some of them have a label.
+    Args: `lines` the workers' hosts by index. BadInput if only some hosts have a label.
     """
     hosts = unique(lines)
-    labels = dict(zip(hosts, for_each(lambda host: host_variable("worker_group", host, variables), hosts)))
+    labels = dict(
+        zip(hosts, for_each(lambda host: host_variable("worker_group", host, variables), hosts))
+    )
     without = [host for host in hosts if not labels[host]]
     if len(without) == len(hosts):
         return None
     if without:
-        raise BadInput("%s without worker_group, while other workers have one (%s): give every worker a label, or none"
-                       % (", ".join(without), ", ".join(unique(filter(None, labels.values())))))
+        raise BadInput(
+            "%s without worker_group, while other workers have one (%s): give every worker a "
+            "label, or none"
+            % (", ".join(without), ", ".join(unique(filter(None, labels.values()))))
+        )
     names = unique(labels[host] for host in lines)
-    return [[index for index, host in enumerate(lines) if labels[host] == name] for name in names], names
+    return [
+        [index for index, host in enumerate(lines) if labels[host] == name] for name in names
+    ], names
 
 
 def from_file(text: str, addresses: Sequence[str], name: str) -> Groups:
-    """(groups, labels) of a groups file; groups in the order of their first member, labelled by number."""
+    """Return (groups, labels) of a groups file; labels are numbers, by the first member."""
     groups = sorted(parse_groups(text, addresses, name))
     return groups, [str(number) for number in range(len(groups))]
 
 
 def first(groups: Groups, count: int) -> Groups:
-    """The same without the workers from index `count` on, and without groups that are empty then."""
-    kept = [([index for index in members if index < count], label) for members, label in zip(*groups)]
-    return [members for members, _ in kept if members], [label for members, label in kept if members]
+    """Return the groups without workers from index `count` on, and without empty groups."""
+    kept = [
+        ([index for index in members if index < count], label) for members, label in zip(*groups)
+    ]
+    return [members for members, _ in kept if members], [
+        label for members, label in kept if members
+    ]

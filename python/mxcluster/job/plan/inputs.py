@@ -1,40 +1,59 @@
-"""The controller's side of the plan: reads what the user and `provision.yml` have left, and makes the plan of one job.
+"""Read the inputs of a plan on the controller, and make the plan of one job.
 
-Nothing is written. What is pure is in `plan` and `options`; here are the files.
+The inputs are the user's files and the node records of `provision.yml`. No function here writes a
+file. `plan` and `options` hold the pure part.
 """
+
 import glob
 import json
 import os
 import time
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from . import checkpoints, package, userscript
-from . import options as knobs
-from . import records as node_records
-from .casts import shown
-from .datasets import DATASETS
-from .errors import BadInput, did_you_mean, refuse
-from .plan import cluster_files, make_plan, members, table
-from .plan.gpus import takes_all
+from mxcluster import package
+from mxcluster.cluster import node_records
+from mxcluster.datasets import DATASETS
+from mxcluster.errors import BadInput, did_you_mean, refuse
+from mxcluster.job import checkpoints, user_script
+from mxcluster.job import options as knobs
+from mxcluster.job.option_types import is_job_id, shown
+from mxcluster.job.plan import make_cluster_files, make_plan, members, table
+from mxcluster.job.plan.gpus import takes_all
 
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
-# What a job cannot do without: room for its logs, for what MXNet's data loaders share (bytes), and connections.
+# Least resources of a job: bytes of disk for its logs, bytes of shared memory for MXNet's data
+# loaders, and open files for its connections.
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 
-def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd: str, secrets: Optional[Json] = None,
-             held: Optional[Json] = None, anew: Iterable[str] = ()) -> Json:
-    """{"plan", "table", "looks", "model"} of a job, or BadInput.
+def plan_job(
+    given: Json,
+    inventory: Json,
+    records_dir: str,
+    runs_dir: str,
+    cwd: str,
+    secrets: Optional[Json] = None,
+    held: Optional[Json] = None,
+    anew: Iterable[str] = (),
+) -> Json:
+    """Return the plan of a job and what its start needs, or raise BadInput.
 
-    given: the options as the user wrote them. inventory: see `plan.make_plan`. records_dir: the node records.
-    runs_dir: the folder of the runs, in which the job's own must not exist yet. cwd: what relative paths begin at.
-    anew: the names of the options that were given with -e. secrets: {"names", "problems"} of secret_env, whose values are no
-    business of the plan's.
-    "resume": all files of the checkpoint to go on from, [] for none.
-    held: {host: what other jobs and programs have there}, if the nodes have been asked already.
-    "looks" is {host: what `mxcluster.node look` shall ask of it}; "model" the file to start from, "" for none;
-    "script" the script's folder as a zip file in base64, "" for none.
+    Args:
+        given: the options as the user wrote them.
+        inventory: see `plan.make_plan`.
+        records_dir: the folder of the node records.
+        runs_dir: the folder of the runs, which must not contain the job's own folder yet.
+        cwd: the folder at which relative paths begin.
+        secrets: {"names", "problems"} of secret_env; the plan never sees the values.
+        held: {host: ports and GPUs in use}, if the nodes have answered already.
+        anew: the names of the options that were given with -e.
+
+    Returns:
+        {"plan", "table", "looks", "model", "resume", "script"}. "looks" is {host: request of
+        `mxcluster.node.probe look`}; "model" the file to start from, "" for none; "resume" all
+        files of the checkpoint to resume from, [] for none; "script" the script's folder as a zip
+        file in base64, "" for none.
     """
     checkpoint, notes = None, []  # type: Any, List[str]
     if str(given.get("resume") or "").strip():
@@ -44,8 +63,10 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
     job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
     if os.path.exists(os.path.join(runs_dir, job)):
-        raise BadInput("job_id='%s' has been used: %s exists; choose another or leave job_id out"
-                       % (job, os.path.join(runs_dir, job)))
+        raise BadInput(
+            "job_id='%s' has been used: %s exists; choose another or leave job_id out"
+            % (job, os.path.join(runs_dir, job))
+        )
     records = read_records(records_dir)
     files = _files(options)
     model = _model(options, runs_dir) if options["model_load_epoch"] else ""
@@ -53,104 +74,176 @@ def plan_job(given: Json, inventory: Json, records_dir: str, runs_dir: str, cwd:
         inventory, fewer = without(options, inventory)
         notes = notes + fewer
     try:
-        plan = make_plan(options, inventory, records, files, job,
-                         job_dirs={host: record["job_dir"] for host, record in records.items()},
-                         data_dirs={host: record["data_dir"] for host, record in records.items()},
-                         model_file="model.params" if model else None, held=held)
+        plan = make_plan(
+            options,
+            inventory,
+            records,
+            files,
+            job,
+            job_dirs={host: record["job_dir"] for host, record in records.items()},
+            data_dirs={host: record["data_dir"] for host, record in records.items()},
+            model_file="model.params" if model else None,
+            held=held,
+        )
     except BadInput as refusal:
         named = [name + "_file" for name, text in files.items() if text is not None]
         if options["without"] and named:
-            raise BadInput("%s\nwithout=%s: take these hosts out of your %s too"
-                           % (refusal, ",".join(options["without"]), ", ".join(named))) from None
+            raise BadInput(
+                "%s\nwithout=%s: take these hosts out of your %s too"
+                % (refusal, ",".join(options["without"]), ", ".join(named))
+            ) from None
         raise
     script = ""
     if options["script"]:
-        script, more = userscript.pack(options["script"], [records[process["host"]].get("python_version")
-                                                           for process in plan["processes"] if process["role"] == "worker"])
+        script, more = user_script.pack(
+            options["script"],
+            [
+                records[process["host"]].get("python_version")
+                for process in plan["processes"]
+                if process["role"] == "worker"
+            ],
+        )
         notes = notes + more
-    packed = package.archive()[0]  # once for all nodes: it takes as long as all the rest
-    return {"plan": plan, "table": "\n".join(notes + [table(plan)]), "model": model,
-            "resume": checkpoint.files if checkpoint else [], "script": script,
-            "looks": {host: look(plan, host, records[host], inventory["hosts"], packed) for host in plan["nodes"]}}
+    packed = package.archive()[0]  # once for all nodes, because it takes as long as all the rest
+    return {
+        "plan": plan,
+        "table": "\n".join(notes + [table(plan)]),
+        "model": model,
+        "resume": checkpoint.files if checkpoint else [],
+        "script": script,
+        "looks": {
+            host: look(plan, host, records[host], inventory["hosts"], packed)
+            for host in plan["nodes"]
+        },
+    }
 
 
-def plan_cluster(given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str) -> Json:
-    """What `plan.cluster_files` says of an inventory, or BadInput.
+def plan_cluster(
+    given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str
+) -> Json:
+    """Return addresses and files of an inventory (`plan.make_cluster_files`), or raise BadInput.
 
-    facts: {host: {"interfaces", "address_of_default_route"}} of the nodes that have just been asked; the others are known
-    by their records. The other arguments are those of `plan_job`.
+    Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes that have just
+    answered; the records describe the others. The other arguments are those of `plan_job`.
     """
     records = read_records(records_dir)
     records.update({host: dict(records.get(host, {}), **seen) for host, seen in facts.items()})
     options = _options(given, cwd)
-    return cluster_files(options, inventory, records, _files(options))
+    return make_cluster_files(options, inventory, records, _files(options))
 
 
 def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> Json:
-    """What a node must be able to give for its part of the job (the request of ``mxcluster.node look``).
+    """Return the request of ``mxcluster.node.probe look``: the needs of a node's part of the job.
 
-    packed: the file name of this package as the controller has it.
+    Args: `packed` the file name of this package on the controller.
     """
-    processes, options = [process for process in plan["processes"] if process["host"] == host], plan["options"]
+    processes, options = (
+        [process for process in plan["processes"] if process["host"] == host],
+        plan["options"],
+    )
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
-    if not options["script"] and trains and not options["data_src"]:  # the job brings data_src before it starts
+    # The job brings data_src before it starts.
+    if not options["script"] and trains and not options["data_src"]:
         if DATASETS[options["data"]].from_data_dir:
             files = [options["data_dir"]]
         elif options["data"] == "digits":
             files = [os.path.join(options["data_dir"] or record["data_dir"], "digits.npz")]
-    return {"address": plan["nodes"][host]["address"] if plan["root"] else None,
-            "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
-            "ports": [process["port"] for process in processes if process["port"] is not None],
-            "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
-            "all_gpus": counted if trains and takes_all(host, options["gpus"], variables) else None,
-            "versions": {name: record.get(name) for name in ("python_version", "fingerprints")},
-            "jobs_dir": record["job_dir"], "job": plan["job"], "files": files, "data_dir": options["data_dir"],
-            "python": record["python"], "package": packed,
-            "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM}, "open_files": LEAST_OPEN_FILES}
+    return {
+        "address": plan["nodes"][host]["address"] if plan["root"] else None,
+        "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
+        "ports": [process["port"] for process in processes if process["port"] is not None],
+        "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
+        "all_gpus": counted if trains and takes_all(host, options["gpus"], variables) else None,
+        "versions": {name: record.get(name) for name in ("python_version", "fingerprints")},
+        "jobs_dir": record["job_dir"],
+        "job": plan["job"],
+        "files": files,
+        "data_dir": options["data_dir"],
+        "python": record["python"],
+        "package": packed,
+        "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM},
+        "open_files": LEAST_OPEN_FILES,
+    }
 
 
-def resumed(given: Json, runs_dir: str, anew: Iterable[str] = ()) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
-    """(the options of a job that goes on from the last whole checkpoint of the job `resume`, that, what to tell of it)."""
+def resumed(
+    given: Json, runs_dir: str, anew: Iterable[str] = ()
+) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
+    """Return (options, Checkpoint, notes) of a job that resumes from the job `resume`.
+
+    The Checkpoint is the last complete one of that job, and the notes are lines for the user.
+    """
     job = knobs.cast({"resume": given["resume"]})["resume"]
     folder = os.path.join(runs_dir, job)
     try:
         with open(os.path.join(folder, "plan.json"), encoding="utf-8") as stream:
             old = json.load(stream)["options"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput("resume=%s: %s does not tell what that job was (%s): name a job in %s"
-                       % (job, os.path.join(folder, "plan.json"), error, runs_dir)) from error
+        raise BadInput(
+            "resume=%s: %s holds no plan of that job (%s): name a job in %s"
+            % (job, os.path.join(folder, "plan.json"), error, runs_dir)
+        ) from error
     for name in ("model_load_epoch", "model_load_job"):
         if given.get(name) not in (None, "", 0, "0"):
-            raise BadInput("%s=%s and resume=%s: resume looks for the checkpoint by itself; leave one of them out"
-                           % (name, given[name], job))
+            raise BadInput(
+                "%s=%s and resume=%s: resume looks for the checkpoint by itself; leave one of them "
+                "out" % (name, given[name], job)
+            )
     if old.get("script"):
-        raise BadInput("resume=%s: that job ran the script %s, which saves its own checkpoints, if any" % (job, old["script"]))
+        raise BadInput(
+            "resume=%s: that job ran the script %s, and only the training program can resume: "
+            "start the script again, and let it load its own checkpoint, if any"
+            % (job, old["script"])
+        )
     merged = knobs.inherit(given, old, anew)
     network = str(merged["network"])
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
-        also = ", and neither does %s, which it went on from" % ", nor ".join(asked[1:]) if asked[1:] else ""
-        raise BadInput("\n".join(["resume=%s: %s holds no whole checkpoint of %s%s; jobs save them with -e savemodel=true"
-                                  % (job, os.path.join(folder, checkpoints.FOLDER), network, also)] + problems))
+        also = (
+            ", and neither does %s, the job from which it resumed" % ", nor ".join(asked[1:])
+            if asked[1:]
+            else ""
+        )
+        raise BadInput(
+            "\n".join(
+                [
+                    "resume=%s: %s holds no complete checkpoint of %s%s; jobs save them with -e "
+                    "savemodel=true"
+                    % (job, os.path.join(folder, checkpoints.FOLDER), network, also)
+                ]
+                + problems
+            )
+        )
     if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
-        raise BadInput("resume=%s: it has trained its %d epochs; give more, as -e num_epochs=%d"
-                       % (job, found.epoch, 2 * found.epoch))
+        raise BadInput(
+            "resume=%s: it has trained its %d epochs; give more, as -e num_epochs=%d"
+            % (job, found.epoch, 2 * found.epoch)
+        )
     merged.update(model_load_epoch=found.epoch, model_load_job=asked[-1])
     where = os.path.join(runs_dir, asked[-1], checkpoints.FOLDER, found.name)
-    return merged, found, (["goes on from %s, after epoch %d" % (where, found.epoch)]
-                           + ["skipped: " + problem for problem in problems])
+    return (
+        merged,
+        found,
+        (
+            ["resumes from %s, after epoch %d" % (where, found.epoch)]
+            + ["skipped: " + problem for problem in problems]
+        ),
+    )
 
 
 def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[str], List[str]]:
-    """(the last whole checkpoint of a job, None if there is none; what is wrong with later ones; the jobs that were looked at).
+    """Return (the last complete Checkpoint of a job or None, faults of later ones, searched jobs).
 
-    A job that was cut before it saved one has nothing to give but what it went on from itself, in the folder of another job.
+    A job that ended before its first checkpoint has none of its own. Then the folder of the job
+    from which it resumed is searched, and so on.
     """
     problems, asked = [], []  # type: Tuple[List[str], List[str]]
-    while knobs.is_job_id(job) and job not in asked:
+    while is_job_id(job) and job not in asked:
         asked.append(job)
-        found, wrong = checkpoints.last_complete(os.path.join(runs_dir, job, checkpoints.FOLDER), network)
+        found, wrong = checkpoints.last_complete(
+            os.path.join(runs_dir, job, checkpoints.FOLDER), network
+        )
         problems += wrong
         if found:
             return found, problems, asked
@@ -163,24 +256,37 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
 
 
 def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
-    """(the inventory as if it had not the hosts that `without` names, what to tell of it), or BadInput if that leaves no cluster.
+    """Return (the inventory less the hosts of `without`, notes), or BadInput if no cluster is left.
 
-    Of more workers or servers than are left, those that are left are taken; `options` then say so.
+    If `options` ask for more workers or servers than are left, the function lowers their number.
     """
     named, groups = options["without"], inventory["groups"]
     known = members.unique(host for group in groups.values() for host in group)
-    refuse("without=%s: there is no such host in the inventory%s; it has %s" % (host, did_you_mean(host, known), ", ".join(known))
-           for host in named if host not in known)
+    refuse(
+        "without=%s: there is no such host in the inventory%s; it has %s"
+        % (host, did_you_mean(host, known), ", ".join(known))
+        for host in named
+        if host not in known
+    )
     left = {group: [host for host in hosts if host not in named] for group, hosts in groups.items()}
-    roles = ["scheduler", "servers", "workers"] if options["kv"].startswith("dist_") else ["workers"]
-    refuse("without=%s leaves no host in the group %s, which has %s: put another host into that group (run provision.yml if it "
-           "is new), or give another inventory with -i" % (",".join(named), group, ", ".join(groups[group]))
-           for group in roles if groups.get(group) and not left[group])
+    roles = (
+        ["scheduler", "servers", "workers"] if options["kv"].startswith("dist_") else ["workers"]
+    )
+    refuse(
+        "without=%s leaves no host in the group %s, which has %s: put another host into that group "
+        "(run provision.yml if it is new), or give another inventory with -i"
+        % (",".join(named), group, ", ".join(groups[group]))
+        for group in roles
+        if groups.get(group) and not left[group]
+    )
     notes = ["without %s" % ", ".join(named)]
     for role in roles[-2:] if len(roles) > 1 else []:
         if role == "workers" and options["hosts_file"]:
             continue
-        there = sum(members.host_variable(role + "_per_host", host, inventory["hosts"]) for host in left[role])
+        there = sum(
+            members.host_variable(role + "_per_host", host, inventory["hosts"])
+            for host in left[role]
+        )
         if options["num_" + role] > there:
             notes.append("num_%s=%d: %d are left" % (role, options["num_" + role], there))
             options["num_" + role] = there
@@ -188,21 +294,23 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
 
 
 def read_records(folder: str) -> Dict[str, Json]:
-    """The node records of an inventory by host, checked; none if provision.yml has never run."""
+    """Return {host: node record} of an inventory, checked; {} before the first provision.yml."""
     records = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "*.json")):
         try:
             with open(path, encoding="utf-8") as stream:
                 record = json.load(stream)
         except ValueError as error:
-            raise BadInput("%s is not a node record (%s): remove it and run provision.yml" % (path, error)) from error
-        host = os.path.basename(path)[:-len(".json")]
+            raise BadInput(
+                "%s is not a node record (%s): remove it and run provision.yml" % (path, error)
+            ) from error
+        host = os.path.basename(path)[: -len(".json")]
         records[host] = node_records.read(host, record)
     return records
 
 
 def _options(given: Json, cwd: str) -> Json:
-    """The options, cast; the files of the user's that they name, and the folder with data, are absolute and are there."""
+    """Return the cast options, with the paths of the user's files absolute and checked."""
     options = knobs.cast(given)
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
         if options[name]:
@@ -210,57 +318,88 @@ def _options(given: Json, cwd: str) -> Json:
     if options["server_classes"]:
         _classes_beside(options["server_classes"], options["script"])
     if options["data_src"]:
-        given_as, options["data_src"] = options["data_src"], _existing("data_src", options["data_src"], cwd, folder=True)
+        given_as, options["data_src"] = (
+            options["data_src"],
+            _existing("data_src", options["data_src"], cwd, folder=True),
+        )
         if not any(files for _, _, files in os.walk(options["data_src"], followlinks=True)):
-            raise BadInput("data_src=%s holds no file (%s on the controller): put the data there, or correct the path"
-                           % (shown(given_as), options["data_src"]))
+            raise BadInput(
+                "data_src=%s holds no file (%s on the controller): put the data there, or correct "
+                "the path" % (shown(given_as), options["data_src"])
+            )
     return options
 
 
 def _files(options: Json) -> Dict[str, Optional[str]]:
-    """The texts of the three files that the user has given, None for those that he has not."""
+    """Return the texts of the user's three files, None for a file that is not given."""
     return {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
 
 
 def _existing(name: str, path: str, cwd: str, folder: bool = False) -> str:
-    """The absolute path of a file (or folder) of the user's, which must be there."""
+    """Return the absolute path of a user's file (or folder), which must exist."""
     found = os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
     if not (os.path.isdir(found) if folder else os.path.isfile(found)):
-        what = ("does not exist" if not os.path.exists(found) else "is a folder" if os.path.isdir(found)
-                else "is a file" if os.path.isfile(found) else "is a device, a pipe or a socket")
-        raise BadInput("%s=%s %s (%s on the controller): correct the path" % (name, shown(path), what, found))
+        what = (
+            "does not exist"
+            if not os.path.exists(found)
+            else "is a folder"
+            if os.path.isdir(found)
+            else "is a file"
+            if os.path.isfile(found)
+            else "is a device, a pipe or a socket"
+        )
+        raise BadInput(
+            "%s=%s %s (%s on the controller): correct the path" % (name, shown(path), what, found)
+        )
     return found
 
 
 def _classes_beside(classes: List[str], script: str) -> None:
-    """Refuse classes whose module does not lie beside the script: only that folder goes to the nodes."""
+    """Refuse a class without its module beside the script: only that folder goes to the nodes."""
     folder = os.path.dirname(script)
 
-    def is_there(path):
+    def is_there(path: str) -> bool:
         return os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py"))
 
-    refuse("server_classes: %s is refused: the module %s is not in %s, the folder of the script: put %s.py there, or correct the "
-           "name" % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
-           for name in classes if not is_there(os.path.join(folder, *name.partition(":")[0].split("."))))
+    refuse(
+        "server_classes: %s is refused: the module %s is not in %s, the folder of the script: put "
+        "%s.py there, or correct the name"
+        % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
+        for name in classes
+        if not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))
+    )
 
 
 def _text(path: str) -> Optional[str]:
     if not path:
         return None
     if os.path.getsize(path) > MOST_TEXT:
-        raise BadInput("%s holds %d MB, more than %d: it is none of the files hosts, groups and data_sharding; correct the path"
-                       % (path, os.path.getsize(path) >> 20, MOST_TEXT >> 20))
+        raise BadInput(
+            "%s holds %d MB, and a file hosts, groups or data_sharding holds at most %d MB: "
+            "correct the path" % (path, os.path.getsize(path) >> 20, MOST_TEXT >> 20)
+        )
     with open(path, encoding="utf-8", errors="replace") as stream:
         return stream.read()
 
 
 def _model(options: Json, runs_dir: str) -> str:
-    """The file that `savemodel` left in an earlier run."""
+    """Return the path of a model that `savemodel` saved in an earlier run."""
     folder = os.path.join(runs_dir, options["model_load_job"], "checkpoints")
-    path = os.path.join(folder, "%s-%04d.params" % (options["network"], options["model_load_epoch"]))
+    path = os.path.join(
+        folder, "%s-%04d.params" % (options["network"], options["model_load_epoch"])
+    )
     if not os.path.isfile(path):
-        there = sorted(os.path.basename(name) for name in glob.glob(os.path.join(glob.escape(folder), "*.params")))
-        raise BadInput("model_load_epoch=%d: %s is not there; %s holds %s"
-                       % (options["model_load_epoch"], path, folder, ", ".join(there) or "no model: save one with "
-                          "-e savemodel=true"))
+        there = sorted(
+            os.path.basename(name)
+            for name in glob.glob(os.path.join(glob.escape(folder), "*.params"))
+        )
+        raise BadInput(
+            "model_load_epoch=%d: %s is not there; %s holds %s"
+            % (
+                options["model_load_epoch"],
+                path,
+                folder,
+                ", ".join(there) or "no model: save one with -e savemodel=true",
+            )
+        )
     return path

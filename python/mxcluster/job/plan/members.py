@@ -1,129 +1,195 @@
-"""Who takes part: the scheduler, the servers and the workers, each as the list of the hosts that they run on."""
+"""Choose the hosts of the scheduler, of each server and of each worker."""
+
 from collections import OrderedDict
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, TypeVar
 
-from ..casts import Option, between, cast_value, to_float, to_gpus, to_int, to_text
-from ..clusterfiles import parse_hosts
-from ..errors import BadInput, for_each, refuse
-from .addresses import Node
+from mxcluster.cluster.files import parse_hosts
+from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.job.option_types import Option, between, cast_value, to_gpus, to_int, to_text
+from mxcluster.job.plan.addresses import Node
+from mxcluster.numbers import to_float
 
-# Each worker and each server is a process with MXNet in its memory and a port of its own.
+Item = TypeVar("Item")
+
+# Each worker and each server is a process of its own, with MXNet in its memory and its own port.
 MOST_PER_HOST = 256
-_PER_HOST = ("a whole number from 1 to %d, since each is a process of its own (take the host out of the group %%s if none shall "
-             "run there)" % MOST_PER_HOST)
-# The host variables that are numbers or labels; addresses.py reads those that are addresses.
-HOST_VARIABLES = {option.name: option for option in (
-    Option("workers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "workers"),
-    Option("servers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "servers"),
-    Option("worker_share", 1.0, to_float, lambda value: value > 0, "a weight above 0, such as 1 or 2.5"),
-    Option("worker_group", "", to_text, lambda label: label.isprintable() and len(label) <= 100,
-           "a label of one line, at most 100 characters (put words such as yes and no in quotes)"),
-    Option("gpus", "auto", to_gpus, None, "auto, '' (none) or a list of GPU numbers such as [0, 1]"),
-)}
+_PER_HOST = (
+    "a whole number from 1 to %d, since each is a process of its own (take the host out of the "
+    "group %%s if none should run there)" % MOST_PER_HOST
+)
+# The host variables that are numbers or labels; addresses.py reads the host variables of addresses.
+HOST_VARIABLES = {
+    option.name: option
+    for option in (
+        Option("workers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "workers"),
+        Option("servers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "servers"),
+        Option(
+            "worker_share",
+            1.0,
+            to_float,
+            lambda value: value > 0,
+            "a weight above 0, such as 1 or 2.5",
+        ),
+        Option(
+            "worker_group",
+            "",
+            to_text,
+            lambda label: label.isprintable() and len(label) <= 100,
+            "a label of one line, at most 100 characters (put words such as yes and no in quotes)",
+        ),
+        Option(
+            "gpus", "auto", to_gpus, None, "auto, '' (none) or a list of GPU numbers such as [0, 1]"
+        ),
+    )
+}
 
 
 def host_variable(name: str, host: str, variables: Dict[str, Dict[str, Any]]) -> Any:
-    """The variable of a host, cast and checked, or its default."""
+    """Return the variable of a host, cast and checked, or its default."""
     return cast_value(HOST_VARIABLES[name], (variables.get(host) or {}).get(name), where=host)
 
 
 def scheduler(groups: Dict[str, Sequence[str]]) -> str:
-    """The one host of the group scheduler."""
+    """Return the one host of the group scheduler."""
     hosts = list(groups.get("scheduler") or [])
     if len(hosts) != 1:
-        raise BadInput("the group scheduler has %s: put exactly one host into it"
-                       % ("%d hosts (%s)" % (len(hosts), ", ".join(hosts)) if hosts else "no host"))
+        raise BadInput(
+            "the group scheduler has %s: put exactly one host into it"
+            % ("%d hosts (%s)" % (len(hosts), ", ".join(hosts)) if hosts else "no host")
+        )
     return hosts[0]
 
 
-def servers(groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], wanted: int) -> List[str]:
-    """The host of every server, in the order of the group; the first `wanted` ones (0: all)."""
+def servers(
+    groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], wanted: int
+) -> List[str]:
+    """Return the host of each server, in the order of the group; the first `wanted` (0: all)."""
     hosts = _per_host("servers", groups, variables)
-    return hosts[:_count("num_servers", wanted, len(hosts), "servers")]
+    return hosts[: _count("num_servers", wanted, len(hosts), "servers")]
 
 
-def workers(groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], hosts_text: Optional[str],
-            name: str, find: Callable[[str], Node]) -> List[str]:
-    """The host of every worker there could be, by index: the lines of a given hosts file, else the group's order.
+def workers(
+    groups: Dict[str, Sequence[str]],
+    variables: Dict[str, Dict[str, Any]],
+    hosts_text: Optional[str],
+    name: str,
+    find: Callable[[str], Node],
+) -> List[str]:
+    """Return the host of each possible worker, by index.
 
-    `find` gives a host's Node; `name` is what messages call the hosts file.
+    The order is that of the lines of a hosts file, else that of the group.
+
+    Args: `hosts_text` the content of the hosts file, None without one; `name` its name in messages;
+    `find` returns the Node of a host.
     """
     hosts = _per_host("workers", groups, variables)
     if hosts_text is None:
         return hosts
-    by_address, unknown = {}, []  # type: ignore
+    by_address, unknown = {}, []  # type: Dict[str, List[str]], List[str]
     for host in unique(hosts):
         try:
             by_address.setdefault(find(host).address, []).append(host)
-        except BadInput as refusal:  # matters only if an address is then missing
+        except BadInput as refusal:  # matters only if a line of the file has no host then
             unknown.append(str(refusal))
     try:
         lines = parse_hosts(hosts_text, name, list(by_address))
     except BadInput as refusal:
         raise BadInput("\n".join([str(refusal)] + unknown)) from None
-    refuse("%s: %s is the address of %s: give each its own node_address" % (name, line, " and ".join(by_address[line]))
-           for line in unique(lines) if len(by_address[line]) > 1)
+    refuse(
+        "%s: %s is the address of %s: give each its own node_address"
+        % (name, line, " and ".join(by_address[line]))
+        for line in unique(lines)
+        if len(by_address[line]) > 1
+    )
     return [by_address[line][0] for line in lines]
 
 
 def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
-    """How many of the workers take part: `wanted` (0: all); kv local and device are always one process."""
+    """Return the number of workers that take part: `wanted` (0: all).
+
+    kv local and device are always one process.
+    """
     count = _count("num_workers", wanted, there, "workers")
     return count if distributed else 1
 
 
 def check_forks(hosts: Sequence[str], forks: int) -> None:
-    """Refuse fewer forks than nodes: Ansible would wait on some nodes while nobody renews the others' leases."""
+    """Refuse fewer forks than nodes.
+
+    Ansible would wait for some nodes and meanwhile renew no lease on the others.
+    """
     if forks < len(hosts):
-        raise BadInput("forks=%d is fewer than the %d nodes of the job: set forks = %d in ansible.cfg, or call "
-                       "ansible-playbook with -f %d" % (forks, len(hosts), len(hosts), len(hosts)))
+        raise BadInput(
+            "forks=%d is fewer than the %d nodes of the job: set forks = %d in ansible.cfg, or "
+            "call ansible-playbook with -f %d" % (forks, len(hosts), len(hosts), len(hosts))
+        )
 
 
 def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse a node whose record does not say where its environment is: earlier versions had that from the node."""
-    refuse("%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
-           for host in hosts if not records[host].get("python"))
+    """Refuse a node whose record lacks the path of its Python, as in earlier versions."""
+    refuse(
+        "%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
+        for host in hosts
+        if not records[host].get("python")
+    )
 
 
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse different versions of MXNet, numpy or Python in one job, of Python the first two numbers.
+    """Refuse different versions of MXNet, numpy or Python in one job; of Python, major and minor.
 
-    MXNet's servers and workers speak different protocols from version to version; optimizers travel pickled.
+    The protocol of MXNet's servers and workers differs from version to version, and optimizers are
+    sent as pickles.
     """
     problems = []
-    for label, key, numbers in (("MXNet", "mxnet", None), ("numpy", "numpy", None), ("Python", "python_version", 2)):
-        versions = OrderedDict()  # type: OrderedDict
+    for label, key, numbers in (
+        ("MXNet", "mxnet", None),
+        ("numpy", "numpy", None),
+        ("Python", "python_version", 2),
+    ):
+        versions: Dict[str, List[str]] = OrderedDict()
         for host in hosts:
             version = ".".join(str(records[host].get(key)).split(".")[:numbers])
             versions.setdefault(version, []).append(host)
         if len(versions) > 1:
-            problems.append("the nodes have different versions of %s (%s), which do not understand each other: provision "
-                            "them with one version" % (label, "; ".join("%s: %s" % (version, ", ".join(versions[version]))
-                                                                        for version in versions)))
-    for kind in unique(build_of(records[host]) for host in hosts):  # MXNet's library for GPUs is another than that for CPUs
-        builds = OrderedDict()  # type: OrderedDict
+            problems.append(
+                "the nodes have different versions of %s (%s), and their protocols differ: "
+                "provision them with one version"
+                % (
+                    label,
+                    "; ".join(
+                        "%s: %s" % (version, ", ".join(versions[version])) for version in versions
+                    ),
+                )
+            )
+    # MXNet's library for GPUs differs from its library for CPUs.
+    for kind in unique(build_of(records[host]) for host in hosts):
+        builds: Dict[str, List[str]] = OrderedDict()
         for host in hosts:
             told = (records[host].get("fingerprints") or {}).get("libmxnet.so")
             if told and build_of(records[host]) == kind:
                 builds.setdefault(told, []).append(host)
         if len(builds) > 1:
-            problems.append("the nodes have different builds of libmxnet.so (%s): remove mxcluster_env_dir on those that are "
-                            "wrong, and run provision.yml" % "; ".join("%s: %s" % (told[:12], ", ".join(builds[told]))
-                                                                      for told in builds))
+            problems.append(
+                "the nodes have different builds of libmxnet.so (%s): remove mxcluster_env_dir on "
+                "the nodes with the wrong build, and run provision.yml"
+                % "; ".join("%s: %s" % (told[:12], ", ".join(builds[told])) for told in builds)
+            )
     refuse(problems)
 
 
 def build_of(record: Dict[str, Any]) -> str:
-    """Which of MXNet's builds a node has: "cu92" for CUDA 9.2, "cpu" or the like."""
+    """Return the node's build of MXNet: "cu92" for CUDA 9.2, "cpu" or the like."""
     return str(record.get("target") or "")
 
 
-def unique(items: Iterable[str]) -> List[str]:
-    """The items in order, each once."""
+def unique(items: Iterable[Item]) -> List[Item]:
+    """Return the items in order, each once."""
     return list(OrderedDict.fromkeys(items))
 
 
-def _per_host(role: str, groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]]) -> List[str]:
+def _per_host(
+    role: str, groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]]
+) -> List[str]:
     hosts = list(groups.get(role) or [])
     if not hosts:
         raise BadInput("the group %s has no host: put at least one into it" % role)
@@ -133,6 +199,8 @@ def _per_host(role: str, groups: Dict[str, Sequence[str]], variables: Dict[str, 
 
 def _count(option: str, wanted: int, there: int, role: str) -> int:
     if wanted > there:
-        raise BadInput("%s=%d is more than the %d %s that there are: ask for at most %d, or add hosts to the group %s"
-                       % (option, wanted, there, role, there, role))
+        raise BadInput(
+            "%s=%d is more than the %d %s that there are: ask for at most %d, or add hosts to the "
+            "group %s" % (option, wanted, there, role, there, role)
+        )
     return wanted or there

@@ -1,8 +1,10 @@
-"""A plan on its way through Ansible, as one text.
+"""Pack a plan into one text for its way through Ansible.
 
-Ansible looks at every value of a dict whenever a task names it, for each host: with the plan in a variable, a job of 100 nodes
-cost the controller a hundred times as much for each of them as one of one node.
+Ansible walks through each value of a dict whenever a task names it, once per host. With the plan in
+a variable, a job of 100 nodes cost the controller a hundred times as much per node as a job of one
+node.
 """
+
 import base64
 import functools
 import json
@@ -10,34 +12,48 @@ import posixpath
 import zlib
 from typing import Any, Dict, List
 
-from . import for_node
+from mxcluster.job.plan import for_node
 
 Json = Dict[str, Any]
 
 
 def told(plan: Json, looks: Json) -> Json:
-    """The small parts of a plan, which tasks may name, and "packed_plan": the plan and the looks as one text for `unpack`.
+    """Return the small parts of a plan, for tasks, and "packed_plan", the text for `unpack`.
 
-    "job", "options", "nodes": the hosts, "trainers": those that run workers.
+    The parts are "job", "options", "nodes" (all hosts) and "trainers" (the hosts with workers). The
+    text holds the plan and the looks.
     """
     text = json.dumps({"plan": plan, "looks": looks}, separators=(",", ":"))
-    return {"job": plan["job"], "options": plan["options"], "nodes": list(plan["nodes"]),
-            "trainers": sorted({process["host"] for process in plan["processes"] if process["role"] == "worker"}),
-            "packed_plan": base64.b64encode(zlib.compress(text.encode(), 1)).decode()}
+    return {
+        "job": plan["job"],
+        "options": plan["options"],
+        "nodes": list(plan["nodes"]),
+        "trainers": sorted(
+            {process["host"] for process in plan["processes"] if process["role"] == "worker"}
+        ),
+        "packed_plan": base64.b64encode(zlib.compress(text.encode(), 1)).decode(),
+    }
 
 
-@functools.lru_cache(maxsize=1)  # a wait asks for it in each of its polls
+@functools.lru_cache(maxsize=1)  # each poll of a wait calls it
 def unpack(text: str) -> Json:
-    """{"plan", "looks"} of `told`. Do not change the result: later calls return the same object."""
-    return json.loads(zlib.decompress(base64.b64decode(text)).decode())
+    """Return {"plan", "looks"} of `told`. Later calls return the same object: do not change it."""
+    told: Json = json.loads(zlib.decompress(base64.b64decode(text)).decode())
+    return told
 
 
 def completed(asked: Json, host: str) -> Json:
-    """The arguments of mxcluster_node with what its "packed_plan" says of the host; without that, they are as they were."""
+    """Return the arguments of mxcluster_node, completed by the host's part of "packed_plan".
+
+    Without "packed_plan" they stay as they are.
+    """
     if not asked.get("packed_plan"):
         return asked
     known = unpack(asked["packed_plan"])
-    plan, found = known["plan"], {name: value for name, value in asked.items() if name != "packed_plan"}
+    plan, found = (
+        known["plan"],
+        {name: value for name, value in asked.items() if name != "packed_plan"},
+    )
     if asked["command"] == "look":
         found["request"] = known["looks"][host]
         if "problems" in asked:
@@ -55,9 +71,15 @@ def completed(asked: Json, host: str) -> Json:
 
 
 def moved(node: Json, asked: Json) -> List[str]:
-    """A line if the plan has other paths for the node than the role, [] if not. Only the role's paths count: root runs the
-    interpreter and removes the folder, and a record or a plan may have been written on a node."""
+    """Return a line if the plan has other paths for the node than the role, else [].
+
+    Only the role's paths count: root runs the interpreter and removes the folder, and a program on
+    a node may have changed a record or a plan.
+    """
     if (node["python"], node["job_dir"]) == (asked["python"], asked.get("job_dir")):
         return []
-    return ["the node was provisioned with its environment at %s and its jobs at %s, and mxcluster_env_dir and mxcluster_job_dir "
-            "say otherwise: run provision.yml" % (node["python"], posixpath.dirname(node["job_dir"]))]
+    return [
+        "the node was provisioned with its environment at %s and its jobs at %s, but "
+        "mxcluster_env_dir and mxcluster_job_dir name other folders: run provision.yml"
+        % (node["python"], posixpath.dirname(node["job_dir"]))
+    ]

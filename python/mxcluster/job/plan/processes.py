@@ -1,126 +1,176 @@
-"""The processes of a job: each with its host, address, port, GPUs, command and environment."""
+"""List the processes of a job, each with its host, address, port, GPUs, command, environment."""
+
 import functools
 import posixpath
 from collections import Counter
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .. import checkpoints, gpus
-from ..datasets import DATASETS
-from ..errors import BadInput, did_you_mean
-from ..options import NETWORKS
-from ..package import OWN_FOLDERS
+from mxcluster.datasets import DATASETS
+from mxcluster.environment import GPU_ORDER
+from mxcluster.errors import BadInput, did_you_mean
+from mxcluster.job import checkpoints
+from mxcluster.job.knob_table import NETWORKS, OPTIONS
+from mxcluster.package import OWN_FOLDERS
 
 HEARTBEAT_INTERVAL = 1
 
 
-def lay_out(scheduler: Optional[str], servers: Sequence[str], workers: Sequence[str], nodes: Dict[str, Dict[str, Any]],
-            port: int) -> List[Dict[str, Any]]:
-    """Name, role, index, host, address and port of every process: the scheduler, the servers, the workers.
+def lay_out(
+    scheduler: Optional[str],
+    servers: Sequence[str],
+    workers: Sequence[str],
+    nodes: Dict[str, Dict[str, Any]],
+    port: int,
+) -> List[Dict[str, Any]]:
+    """Return name, role, index, host, address and port of the scheduler, servers and workers.
 
-    On each address the first process gets `port` and each next one the next higher. The scheduler is the first of
-    all, so its port is `port`. Without a scheduler (kv local, device) nobody listens: ports are None.
+    On each address the first process gets `port`, and each further process the next number. The
+    scheduler comes first, so its port is `port`. Without a scheduler (kv local, device) no process
+    listens, and ports are None.
     """
     everyone = [("scheduler", 0, scheduler)] if scheduler else []
     everyone += [("server", index, host) for index, host in enumerate(servers)]
     everyone += [("worker", index, host) for index, host in enumerate(workers)]
-    taken, result = Counter(), []  # type: ignore
+    taken, result = Counter(), []  # type: Dict[str, int], List[Dict[str, Any]]
     for role, index, host in everyone:
         address = nodes[host]["address"]
-        result.append({"name": "%s-%d" % (role, index), "role": role, "index": index, "host": host, "address": address,
-                       "port": port + taken[address] if scheduler else None, "gpus": [], "group": None, "share": None})
+        result.append(
+            {
+                "name": "%s-%d" % (role, index),
+                "role": role,
+                "index": index,
+                "host": host,
+                "address": address,
+                "port": port + taken[address] if scheduler else None,
+                "gpus": [],
+                "group": None,
+                "share": None,
+            }
+        )
         taken[address] += 1
     return result
 
 
-def servers_of(hosts: Sequence[str], kv: str, groups: Sequence[Sequence[int]]) -> Tuple[List[str], int]:
-    """(the host of each server process, how many of them each server of the inventory is).
+def servers_of(
+    hosts: Sequence[str], kv: str, groups: Sequence[Sequence[int]]
+) -> Tuple[List[str], int]:
+    """Return (the host of each server process, the number of processes per server).
 
-    Under dist_gsync with several groups each server is one process for each group, which waits for that group's workers alone.
+    Under dist_gsync with several groups each server of the inventory is one process for each group,
+    which waits for the workers of that group alone.
     """
     each = len(groups) if kv == "dist_gsync" else 1
     return [host for host in hosts for _ in range(each)], each
 
 
 def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
-    """The rank that ps-lite gives each of these processes: by address as text, the last first, then by port (van.cc)."""
+    """Return the rank that ps-lite gives each of these processes.
+
+    ps-lite sorts by address as text, in descending order, then by port (van.cc).
+    """
     by_port = sorted(range(len(servers)), key=lambda one: servers[one]["port"])
-    order = sorted(by_port, key=lambda one: servers[one]["address"], reverse=True)  # equal ones stay in their order
+    # sorted() is stable, also in reverse, so ports of one address stay in ascending order.
+    order = sorted(by_port, key=lambda one: servers[one]["address"], reverse=True)
     return [order.index(one) for one in range(len(servers))]
 
 
 def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
-    """Refuse a network that neither the program nor the model zoo of the node's MXNet knows."""
+    """Refuse a network that is missing in the program and in the model zoo of the node's MXNet."""
     known = list(NETWORKS) + list(record.get("model_zoo") or [])
     if network not in known:
-        raise BadInput("network='%s' is unknown to the program and to the model zoo of MXNet %s on %s%s: use one of "
-                       "%s, or a network of the model zoo"
-                       % (network, record.get("mxnet"), host, did_you_mean(network, known), ", ".join(NETWORKS)))
+        raise BadInput(
+            "network='%s' is unknown to the program and to the model zoo of MXNet %s on %s%s: use "
+            "one of %s, or a network of the model zoo"
+            % (
+                network,
+                record.get("mxnet"),
+                host,
+                did_you_mean(network, known),
+                ", ".join(NETWORKS),
+            )
+        )
 
 
 def own_folder(process: Dict[str, Any], options: Dict[str, Any]) -> Optional[str]:
-    """A worker's own copy of the script's folder, relative to the job folder; None where no script runs.
+    """Return the worker's copy of the script's folder, relative to the job folder; else None.
 
-    Workers of one host that write files of the same name do not overwrite each other.
+    Each worker of a host has its own copy, so that workers cannot overwrite each other's files.
     """
     if process["role"] != "worker" or not options["script"]:
         return None
     return posixpath.join(OWN_FOLDERS, process["name"])
 
 
-def command(process: Dict[str, Any], node: Dict[str, Any], options: Dict[str, Any], data_dir: str,
-            model_file: Optional[str]) -> List[str]:
-    """The argument list that starts a process; a relative `model_file` is inside the job folder."""
-    run = [node["python"], "-u", "-m", "mxcluster.run"]
+def command(
+    process: Dict[str, Any],
+    node: Dict[str, Any],
+    options: Dict[str, Any],
+    data_dir: str,
+    model_file: Optional[str],
+) -> List[str]:
+    """Return the argument list of a process; a relative `model_file` is inside the job folder."""
+    run = [node["python"], "-u", "-m", "mxcluster.training"]
     if process["role"] != "worker":
         return run + ["serve"]
     if options["script"]:
-        script = posixpath.join(node["job_dir"], process["folder"], posixpath.basename(options["script"]))
-        return run + ["script", script, "--"] + options["script_args"]
+        script = posixpath.join(
+            node["job_dir"], process["folder"], posixpath.basename(options["script"])
+        )
+        script_args: List[str] = options["script_args"]
+        return run + ["script", script, "--"] + script_args
     if model_file:
         model_file = posixpath.join(node["job_dir"], model_file)
-    return run + ["program", options["program"], "--"] + program_arguments(process, options, data_dir, model_file)
+    return (
+        run
+        + ["program", options["program"], "--"]
+        + program_arguments(process, options, data_dir, model_file)
+    )
 
 
-def program_arguments(process: Dict[str, Any], options: Dict[str, Any], data_dir: str,
-                      model_file: Optional[str]) -> List[str]:
-    """The arguments of a training program.
+def program_arguments(
+    process: Dict[str, Any], options: Dict[str, Any], data_dir: str, model_file: Optional[str]
+) -> List[str]:
+    """Return the arguments of a training program.
 
-    GPUs are numbered from 0 here: the process sees no others than its own (CUDA_VISIBLE_DEVICES).
+    GPUs are numbered from 0 here, because the process sees its own only (CUDA_VISIBLE_DEVICES).
     """
-    arguments = ["--network", options["network"], "--data", options["data"]]
+    arguments = []  # type: List[str]
+    for knob in OPTIONS:
+        value = options[knob.name]
+        if knob.flag and value is not False:
+            arguments += [knob.flag] if value is True else [knob.flag, str(value)]
+    arguments += ["--gpus", ",".join(map(str, range(len(process["gpus"]))))]
     folder = options["data_dir"] or ("" if DATASETS[options["data"]].from_data_dir else data_dir)
     if folder:
         arguments += ["--data-dir", folder]
-    for name in ("batch_size", "lr", "lr_factor", "lr_factor_epoch", "num_epochs", "num_examples"):
-        arguments += ["--" + name.replace("_", "-"), repr(options[name])]
-    arguments += ["--kv-store", options["kv"], "--data-allocator", repr(options["data_allocator"]),
-                  "--gpus", ",".join(map(str, range(len(process["gpus"])))), "--seed", repr(options["seed"]),
-                  "--on-nan", options["on_nan"]]
-    if options["savemodel"]:
-        arguments += ["--savemodel", "--keep-checkpoints", repr(options["keep_checkpoints"])]
-    if options["model_load_epoch"]:
-        arguments += ["--model-load-epoch", repr(options["model_load_epoch"])]
-        if model_file:
-            arguments += ["--model-load-file", model_file]
+    if options["model_load_epoch"] and model_file:
+        arguments += ["--model-load-file", model_file]
     return arguments
 
 
 @functools.lru_cache(maxsize=1)  # the same for all processes of a plan
 def _group_of_each(groups: Tuple[Tuple[int, ...], ...]) -> str:
-    """"0,0,1": the group of each worker, by its index."""
+    """Return the group of each worker, by its index: "0,0,1"."""
     group_of = {index: number for number, members in enumerate(groups) for index in members}
     return ",".join(str(group_of[index]) for index in sorted(group_of))
 
 
 def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
-    """The environment of a process: what ps-lite reads, what mxcluster reads, and the user's own variables."""
+    """Return the environment of a process: variables of ps-lite, of mxcluster and of the user."""
     node, options = plan["nodes"][process["host"]], plan["options"]
     own = str(plan["workers"])
-    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])), **gpus.ORDER,
-           "MXCLUSTER_JOB": plan["job"], "MXCLUSTER_ROLE": process["role"], "MXCLUSTER_INDEX": str(process["index"]),
-           "MXCLUSTER_HOST": process["host"], "MXCLUSTER_JOB_DIR": node["job_dir"], "MXCLUSTER_KV": plan["kv"],
-           "MXCLUSTER_GROUPS": _group_of_each(tuple(map(tuple, plan["groups"])))}
-    if node.get("cuda"):  # servers, too: MXNet's library for GPUs is not even loaded without CUDA's
+    env = {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
+        **GPU_ORDER,
+        "MXCLUSTER_JOB": plan["job"],
+        "MXCLUSTER_ROLE": process["role"],
+        "MXCLUSTER_INDEX": str(process["index"]),
+        "MXCLUSTER_HOST": process["host"],
+        "MXCLUSTER_JOB_DIR": node["job_dir"],
+        "MXCLUSTER_KV": plan["kv"],
+        "MXCLUSTER_GROUPS": _group_of_each(tuple(map(tuple, plan["groups"]))),
+    }
+    if node.get("cuda"):  # Servers need it too: MXNet's library for GPUs loads with CUDA's only.
         env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
     if process["group"] is not None:
         env["MXCLUSTER_GROUP"] = str(process["group"])
@@ -135,21 +185,36 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
     if options["server_classes"]:
         env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
     if options["resume"]:
-        env["MXCLUSTER_RESUME"] = checkpoints.name_of(options["network"], options["model_load_epoch"])
-    if process["role"] == "server" and process["group"] is not None:  # it merges as soon as so many have pushed
+        env["MXCLUSTER_RESUME"] = checkpoints.name_of(
+            options["network"], options["model_load_epoch"]
+        )
+    # A server process merges as soon as all members of its group have pushed.
+    if process["role"] == "server" and process["group"] is not None:
         own = str(len(plan["groups"][process["group"]]))
     if plan["staleness"] is not None:
         env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
     if plan["root"]:
-        env.update({"DMLC_ROLE": process["role"], "DMLC_PS_ROOT_URI": plan["root"]["address"],
-                    "DMLC_PS_ROOT_PORT": str(plan["root"]["port"]), "DMLC_NUM_SERVER": str(plan["servers"]),
-                    "DMLC_NUM_WORKER": own, "DMLC_NODE_HOST": process["address"],
-                    "DMLC_INTERFACE": node["interface"], "PORT": str(process["port"]),
-                    "PS_VERBOSE": str(options["ps_verbose"]),
-                    "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),
-                    "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"]),
-                    "MXCLUSTER_START_TIMEOUT": "%g" % plan["timeouts"]["start"]})
+        env.update(
+            {
+                "DMLC_ROLE": process["role"],
+                "DMLC_PS_ROOT_URI": plan["root"]["address"],
+                "DMLC_PS_ROOT_PORT": str(plan["root"]["port"]),
+                "DMLC_NUM_SERVER": str(plan["servers"]),
+                "DMLC_NUM_WORKER": own,
+                "DMLC_NODE_HOST": process["address"],
+                "DMLC_INTERFACE": node["interface"],
+                "PORT": str(process["port"]),
+                "PS_VERBOSE": str(options["ps_verbose"]),
+                "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),
+                "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"]),
+                "MXCLUSTER_START_TIMEOUT": "%g" % plan["timeouts"]["start"],
+            }
+        )
     env.update(options["env"])
-    if node.get("cuda") and "LD_LIBRARY_PATH" in options["env"]:  # CUDA's libraries come first, those of the user after them
-        env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (node["cuda"]["folder"], options["env"]["LD_LIBRARY_PATH"])
+    # The user's libraries come after CUDA's.
+    if node.get("cuda") and "LD_LIBRARY_PATH" in options["env"]:
+        env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (
+            node["cuda"]["folder"],
+            options["env"]["LD_LIBRARY_PATH"],
+        )
     return env

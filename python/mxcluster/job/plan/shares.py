@@ -1,61 +1,94 @@
-"""Which part of the training data each worker reads."""
+"""Assign a share of the training data to each worker."""
+
 from fractions import Fraction
 from typing import Any, Dict, List, Optional, Sequence
 
-from ..clusterfiles import Share, check_data_sharding, length, parse_data_sharding
-from ..errors import BadInput, for_each, refuse
-from .members import host_variable, unique
+from mxcluster.cluster.files import Share, check_data_sharding, length, parse_data_sharding
+from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.job.plan.members import host_variable, unique
 
-# Shares written by hand are rounded (0.33 0.67 ...): what differs by less than this part of a share counts as equal.
+# Users round shares in a file (0.33 0.67 ...): shares that differ by less than this part count as
+# equal.
 ROUNDING = 0.01
 
 
 def weights(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[float]:
-    """The host variable worker_share of every worker, by index (default 1)."""
+    """Return the host variable worker_share of each worker, by index (default 1)."""
     hosts = unique(lines)
-    by_host = dict(zip(hosts, for_each(lambda host: host_variable("worker_share", host, variables), hosts)))
+    by_host = dict(
+        zip(hosts, for_each(lambda host: host_variable("worker_share", host, variables), hosts))
+    )
     return [by_host[host] for host in lines]
 
 
-def check_equal_inside(groups: Sequence[Sequence[int]], labels: Sequence[str], lines: Sequence[str],
-                       weight: Sequence[float]) -> None:
-    """Refuse groups whose members have different weights: they wait for each other at every batch."""
-    refuse("worker_share differs inside the group %s (%s): members of a group wait for each other; give them the same "
-           "worker_share, or different groups"
-           % (label, ", ".join("%s: %g" % pair for pair in unique((lines[i], weight[i]) for i in members)))
-           for members, label in zip(groups, labels) if len({weight[i] for i in members}) > 1)
+def check_equal_inside(
+    groups: Sequence[Sequence[int]],
+    labels: Sequence[str],
+    lines: Sequence[str],
+    weight: Sequence[float],
+) -> None:
+    """Refuse groups with unequal weights: the members wait for each other at every batch."""
+    refuse(
+        "worker_share differs inside the group %s (%s): members of a group wait for each other; "
+        "give them the same worker_share, or different groups"
+        % (
+            label,
+            ", ".join("%s: %g" % pair for pair in unique((lines[i], weight[i]) for i in members)),
+        )
+        for members, label in zip(groups, labels)
+        if len({weight[i] for i in members}) > 1
+    )
 
 
 def proportional(weight: Sequence[float]) -> List[Share]:
-    """[0, 1] cut into one share per worker, in order, as large as its weight."""
+    """Return [0, 1] cut into one share per worker, in order, proportional to the weights."""
     return _tile([Fraction(one) for one in weight], range(len(weight)))
 
 
 def from_file(text: str, workers: int, count: int, name: str) -> List[Share]:
-    """The shares of a data_sharding file for `workers`; if only the first `count` take part, theirs renormalised."""
+    """Return the shares of a data_sharding file for `workers` workers.
+
+    If only the first `count` workers take part, their shares are scaled to fill [0, 1].
+    """
     shares = parse_data_sharding(text, workers, name)
     if count == workers:
         return shares
     kept = shares[:count]
-    return _tile([length(share) for share in kept], sorted(range(count), key=lambda index: kept[index]))
+    return _tile(
+        [length(share) for share in kept], sorted(range(count), key=lambda index: kept[index])
+    )
 
 
-def check_scheme(kv: str, data_allocator: int, shares: Sequence[Share], name: Optional[str]) -> None:
-    """Refuse shares that the scheme cannot use; `name` is the data_sharding file, if they come from one."""
+def check_scheme(
+    kv: str, data_allocator: int, shares: Sequence[Share], name: Optional[str]
+) -> None:
+    """Refuse shares that the scheme cannot use.
+
+    Args: `name` of the data_sharding file in messages, None if the shares come from elsewhere.
+    """
     if name and not data_allocator:
-        raise BadInput("%s is given, but data_allocator=0 gives everyone an equal share: add data_allocator=1, or "
-                       "leave the file out" % name)
+        raise BadInput(
+            "%s is given, but data_allocator=0 gives every worker an equal share: add "
+            "data_allocator=1, or leave the file out" % name
+        )
     lengths = [end - begin for begin, end in shares]
-    if kv in ("dist_sync", "dist_device_sync") and max(lengths) - min(lengths) > ROUNDING * sum(lengths) / len(lengths):
+    if kv in ("dist_sync", "dist_device_sync") and max(lengths) - min(lengths) > ROUNDING * sum(
+        lengths
+    ) / len(lengths):
         small, large = lengths.index(min(lengths)), lengths.index(max(lengths))
-        raise BadInput("data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) under kv=%s: there "
-                       "every worker waits for all others at every batch, and batches in proportion to the shares "
-                       "would be another scheme; use kv=dist_gsync, or equal shares (data_allocator=0)"
-                       % (small, lengths[small], large, lengths[large], kv))
+        raise BadInput(
+            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) under kv=%s: "
+            "there every worker waits for all others at every batch, and batches in proportion to "
+            "the shares would be another scheme; use kv=dist_gsync, or equal shares "
+            "(data_allocator=0)" % (small, lengths[small], large, lengths[large], kv)
+        )
 
 
 def _tile(lengths: Sequence[Fraction], order: Sequence[int]) -> List[Share]:
-    """Shares of the given relative lengths, one after the other in `order`; neighbours share the identical number."""
+    """Return shares of the given relative lengths, one after the other in `order`.
+
+    The end of a share and the begin of the next one are the identical number.
+    """
     shares, total, before = [(0.0, 0.0)] * len(lengths), sum(lengths), Fraction(0)
     for index in order:
         shares[index] = (float(before / total), float((before + lengths[index]) / total))

@@ -1,86 +1,127 @@
-"""The plan as a table for people."""
+"""Show the plan as a table."""
+
 from typing import Any, Dict, List, Optional, Tuple
 
-from ..clusterfiles import batches_per_epoch, cut, waiting_sets
-from ..datasets import training_samples
-from ..errors import BadInput
-from ..options import EVERY_PUSH, step_size
+from mxcluster.cluster.files import batches_per_epoch, cut, waiting_sets
+from mxcluster.datasets import training_samples
+from mxcluster.errors import BadInput, some
+from mxcluster.job.options import EVERY_PUSH, step_size
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
 
 def table(plan: Dict[str, Any]) -> str:
-    """The plan as text: what runs (job, scheme, program, batches per epoch), then a line per process."""
+    """Return the plan as text: job, scheme, program and batches, then a line per process."""
     rows = [HEADINGS] + [_row(process, plan) for process in plan["processes"]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    ]
     return "\n".join(_heading(plan) + [""] + lines) + "\n"
 
 
 def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
-    """(batches per epoch, samples repeated per epoch) of every worker; None for a script, which decides itself."""
+    """Return (batches, repeated samples) per epoch of each worker; None for a script.
+
+    BadInput if a batch is larger than the data set.
+    """
     options = plan["options"]
     if options["script"]:
         return None
     samples = training_samples(options["data"], options["num_examples"])
     ranges = cut(plan["shares"], samples)
     if options["batch_size"] > samples:
-        raise BadInput("batch_size=%d is more than the %d training samples of %s: every batch would repeat all of them; use at "
-                       "most %d, or less with several workers" % (options["batch_size"], samples, options["data"], samples))
-    return batches_per_epoch(ranges, options["batch_size"], waiting_sets(plan["kv"], plan["groups"]))
+        raise BadInput(
+            "batch_size=%d is more than the %d training samples of %s: every batch would repeat "
+            "all of them; use at most %d, or less with several workers"
+            % (options["batch_size"], samples, options["data"], samples)
+        )
+    return batches_per_epoch(
+        ranges, options["batch_size"], waiting_sets(plan["kv"], plan["groups"])
+    )
 
 
 def _heading(plan: Dict[str, Any]) -> List[str]:
     options = plan["options"]
     staleness = "" if plan["staleness"] is None else " (staleness %d)" % plan["staleness"]
-    lines = ["job %s" % plan["job"],
-             "kv %s%s, %s in %s, %s" % (plan["kv"], staleness, _number(plan["workers"], "worker"),
-                                        _number(len(plan["groups"]), "group"), _number(plan["servers"], "server"))]
+    lines = [
+        "job %s" % plan["job"],
+        "kv %s%s, %s in %s, %s"
+        % (
+            plan["kv"],
+            staleness,
+            _number(plan["workers"], "worker"),
+            _number(len(plan["groups"]), "group"),
+            _number(plan["servers"], "server"),
+        ),
+    ]
     if plan.get("ports_open"):
-        lines.append("ports: open to anybody who can reach %s: jobs run without root there (mxcluster_user is "
-                     "empty)" % some(plan["ports_open"]))
+        lines.append(
+            "ports: open to every host that can reach %s: jobs run without root there "
+            "(mxcluster_user is empty)" % some(plan["ports_open"])
+        )
     if plan["kv"] == "dist_gsync" and len(plan["groups"]) == 1:
-        lines.append("dist_gsync with one group of all workers trains as dist_sync does: give the workers' hosts a worker_group "
-                     "each, or the job a groups_file, for more than one")
+        lines.append(
+            "dist_gsync with one group of all workers trains as dist_sync does: for several "
+            "groups, give each worker's host a worker_group, or the job a groups_file"
+        )
     counts = batches(plan)
     if counts is None:
         return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]
-    lines.append("program %s: network %s, data %s (%d samples), batch size %d per worker, %s"
-                 % (options["program"], options["network"], options["data"],
-                    training_samples(options["data"], options["num_examples"]), options["batch_size"],
-                    _number(options["num_epochs"], "epoch")))
+    lines.append(
+        "program %s: network %s, data %s (%d samples), batch size %d per worker, %s"
+        % (
+            options["program"],
+            options["network"],
+            options["data"],
+            training_samples(options["data"], options["num_examples"]),
+            options["batch_size"],
+            _number(options["num_epochs"], "epoch"),
+        )
+    )
     if options["data_dir"] and options["data"] == "synthetic":
-        lines.append("data_dir=%s is not used: data=%s has no files" % (options["data_dir"], options["data"]))
+        lines.append(
+            "data_dir=%s is not used: data=%s has no files" % (options["data_dir"], options["data"])
+        )
     lines.append(_step(options, plan["workers"]))
     lines.append("batches per epoch: %s" % _per_worker(counts[0]))
     if any(counts[1]):
-        lines.append("samples repeated per epoch to fill them: %d to %d a worker" % (min(counts[1]), max(counts[1])))
+        lines.append(
+            "samples repeated per epoch to fill them: %d to %d a worker"
+            % (min(counts[1]), max(counts[1]))
+        )
     return lines
 
 
-def some(names: List[str], most: int = 6) -> str:
-    """The first of the names, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")
-
-
 def _step(options: Dict[str, Any], workers: int) -> str:
-    """The learning rate, and what of it a push of one worker gets."""
+    """Return the line about the learning rate, and about its part in a push of one worker."""
     step = step_size(options, workers)
     if options["kv"] not in EVERY_PUSH or workers == 1:
         return "learning rate %g" % step
     if step == options["lr"]:
-        return "learning rate %g for every push of each of the %d workers (lr_scale=none)" % (step, workers)
-    return ("learning rate %g for every push: lr=%g divided by %d workers, because %s applies each push by itself (-e "
-            "lr_scale=none takes lr as it is)" % (step, options["lr"], workers, options["kv"]))
+        return "learning rate %g for every push of each of the %d workers (lr_scale=none)" % (
+            step,
+            workers,
+        )
+    return (
+        "learning rate %g for every push: lr=%g divided by %d workers, because %s applies each "
+        "push by itself (-e lr_scale=none takes lr as it is)"
+        % (step, options["lr"], workers, options["kv"])
+    )
 
 
 def _row(process: Dict[str, Any], plan: Dict[str, Any]) -> Tuple[str, ...]:
     port, group, share = process["port"], process["group"], process["share"]
-    return (process["role"], str(process["index"]), process["host"],
-            process["address"] if port is None else "%s:%d" % (process["address"], port),
-            plan["nodes"][process["host"]]["interface"], ",".join(map(str, process["gpus"])) or "-",
-            "-" if group is None else plan["group_labels"][group], "-" if share is None else "%.6g %.6g" % tuple(share))
+    return (
+        process["role"],
+        str(process["index"]),
+        process["host"],
+        process["address"] if port is None else "%s:%d" % (process["address"], port),
+        plan["nodes"][process["host"]]["interface"],
+        ",".join(map(str, process["gpus"])) or "-",
+        "-" if group is None else plan["group_labels"][group],
+        "-" if share is None else "%.6g %.6g" % tuple(share),
+    )
 
 
 def _number(count: int, noun: str) -> str:
@@ -88,20 +129,24 @@ def _number(count: int, noun: str) -> str:
 
 
 def _per_worker(counts: List[int]) -> str:
-    """The counts with the workers that have them: "12", or "8 (workers 0-3), 12 (worker 4)"."""
+    """Return the counts with their workers: "12", or "8 (workers 0-3), 12 (worker 4)"."""
     if len(set(counts)) == 1:
         return str(counts[0])
-    return ", ".join("%d (%s)" % (count, _runs([index for index, other in enumerate(counts) if other == count]))
-                     for count in sorted(set(counts)))
+    return ", ".join(
+        "%d (%s)" % (count, _runs([index for index, other in enumerate(counts) if other == count]))
+        for count in sorted(set(counts))
+    )
 
 
 def _runs(indices: List[int]) -> str:
-    """Worker indices with neighbours drawn together: "workers 0-3, 7"."""
+    """Return worker indices as ranges: "workers 0-3, 7"."""
     runs = []  # type: List[List[int]]
     for index in indices:
         if runs and runs[-1][-1] == index - 1:
             runs[-1].append(index)
         else:
             runs.append([index])
-    return "worker%s %s" % ("" if len(indices) == 1 else "s",
-                            ", ".join(str(run[0]) if len(run) == 1 else "%d-%d" % (run[0], run[-1]) for run in runs))
+    return "worker%s %s" % (
+        "" if len(indices) == 1 else "s",
+        ", ".join(str(run[0]) if len(run) == 1 else "%d-%d" % (run[0], run[-1]) for run in runs),
+    )

@@ -1,32 +1,44 @@
-"""What is left of a job on the controller: runs/<job id>/ with its verdict, curves and report.
+"""Make the run folder of a job on the controller: runs/<job id>/ with verdict and report.
 
     plan.json verdict.json report.html curves.png events.jsonl nodes/<host>/... checkpoints/...
 
-Needs jinja2 and matplotlib, which are imported only when something is drawn; nodes need neither.
+Drawing needs jinja2 and matplotlib, which are imported only then. Nodes need neither.
 """
+
 import contextlib
 import json
 import os
 from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import events as event_files
-from mxcluster import replies, stalls
-from mxcluster import verdict as verdicts
 from mxcluster.errors import BadInput
-from mxcluster.report import archive, arrivals, files
+from mxcluster.job import replies, stall_cause
+from mxcluster.job import verdict as verdicts
+from mxcluster.job.report import archive, checkpoint_arrivals, files
 
-MOST_TOLD = 500  # characters of a line, and lines of a node
+MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
-def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, Any]] = None,
-             cache_dir: Optional[str] = None, answers: Optional[Dict[str, Dict[str, Any]]] = None) -> Dict[str, Any]:
-    """Make the run folder of a job from what its nodes sent, and return the verdict.
 
-    `archives` is {host: path of the tar file of its job folder}; `plan` is written to plan.json unless None, and then
-    has to be there already. A host without an archive, or with one that cannot be used, costs the job its success but
-    never the logs of the others. `cache_dir`: see write(). Doing it again gives the same.
+def assemble(
+    run_dir: str,
+    archives: Dict[str, str],
+    plan: Optional[Dict[str, Any]] = None,
+    cache_dir: Optional[str] = None,
+    answers: Optional[Dict[str, Dict[str, Any]]] = None,
+) -> Dict[str, Any]:
+    """Make the run folder of a job from the files of its nodes, and return the verdict.
 
-    `answers` is {host: what the controller has heard besides}: {"status", "lost", "left", "problem", "untrue", "behind",
-    "uneven"}, any of them, see `verdict.compute`. That status counts if none was packed.
+    Args:
+        run_dir: the run folder.
+        archives: {host: path of the tar file of its job folder}. A host without a usable archive
+            makes the verdict a failure; the files of the other hosts are kept.
+        plan: written to plan.json; None if plan.json exists already.
+        cache_dir: see `write`.
+        answers: {host: what the controller knows besides}, any of {"status", "lost", "left",
+            "problem", "untrue", "behind", "uneven"}, see `verdict.compute`. That status counts if
+            the archive has none.
+
+    A second call with the same arguments gives the same result.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
@@ -34,9 +46,19 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
     if plan["options"].get("savemodel"):
-        arrivals.settle(os.path.join(run_dir, "checkpoints"), plan["options"]["network"], plan["options"]["keep_checkpoints"])
-    found = {host: path for host, path in ((host, os.path.join(files.node_dir(run_dir, host), event_files.FILE))
-                                           for host in plan["nodes"]) if os.path.exists(path)}
+        checkpoint_arrivals.settle(
+            os.path.join(run_dir, "checkpoints"),
+            plan["options"]["network"],
+            plan["options"]["keep_checkpoints"],
+        )
+    found = {
+        host: path
+        for host, path in (
+            (host, os.path.join(files.node_dir(run_dir, host), event_files.FILE))
+            for host in plan["nodes"]
+        )
+        if os.path.exists(path)
+    }
     events = event_files.merge(found.values(), [own_events(plan, host) for host in found])
     with files.replacing(os.path.join(run_dir, event_files.FILE)) as stream:
         for event in events:
@@ -53,73 +75,113 @@ def assemble(run_dir: str, archives: Dict[str, str], plan: Optional[Dict[str, An
         statuses[host] = None
         problems[host] = said[host].get("problem") or problems[host]
         with contextlib.suppress(BadInput):
-            statuses[host] = replies.packed(host, said[host]["status"], plan) if said[host].get("status") else None
+            statuses[host] = (
+                replies.packed(host, said[host]["status"], plan)
+                if said[host].get("status")
+                else None
+            )
     for host, one in said.items():
         if one.get("uneven") and statuses[host] and not statuses[host].get("first_failure"):
-            statuses[host]["first_failure"] = stalls.failure(plan, host, one["uneven"])
-    verdict = verdicts.compute(plan, statuses, events, problems,
-                               lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
-                               untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
-                               left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
-                               warnings=[line for host in plan["nodes"] for line in _behind(host, said[host])],
-                               files=sum(files.own_files(run_dir, host) for host in plan["nodes"]))
+            statuses[host]["first_failure"] = stall_cause.failure(plan, host, one["uneven"])
+    verdict = verdicts.compute(
+        plan,
+        statuses,
+        events,
+        problems,
+        lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
+        untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
+        left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
+        warnings=[line for host in plan["nodes"] for line in _behind(host, said[host])],
+        files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
+    )
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
     write(run_dir, cache_dir)
     return verdict
 
 
 def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bool]:
-    """Whether an event is one, and of the host's own processes: no node tells of the workers of another."""
-    own = [(process["role"], process["index"]) for process in plan["processes"] if process["host"] == host]
-    return lambda event: replies.is_event(event) and (event.get("role") is None or (event["role"], event.get("index")) in own)
+    """Return a function that is True for valid events of the host's own processes.
+
+    A node cannot report about the workers of another node.
+    """
+    own = [
+        (process["role"], process["index"])
+        for process in plan["processes"]
+        if process["host"] == host
+    ]
+    return lambda event: (
+        replies.is_event(event)
+        and (event.get("role") is None or (event["role"], event.get("index")) in own)
+    )
 
 
 def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
-    """What the results of waiting for a node and contacting it tell besides its files, for `assemble`.
+    """Return the entry of a node in `answers` of `assemble`.
 
-    Any of them may be missing.
+    Args: `wait` and `contact` the results of waiting for the node and of contacting it; either may
+    be missing.
     """
     wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
     collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
     problem = refusal(wait) or collect.get("problem")
-    return {"status": wait.get("status"), "lost": wait.get("lost") or contact.get("lost"), "left": collect.get("left"),
-            "problem": problem, "untrue": collect.get("untrue"), "behind": collect.get("behind"), "uneven": wait.get("uneven")}
+    return {
+        "status": wait.get("status"),
+        "lost": wait.get("lost") or contact.get("lost"),
+        "left": collect.get("left"),
+        "problem": problem,
+        "untrue": collect.get("untrue"),
+        "behind": collect.get("behind"),
+        "uneven": wait.get("uneven"),
+    }
 
 
 def refusal(result: Dict[str, Any]) -> Optional[str]:
-    """Why Ansible could not do a task on a node; None if it could.
+    """Return the reason why Ansible failed to run a task on a node; None if it succeeded.
 
-    Of a module that broke off, the reason is the last line of what it printed to stderr.
+    If a module crashed, the reason is the last line of its stderr.
     """
     if not (result.get("failed") or result.get("unreachable")):
         return None
     message = str(result.get("msg") or "no reason was given")
     if message.startswith("MODULE FAILURE"):
-        lines = str(result.get("module_stderr") or result.get("module_stdout") or "").strip().splitlines()
-        message = "the module broke off on the node: %s" % (lines[-1].strip() if lines else "it printed nothing")
+        lines = (
+            str(result.get("module_stderr") or result.get("module_stdout") or "")
+            .strip()
+            .splitlines()
+        )
+        message = "the module crashed on the node: %s" % (
+            lines[-1].strip() if lines else "it printed nothing"
+        )
     return message
 
 
 def _behind(host: str, said: Dict[str, Any]) -> List[str]:
-    """What a node tells of a script's files that stayed there; it is a node's word, so no more than some lines of it count."""
+    """Return lines about a script's files that stayed on the node, limited in number and length."""
     told = said.get("behind")
-    return ["%s: %s" % (host, line[:MOST_TOLD]) for line in (told if isinstance(told, list) else [])[:MOST_TOLD]
-            if isinstance(line, str)]
+    return [
+        "%s: %s" % (host, line[:MOST_TOLD])
+        for line in (told if isinstance(told, list) else [])[:MOST_TOLD]
+        if isinstance(line, str)
+    ]
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
-    """Draw curves.png and write report.html from the other files of `run_dir`; returns the paths written.
+    """Draw curves.png and write report.html from the other files of `run_dir`; return their paths.
 
-    Without any event to draw there is no curves.png. `cache_dir` is where matplotlib may keep its list of fonts
-    (default: a temporary folder), so that nothing is written into anybody's home. Raises BadInput if `run_dir` holds
-    no run.
+    Args: `cache_dir` the folder of matplotlib's font list (default: a temporary folder), so that
+    matplotlib writes into no home folder.
+
+    Without an event to draw there is no curves.png. BadInput if `run_dir` holds no run.
     """
-    from mxcluster.report import curves, page, series
+    from mxcluster.job.report import curves, page, series
+
     plan = files.read_plan(run_dir)
     verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
     path = os.path.join(run_dir, event_files.FILE)
     if verdict is None or not os.path.exists(path):
-        raise BadInput("%s has no verdict.json or no events.jsonl: its job has not been collected" % run_dir)
+        raise BadInput(
+            "%s has no verdict.json or no events.jsonl: its job has not been collected" % run_dir
+        )
     data = series.collect(plan, event_files.read(path))
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
@@ -127,7 +189,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
         with files.replacing(picture, binary=True) as stream:
             stream.write(drawn)
     elif os.path.exists(picture):
-        os.remove(picture)  # of an earlier attempt
+        os.remove(picture)  # It is the picture of an earlier attempt.
     with files.replacing(html) as stream:
         stream.write(page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
     return [html, picture] if drawn else [html]

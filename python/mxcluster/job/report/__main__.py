@@ -1,15 +1,19 @@
-"""python -m mxcluster.report RUN_DIR: make the report of a run again."""
+"""Make the report of a run again: python -m mxcluster.job.report RUN_DIR."""
+
 import argparse
 import sys
+from typing import List, Optional
 
-from mxcluster import report
 from mxcluster.errors import MxclusterError
+from mxcluster.job import report
 
 
-def main(argv=None) -> int:
-    """Exit status 0 when the report was written, 1 when the folder holds no run."""
-    parser = argparse.ArgumentParser(prog="python -m mxcluster.report",
-                                     description="Make report.html and curves.png of a run again.")
+def main(argv: Optional[List[str]] = None) -> int:
+    """Return the exit status: 0 when the report was written, 1 when the folder holds no run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mxcluster.job.report",
+        description="Make report.html and curves.png of a run again.",
+    )
     parser.add_argument("run_dir", help="the folder of a run, e.g. runs/20261121-101500-dist_gsync")
     try:
         print("\n".join(report.write(parser.parse_args(argv).run_dir)))

@@ -1,19 +1,23 @@
-"""Unpacking what the nodes sent. A node is not trusted with more than its own folder on the controller."""
+"""Unpack the archives of the nodes, each into its own folder on the controller.
+
+A node may have forged its archive, so all names and types are checked.
+"""
+
 import os
 import shutil
 import tarfile
 import zlib
-from typing import Dict, Optional, Set
+from typing import IO, Dict, Optional, Set, cast
 
 from mxcluster.errors import BadInput
-from mxcluster.report import files
+from mxcluster.job.report import files
 
 KINDS = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
 
 
 def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, str]:
-    """Unpack {host: tar file} to nodes/<host>/ and gather the checkpoints; returns {host: what went wrong}."""
-    problems, moved = {}, set()
+    """Unpack {host: tar file} to nodes/<host>/ and gather checkpoints; return {host: problem}."""
+    problems, moved = {}, set()  # type: Dict[str, str], Set[str]
     for host, path in sorted(archives.items()):
         folder = files.node_dir(run_dir, host)
         shutil.rmtree(folder, ignore_errors=True)
@@ -22,7 +26,8 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
             if not path or not os.path.exists(path):
                 raise BadInput("nothing was collected from %s" % host)
             unpack(path, folder)
-            files.read_status(run_dir, host)  # a status that is no JSON is a problem of this node, and of no other one
+            # A damaged status is a problem of this node alone.
+            files.read_status(run_dir, host)
             move_checkpoints(folder, os.path.join(run_dir, "checkpoints"), host, moved)
         except (BadInput, OSError, EOFError, zlib.error, tarfile.TarError) as error:
             problems[host] = str(error)
@@ -30,22 +35,30 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
 
 
 def unpack(path: str, folder: str) -> None:
-    """Unpack the tar file `path` into `folder`, as files of the user who runs this.
+    """Unpack the tar file `path` into `folder`, as files of the current user.
 
-    Owners, times and other permissions than read and write are not taken from the archive, whatever
-    Python's tarfile would do. A file is private (0600) if it was private on the node.
+    Of the archive only read permissions count: a file is private (0600) if it was private on the
+    node. Owners and times are ignored, whichever of them Python's tarfile would set.
 
-    Raises BadInput, before anything is unpacked, if a name leads out of the folder or comes twice, or a member is a link, a
-    device or a sparse file, which needs more room than was sent.
+    Raises BadInput before the first file is written if a name leads out of the folder or comes
+    twice, or if a member is a link, a device or a sparse file, which needs more room than the
+    archive.
     """
-    with tarfile.open(path, "r:") as tar:  # no compression, since a small file could then fill the disk
+    # Without compression, because a small compressed file could fill the disk.
+    with tarfile.open(path, "r:") as tar:
         members = tar.getmembers()
         seen = set()  # type: Set[str]
         for member in members:
             if os.path.isabs(member.name) or ".." in member.name.split("/"):
-                raise BadInput("%s holds the name %r, which leads out of the folder: refused" % (path, member.name))
+                raise BadInput(
+                    "%s holds the name %r, which leads out of the folder: refused"
+                    % (path, member.name)
+                )
             if member.type not in KINDS or member.issparse():
-                raise BadInput("%s holds %r, which is neither a file nor a folder: refused" % (path, member.name))
+                raise BadInput(
+                    "%s holds %r, which is neither a file nor a folder: refused"
+                    % (path, member.name)
+                )
             name = os.path.normpath(member.name)
             if name in seen:
                 raise BadInput("%s holds the name %r twice: refused" % (path, member.name))
@@ -58,11 +71,15 @@ def unpack(path: str, folder: str) -> None:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             mode = 0o644 if member.mode & 0o044 else 0o600
             with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
-                shutil.copyfileobj(tar.extractfile(member), stream, 1 << 20)
+                # A member of KINDS that is no folder has content.
+                shutil.copyfileobj(cast(IO[bytes], tar.extractfile(member)), stream, 1 << 20)
 
 
 def move_checkpoints(folder: str, target: str, host: str, moved: Set[str]) -> None:
-    """Move the checkpoints that a node sent to `target`; a name that is in `moved` already gets the host in front."""
+    """Move the checkpoints of a node to `target`.
+
+    Args: `moved` the names that other nodes have used; such a file gets the host as a prefix.
+    """
     source = os.path.join(folder, "checkpoints")
     if not os.path.isdir(source):
         return

@@ -1,37 +1,70 @@
-"""The picture of a run: loss, validation accuracy and speed of every worker over time, and the histogram of Y.
+"""Draw the picture of a run: loss, validation accuracy, speed over time; the histogram of Y.
 
-Every worker keeps its colour in all panels, and its group gives the style of the line.
+Each worker has the same colour in all panels. Its group decides the style of its line.
 """
+
 import contextlib
 import io
 import logging
 import os
 import tempfile
 import warnings
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
-from mxcluster.report.series import group_label, label, several_groups
+from mxcluster.job.report.series import group_label, label, several_groups
 
 Json = Dict[str, Any]
 
-# page.html turns them round where the reader has a dark screen: a second picture would take a third of a second of each job.
+# page.html inverts these colours on a dark screen. A second picture would take a third of a second
+# of each job.
 PAPER, INK, FAINT, GRID, BAD = "#ffffff", "#1f2933", "#5c6b7a", "#e4e8ec", "#c62828"
-COLOURS = ("#4c78d0", "#f08a24", "#3fa55b", "#e0524f", "#9a6fd0", "#22a6b3", "#d96fae", "#a9842c", "#7f8fa3", "#8fbf3f")
-STYLES = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (10, 3)), (0, (6, 2, 1.5, 2, 1.5, 2)))
-LEGEND_WORKERS = 12  # more than that are told apart by a scale of colours
-TITLES = {"loss": "Training loss", "accuracy": "Validation accuracy", "speed": "Samples per second",
-          "y": "Histogram of Y"}
-UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))  # name, seconds, up to
-LAYOUTS = {1: [["0"]], 2: [["0", "1"]], 3: [["0", "1"], ["2", "2"]], 4: [["0", "1"], ["2", "3"]]}
+COLOURS = (
+    "#4c78d0",
+    "#f08a24",
+    "#3fa55b",
+    "#e0524f",
+    "#9a6fd0",
+    "#22a6b3",
+    "#d96fae",
+    "#a9842c",
+    "#7f8fa3",
+    "#8fbf3f",
+)
+STYLES = (
+    "-",
+    (0, (6, 2)),
+    (0, (1.5, 1.5)),
+    (0, (6, 2, 1.5, 2)),
+    (0, (10, 3)),
+    (0, (6, 2, 1.5, 2, 1.5, 2)),
+)
+LEGEND_WORKERS = 12  # with more workers a colour scale replaces the legend
+TITLES = {
+    "loss": "Training loss",
+    "accuracy": "Validation accuracy",
+    "speed": "Samples per second",
+    "y": "Histogram of Y",
+}
+# name, seconds, longest time in seconds
+UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))
+LAYOUTS: Dict[int, Any] = {
+    1: [["0"]],
+    2: [["0", "1"]],
+    3: [["0", "1"], ["2", "2"]],
+    4: [["0", "1"], ["2", "3"]],
+}
 
 
 def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> bytes:
-    """The PNG of what series.collect() gave; b"" when no series has a point.
+    """Return the picture of series.collect()'s data as PNG; b"" if no series has a point.
 
-    `cache_dir`: where matplotlib may keep its font list; None is a folder that is removed afterwards.
+    Args: `cache_dir` the folder of matplotlib's font list; None for a temporary folder.
     """
-    panels = [(painter, name) for painter, name in ((_lines, "loss"), (_lines, "accuracy"), (_lines, "speed"))
-              if any(worker[name] for worker in data["workers"].values())]
+    panels = [
+        (painter, name)
+        for painter, name in ((_lines, "loss"), (_lines, "accuracy"), (_lines, "speed"))
+        if any(worker[name] for worker in data["workers"].values())
+    ]
     if data["y"]:
         panels.append((_histogram, "y"))
     if not panels:
@@ -42,7 +75,7 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
 
 @contextlib.contextmanager
 def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
-    """Import matplotlib so that it writes nothing into the home folder, nor to the person's terminal."""
+    """Import matplotlib without output to the terminal and without files in the home folder."""
     with contextlib.ExitStack() as stack:
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
         stack.enter_context(warnings.catch_warnings())
@@ -55,6 +88,7 @@ def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
         os.environ["MPLCONFIGDIR"] = cache_dir
         try:
             import matplotlib.figure  # noqa: F401  reads MPLCONFIGDIR
+
             yield
         finally:
             if before is None:
@@ -64,19 +98,40 @@ def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
 
 
 def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
-    """No pyplot: a Figure of its own draws with Agg, whatever the backend of the machine is."""
+    """Return the PNG. A Figure without pyplot draws with Agg, whatever the machine's backend is."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK,
-             "figure.facecolor": PAPER, "axes.facecolor": PAPER, "axes.edgecolor": GRID,
-             "axes.labelcolor": FAINT, "xtick.color": FAINT, "ytick.color": FAINT,
-             "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True, "legend.frameon": False,
-             "axes.spines.top": False, "axes.spines.right": False,
-             "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left"}
+
+    style = {
+        "font.family": "DejaVu Sans",
+        "font.size": 10,
+        "text.color": INK,
+        "figure.facecolor": PAPER,
+        "axes.facecolor": PAPER,
+        "axes.edgecolor": GRID,
+        "axes.labelcolor": FAINT,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "axes.grid": True,
+        "grid.color": GRID,
+        "axes.axisbelow": True,
+        "legend.frameon": False,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 11,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+    }
     with rc_context(style):
         layout = LAYOUTS[len(panels)]
-        figure = Figure(figsize=(6.2 * max(2, len(layout[0])), 3.5 * len(layout) + 0.5), dpi=110, layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
+        figure = Figure(
+            figsize=(6.2 * max(2, len(layout[0])), 3.5 * len(layout) + 0.5),
+            dpi=110,
+            layout="constrained",
+        )
+        # The types are those of a LayoutEngine, and this one is a ConstrainedLayoutEngine.
+        engine = cast(Any, figure.get_layout_engine())
+        engine.set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
         axes = figure.subplot_mosaic(layout)
         looks = _looks(data, plan)
         for number, (painter, name) in enumerate(panels):
@@ -90,36 +145,54 @@ def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
 
 
 def _looks(data: Json, plan: Json) -> Dict[int, Json]:
-    """Colour, line style and width of every worker."""
+    """Return colour, line style and width of each worker."""
     from matplotlib import colormaps
+
     indices = sorted(data["workers"])
     many = len(indices) > LEGEND_WORKERS
-    group_of = {index: group for group, members in enumerate(plan.get("groups") or []) for index in members}
+    group_of = {
+        index: group for group, members in enumerate(plan.get("groups") or []) for index in members
+    }
     styled = len(plan.get("groups") or []) <= len(STYLES)
     looks = {}
     for place, index in enumerate(indices):
-        colour = colormaps["turbo"](0.08 + 0.84 * place / (len(indices) - 1)) if many else COLOURS[place % len(COLOURS)]
-        looks[index] = {"color": colour, "linestyle": STYLES[group_of.get(index, 0)] if styled else "-",
-                        "linewidth": 1.0 if many else 1.7, "alpha": 0.75 if many else 0.95}
+        colour = (
+            colormaps["turbo"](0.08 + 0.84 * place / (len(indices) - 1))
+            if many
+            else COLOURS[place % len(COLOURS)]
+        )
+        looks[index] = {
+            "color": colour,
+            "linestyle": STYLES[group_of.get(index, 0)] if styled else "-",
+            "linewidth": 1.0 if many else 1.7,
+            "alpha": 0.75 if many else 0.95,
+        }
     return looks
 
 
 def _time_axis(data: Json) -> Tuple[str, float, float]:
-    """The unit of the axes of time, its seconds, and where they end: the same in all panels."""
-    longest = max(points[-1][0] for worker in data["workers"].values()
-                  for points in (worker["loss"], worker["accuracy"], worker["speed"]) if points)
+    """Return (unit, its seconds, the end of the axis), the same for all panels."""
+    longest = max(
+        points[-1][0]
+        for worker in data["workers"].values()
+        for points in (worker["loss"], worker["accuracy"], worker["speed"])
+        if points
+    )
     unit, seconds = next((unit, size) for unit, size, most in UNITS if longest <= most)
     return unit, seconds, 1.02 * longest / seconds or 1.0
 
 
 def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """A line for every worker over the time since the job's first event."""
+    """Draw a line for each worker over the time since the job's first event."""
     unit, size, end = _time_axis(data)
     for index, worker in sorted(data["workers"].items()):
         points = worker[name]
         few = name == "accuracy" and len(points) <= 30 and len(looks) <= LEGEND_WORKERS
-        axis.plot([x / size for x, _ in points], [y for _, y in points],
-                  **dict(looks[index], **({"marker": "o", "markersize": 3} if few else {})))
+        axis.plot(
+            [x / size for x, _ in points],
+            [y for _, y in points],
+            **dict(looks[index], **({"marker": "o", "markersize": 3} if few else {})),
+        )
     axis.set_xlabel(unit)
     axis.set_title(TITLES[name])
     values = [y for worker in data["workers"].values() for _, y in worker[name]]
@@ -134,23 +207,36 @@ def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json])
 
 
 def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """How often each Y came, in percent of a group's updates."""
+    """Draw how often each Y came, in percent of a group's updates."""
     groups = sorted(data["y"])
     highest = max(y for group in groups for y in data["y"][group]["counts"])
     bars = len(groups) <= 4
     for place, group in enumerate(groups):
         histogram = data["y"][group]
-        counts = {y: 100.0 * count / histogram["updates"] for y, count in histogram["counts"].items()}
+        counts = {
+            y: 100.0 * count / histogram["updates"] for y, count in histogram["counts"].items()
+        }
         text = "group %s: mean %.2f" % (group_label(plan, group), histogram["mean"])
         if bars:
             width = 0.8 / len(groups)
-            axis.bar([y - 0.4 + width * (place + 0.5) for y in counts], list(counts.values()), width * 0.94, label=text,
-                     color=_group_colour(plan, group, looks))
+            axis.bar(
+                [y - 0.4 + width * (place + 0.5) for y in counts],
+                list(counts.values()),
+                width * 0.94,
+                label=text,
+                color=_group_colour(plan, group, looks),
+            )
         else:
             ys = range(1, highest + 1)
-            axis.plot(list(ys), [counts.get(y, 0.0) for y in ys], linewidth=1.4,
-                      label=text if len(groups) <= 10 else None, color=_group_colour(plan, group, looks))
+            axis.plot(
+                list(ys),
+                [counts.get(y, 0.0) for y in ys],
+                linewidth=1.4,
+                label=text if len(groups) <= 10 else None,
+                color=_group_colour(plan, group, looks),
+            )
     from matplotlib.ticker import MaxNLocator
+
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_title(TITLES[name])
     axis.set_xlabel("Y: updates of a parameter since the group's last one, this one counted")
@@ -161,13 +247,13 @@ def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Js
 
 
 def _group_colour(plan: Json, group: int, looks: Dict[int, Json]) -> Any:
-    """The colour of the worker in the middle of the group."""
+    """Return the colour of the worker in the middle of the group."""
     members = plan["groups"][group]
     return looks[members[(len(members) - 1) // 2]]["color"]
 
 
 def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
-    """A line at the moment of the first failure."""
+    """Draw a line at the time of the first failure."""
     failure = verdict.get("first_failure")
     if failure and failure.get("time") is not None:
         _, size, end = _time_axis(data)
@@ -175,34 +261,68 @@ def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
         axis.set_xlim(0, max(end, 1.02 * moment))
         axis.axvline(moment, color=BAD, linewidth=1.2, linestyle=(0, (2, 2)))
         if named:
-            axis.annotate("%s failed " % failure["name"], (moment, 0.97), ha="right", va="top",
-                          xycoords=("data", "axes fraction"), color=BAD, fontsize=9)
+            axis.annotate(
+                "%s failed " % failure["name"],
+                (moment, 0.97),
+                ha="right",
+                va="top",
+                xycoords=("data", "axes fraction"),
+                color=BAD,
+                fontsize=9,
+            )
 
 
-def _legend(figure: Any, axes: Dict[str, Any], data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """Every worker by name, or, when they are many, a scale of colours and the groups' line styles."""
+def _legend(
+    figure: Any, axes: Dict[str, Any], data: Json, plan: Json, looks: Dict[int, Json]
+) -> None:
+    """Draw a legend with all workers, or for many workers a colour scale and the groups' styles."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.lines import Line2D
-    drawn = [index for index in sorted(looks)
-             if any(data["workers"][index][name] for name in ("loss", "accuracy", "speed"))]
+
+    drawn = [
+        index
+        for index in sorted(looks)
+        if any(data["workers"][index][name] for name in ("loss", "accuracy", "speed"))
+    ]
     if not drawn:
         return
     if len(looks) <= LEGEND_WORKERS:
         handles = [Line2D([], [], label=label(plan, index), **looks[index]) for index in drawn]
     else:
         indices = sorted(looks)
-        scale = ScalarMappable(BoundaryNorm([i - 0.5 for i in range(len(indices) + 1)], len(indices)),
-                               ListedColormap([looks[index]["color"] for index in indices]))
-        bar = figure.colorbar(scale, ax=list(axes.values()), location="right", aspect=50, pad=0.015, fraction=0.02)
+        scale = ScalarMappable(
+            BoundaryNorm([i - 0.5 for i in range(len(indices) + 1)], len(indices)),
+            ListedColormap([looks[index]["color"] for index in indices]),
+        )
+        bar = figure.colorbar(
+            scale, ax=list(axes.values()), location="right", aspect=50, pad=0.015, fraction=0.02
+        )
         bar.outline.set_visible(False)
         bar.set_label("worker")
         steps = range(0, len(indices), -(-len(indices) // 10))
         bar.set_ticks(list(steps), labels=[str(indices[place]) for place in steps])
         styled = several_groups(plan) and len(plan["groups"]) <= len(STYLES)
-        handles = [Line2D([], [], color=INK, linewidth=1.4, linestyle=STYLES[group],
-                          label="group %s (%d workers)" % (group_label(plan, group), len(members)))
-                   for group, members in enumerate(plan["groups"])] if styled else []
+        handles = (
+            [
+                Line2D(
+                    [],
+                    [],
+                    color=INK,
+                    linewidth=1.4,
+                    linestyle=STYLES[group],
+                    label="group %s (%d workers)" % (group_label(plan, group), len(members)),
+                )
+                for group, members in enumerate(plan["groups"])
+            ]
+            if styled
+            else []
+        )
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)), handlelength=3.2,
-                      fontsize=9)
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=min(4, len(handles)),
+            handlelength=3.2,
+            fontsize=9,
+        )

@@ -1,48 +1,55 @@
-"""The files of a run folder: where they are, and reading and replacing them."""
+"""Find, read and replace the files of a run folder."""
+
 import contextlib
 import json
 import os
 from typing import Any, Dict, Iterator, List, Optional
 
 from mxcluster.errors import BadInput
+from mxcluster.job.verdict import printable
 from mxcluster.package import OWN_FOLDERS
-from mxcluster.verdict import printable
 
 TAIL_LINES = 60
 TAIL_BYTES = 64 * 1024
 
 
 def node_dir(run_dir: str, host: str) -> str:
-    """The folder of what a node sent."""
+    """Return the folder with a node's files."""
     return os.path.join(run_dir, "nodes", host)
 
 
 def read_plan(run_dir: str) -> Dict[str, Any]:
-    """The plan of the run. Raises BadInput when the folder does not hold a run."""
-    found = read_json(os.path.join(run_dir, "plan.json"))
+    """Return the plan of the run. BadInput if the folder holds no run."""
+    found: Optional[Dict[str, Any]] = read_json(os.path.join(run_dir, "plan.json"))
     if found is None:
         raise BadInput("%s has no plan.json: give the folder of a run, runs/<job id>" % run_dir)
     return found
 
 
 def read_status(run_dir: str, host: str) -> Optional[Dict[str, Any]]:
-    """The last status that the agent of `host` wrote, None when there is none."""
+    """Return the last status that the agent of `host` wrote, None without one."""
     return read_json(os.path.join(node_dir(run_dir, host), "status.json"))
 
 
 def own_files(run_dir: str, host: str) -> int:
-    """How many files that a script wrote have come from `host`."""
-    return sum(len(names) for _, _, names in os.walk(os.path.join(node_dir(run_dir, host), OWN_FOLDERS)))
+    """Return the number of files that a script wrote on `host` and that were fetched."""
+    return sum(
+        len(names) for _, _, names in os.walk(os.path.join(node_dir(run_dir, host), OWN_FOLDERS))
+    )
 
 
 def logs(run_dir: str, plan: Dict[str, Any]) -> Dict[str, List[str]]:
-    """{process name: last lines of its log}; no lines for a log that was not collected."""
-    return {process["name"]: tail(os.path.join(node_dir(run_dir, process["host"]), process["name"] + ".log"))
-            for process in plan["processes"]}
+    """Return {process name: last lines of its log}; [] for a log that was not collected."""
+    return {
+        process["name"]: tail(
+            os.path.join(node_dir(run_dir, process["host"]), process["name"] + ".log")
+        )
+        for process in plan["processes"]
+    }
 
 
 def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
-    """The last lines of a file without control characters, [] when there is no such file."""
+    """Return the last lines of a file without control characters, [] without the file."""
     try:
         with open(path, "rb") as stream:
             stream.seek(0, os.SEEK_END)
@@ -50,11 +57,15 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
             content = stream.read()
     except FileNotFoundError:
         return []
-    return [printable(line) for line in content.decode("utf-8", "replace").split("\n")[-lines - 1:] if line.strip()]
+    return [
+        printable(line)
+        for line in content.decode("utf-8", "replace").split("\n")[-lines - 1 :]
+        if line.strip()
+    ]
 
 
 def read_json(path: str) -> Optional[Any]:
-    """The content of a JSON file, None when there is no such file. Raises BadInput when it is not JSON."""
+    """Return the content of a JSON file, None without the file. BadInput if it is no JSON."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -65,7 +76,7 @@ def read_json(path: str) -> Optional[Any]:
 
 
 def write_json(path: str, content: Any) -> None:
-    """Replace a JSON file as a whole."""
+    """Replace a JSON file in one step."""
     with replacing(path) as stream:
         json.dump(content, stream, indent=1)
         stream.write("\n")
@@ -73,7 +84,9 @@ def write_json(path: str, content: Any) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str, binary: bool = False) -> Iterator[Any]:
-    """A stream whose content takes the place of `path` when all of it has been written, and not before."""
-    with open(path + ".new", "wb" if binary else "w", encoding=None if binary else "utf-8") as stream:
+    """Yield a stream whose content replaces `path` once all of it is written."""
+    with open(
+        path + ".new", "wb" if binary else "w", encoding=None if binary else "utf-8"
+    ) as stream:
         yield stream
     os.replace(path + ".new", path)

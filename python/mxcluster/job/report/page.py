@@ -1,94 +1,163 @@
-"""report.html: one file with everything in it, that opens without a network."""
+"""Write report.html, one file with all its content, which opens without a network."""
+
 import base64
 import datetime
 import json
 import os
 from typing import Any, Dict, List
 
-from mxcluster.exitcodes import describe
-from mxcluster.report.series import group_label, several_groups
-from mxcluster.verdict import clock, figure, hints, printable, sentence
+from mxcluster.exit_codes import describe
+from mxcluster.job.report.series import group_label, several_groups
+from mxcluster.job.verdict import clock, figure, hints, printable, sentence
 
 Json = Dict[str, Any]
 
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 
 
-def render(data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> str:
-    """The page: `data` is of series.collect(), `picture` of curves.draw(), `logs` {process name: last lines}."""
+def render(
+    data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
+) -> str:
+    """Return the page as HTML.
+
+    Args: `data` from series.collect(); `picture` from curves.draw(); `logs` {process name: last
+    lines}.
+    """
     import jinja2
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-                                     lstrip_blocks=True)
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     with open(TEMPLATE, encoding="utf-8") as stream:
         template = environment.from_string(stream.read())
     return template.render(**context(data, plan, verdict, picture, logs)) + "\n"
 
 
-def context(data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> Json:
-    """What the template shows, every number already in its final words."""
+def context(
+    data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
+) -> Json:
+    """Return the variables of the template, with all numbers as text."""
     failure = verdict["first_failure"]
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
     return {
-        "verdict": verdict, "what": _what(plan["options"]), "when": _date(data["begin"]), "tiles": tiles(plan, verdict),
-        "failure": failure and {"sentence": sentence(failure), "log": [printable(entry) for entry in failure["log"]],
-                                "hints": hints(failure)},
+        "verdict": verdict,
+        "what": _what(plan["options"]),
+        "when": _date(data["begin"]),
+        "tiles": tiles(plan, verdict),
+        "failure": failure
+        and {
+            "sentence": sentence(failure),
+            "log": [printable(entry) for entry in failure["log"]],
+            "hints": hints(failure),
+        },
         "warnings": [printable(warning) for warning in verdict.get("warnings", [])],
         "picture": picture and "data:image/png;base64," + base64.b64encode(picture).decode("ascii"),
-        "grouped": several_groups(plan), "processes": rows,
-        "columns": {name for name in ("gpus", "samples", "speed", "waited") if any(row[name] for row in rows)},
-        "y": y_table(data, plan), "notes": [_note(event, data["begin"]) for event in data["notes"]],
-        "options": [(name, json.dumps(value) if isinstance(value, (list, dict, bool)) else str(value))
-                    for name, value in sorted(plan["options"].items()) if value not in ("", None, [], {})],
-        "logs": [(process["name"], process["host"], logs.get(process["name"], [])) for process in plan["processes"]],
+        "grouped": several_groups(plan),
+        "processes": rows,
+        "columns": {
+            name
+            for name in ("gpus", "samples", "speed", "waited")
+            if any(row[name] for row in rows)
+        },
+        "y": y_table(data, plan),
+        "notes": [_note(event, data["begin"]) for event in data["notes"]],
+        "options": [
+            (name, json.dumps(value) if isinstance(value, (list, dict, bool)) else str(value))
+            for name, value in sorted(plan["options"].items())
+            if value not in ("", None, [], {})
+        ],
+        "logs": [
+            (process["name"], process["host"], logs.get(process["name"], []))
+            for process in plan["processes"]
+        ],
     }
 
 
 def tiles(plan: Json, verdict: Json) -> List[Json]:
-    """The figures of the headline: name, value, what it is."""
+    """Return the figures of the headline: [{"name", "value", "hint"}]."""
     accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
-    counts = (len(plan.get("groups") or []), "group"), (plan["servers"], "server"), (len(plan["nodes"]), "node")
-    found = [{"name": "Accuracy", "value": "%.2f %%" % (100 * accuracy), "hint": "held-out samples, worker-0"}
-             if accuracy is not None else None,
-             {"name": "Time", "value": clock(verdict["seconds"]),
-              "hint": "training" if verdict["ok"] else "until it ended"},
-             {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"}
-             if speed is not None else None,
-             {"name": "Workers", "value": str(plan["workers"]),
-              "hint": ", ".join(_several(number, word) for number, word in counts if number)}]
+    counts = (
+        (len(plan.get("groups") or []), "group"),
+        (plan["servers"], "server"),
+        (len(plan["nodes"]), "node"),
+    )
+    found = [
+        {
+            "name": "Accuracy",
+            "value": "%.2f %%" % (100 * accuracy),
+            "hint": "held-out samples, worker-0",
+        }
+        if accuracy is not None
+        else None,
+        {
+            "name": "Time",
+            "value": clock(verdict["seconds"]),
+            "hint": "training" if verdict["ok"] else "until it ended",
+        },
+        {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"}
+        if speed is not None
+        else None,
+        {
+            "name": "Workers",
+            "value": str(plan["workers"]),
+            "hint": ", ".join(_several(number, word) for number, word in counts if number),
+        },
+    ]
     return [tile for tile in found if tile]
 
 
 def y_table(data: Json, plan: Json) -> List[Json]:
-    """A line of the table of Y for every group; bars are [(Y, count, percent)]."""
-    return [{"group": group_label(plan, group), "members": ranges(plan["groups"][group]),
-             "updates": histogram["updates"], "mean": "%.2f" % histogram["mean"],
-             "bars": [(y, count, round(100.0 * count / histogram["updates"], 1))
-                      for y, count in histogram["counts"].items()],
-             "most": max(histogram["counts"].values())}
-            for group, histogram in sorted(data["y"].items())]
+    """Return a row of the table of Y for each group; its bars are [(Y, count, percent)]."""
+    return [
+        {
+            "group": group_label(plan, group),
+            "members": ranges(plan["groups"][group]),
+            "updates": histogram["updates"],
+            "mean": "%.2f" % histogram["mean"],
+            "bars": [
+                (y, count, round(100.0 * count / histogram["updates"], 1))
+                for y, count in histogram["counts"].items()
+            ],
+            "most": max(histogram["counts"].values()),
+        }
+        for group, histogram in sorted(data["y"].items())
+    ]
 
 
 def ranges(numbers: List[int]) -> str:
-    """Sorted numbers in short: [0, 1, 2, 5] is "0–2, 5"."""
-    runs = []
+    """Return sorted numbers as ranges: [0, 1, 2, 5] is "0–2, 5"."""
+    runs: List[List[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ", ".join(str(first) if first == last else "%d–%d" % (first, last) for first, last in runs)
+    return ", ".join(
+        str(first) if first == last else "%d–%d" % (first, last) for first, last in runs
+    )
 
 
 def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
-    """A line of the table of processes; what does not apply is empty."""
+    """Return a row of the table of processes; fields that do not apply are ""."""
     code = verdict["exit_codes"].get(process["name"])
     failure = verdict["first_failure"]
-    row = {"role": process["role"], "index": process["index"], "host": process["host"],
-           "address": process.get("address") or "", "port": process.get("port") or "",
-           "gpus": ", ".join(map(str, process.get("gpus") or [])),
-           "group": "", "share": "", "in_share": "", "samples": "", "speed": "", "waited": "",
-           "exit": "not known" if code is None else "0" if code == 0 else describe(code), "good": code == 0,
-           "first": bool(failure) and failure["name"] == process["name"]}
+    row = {
+        "role": process["role"],
+        "index": process["index"],
+        "host": process["host"],
+        "address": process.get("address") or "",
+        "port": process.get("port") or "",
+        "gpus": ", ".join(map(str, process.get("gpus") or [])),
+        "group": "",
+        "share": "",
+        "in_share": "",
+        "samples": "",
+        "speed": "",
+        "waited": "",
+        "exit": "not known" if code is None else "0" if code == 0 else describe(code),
+        "good": code == 0,
+        "first": bool(failure) and failure["name"] == process["name"],
+    }
     if process["role"] != "worker":
         return row
     worker = data["workers"][process["index"]]
@@ -110,9 +179,10 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
 
 
 def _what(options: Json) -> str:
-    """What the job trained, in a few words."""
+    """Return the script, or the network and data set, of the job."""
     if options.get("script"):
-        return os.path.basename(options["script"])
+        script: str = options["script"]
+        return os.path.basename(script)
     return "%s on %s" % (options["network"], options["data"]) if options.get("network") else ""
 
 
@@ -121,10 +191,18 @@ def _several(number: int, word: str) -> str:
 
 
 def _date(seconds: Any) -> str:
-    return "" if seconds is None else datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+    return (
+        ""
+        if seconds is None
+        else datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+    )
 
 
 def _note(event: Json, begin: float) -> Json:
     index = "" if event.get("index") is None else event["index"]
     who = "%s %s on %s" % (event.get("role") or "process", index, event.get("host"))
-    return {"when": clock(event["time"] - begin), "who": printable(who), "text": printable(str(event.get("text", "")))}
+    return {
+        "when": clock(event["time"] - begin),
+        "who": printable(who),
+        "text": printable(str(event.get("text", ""))),
+    }

@@ -1,4 +1,5 @@
-"""From the events of a run to what is drawn and tabled: plain lists and dicts, no drawing here."""
+"""Turn the events of a run into series and tables for the report: plain lists and dicts."""
+
 from typing import Any, Dict, Iterable, List, Tuple
 
 Json = Dict[str, Any]
@@ -8,18 +9,29 @@ MOST_POINTS = 600
 
 
 def collect(plan: Json, events: List[Json]) -> Json:
-    """Everything that the report shows of the events:
+    """Return the data of the report from the events.
 
-    {"begin": unix seconds of the first event or None,
-     "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
-                         "start"|"end"|"kv": last event or {}}},
-     "y": {group: {"updates": how many, "counts": {Y: how many}, "mean": mean Y}}, "notes": [note events]}
+        {"begin": unix seconds of the first event or None,
+         "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
+                             "start"|"end"|"kv": last event or {}}},
+         "y": {group: {"updates": count, "counts": {Y: count}, "mean": mean Y}},
+         "notes": [note events]}
 
     Losses and speeds are smoothed and thinned to some hundred points.
     """
     begin = min([event["time"] for event in events], default=None)
-    workers = {process["index"]: {"loss": [], "speed": [], "accuracy": [], "start": {}, "end": {}, "kv": {}}
-               for process in plan["processes"] if process["role"] == "worker"}
+    workers: Dict[Any, Json] = {
+        process["index"]: {
+            "loss": [],
+            "speed": [],
+            "accuracy": [],
+            "start": {},
+            "end": {},
+            "kv": {},
+        }
+        for process in plan["processes"]
+        if process["role"] == "worker"
+    }
     for event in events:
         worker = workers.get(event.get("index")) if event.get("role") == "worker" else None
         if worker is None:
@@ -27,21 +39,30 @@ def collect(plan: Json, events: List[Json]) -> Json:
         moment = event["time"] - begin
         if event["event"] in ("start", "end", "kv"):
             worker[event["event"]] = event
-        for kind, field, name in (("batch", "loss", "loss"), ("batch", "samples_per_s", "speed"),
-                                  ("epoch", "accuracy", "accuracy"), ("end", "accuracy", "accuracy")):
+        for kind, field, name in (
+            ("batch", "loss", "loss"),
+            ("batch", "samples_per_s", "speed"),
+            ("epoch", "accuracy", "accuracy"),
+            ("end", "accuracy", "accuracy"),
+        ):
             if event["event"] == kind and event.get(field) is not None:
                 worker[name].append((moment, float(event[field])))
     for worker in workers.values():
         worker["loss"] = smooth(worker["loss"])
         worker["speed"] = smooth(worker["speed"])
-    return {"begin": begin, "workers": workers, "y": y_histograms(events),
-            "notes": [event for event in events if event["event"] == "note"]}
+    return {
+        "begin": begin,
+        "workers": workers,
+        "y": y_histograms(events),
+        "notes": [event for event in events if event["event"] == "note"],
+    }
 
 
 def smooth(points: Points, most: int = MOST_POINTS) -> Points:
-    """A trailing mean over 2 % of the points, of a short series over up to 5; at most `most` of the points are kept.
+    """Return the trailing mean over 2 % of the points, thinned to at most `most` points.
 
-    Losses and speeds are of single batches and so noisy; the picture is to show where they go.
+    For a short series the mean is over up to 5 points. Losses and speeds of single batches are
+    noisy, and the mean shows their trend.
     """
     span = max(1, min(5, len(points) // 5), len(points) // 50)
     step = max(1, -(-len(points) // most))
@@ -49,33 +70,43 @@ def smooth(points: Points, most: int = MOST_POINTS) -> Points:
     for _, value in points:
         sums.append(sums[-1] + value)
     kept = sorted(set(range(0, len(points), step)) | {len(points) - 1}) if points else []
-    return [(points[i][0], (sums[i + 1] - sums[max(0, i + 1 - span)]) / min(span, i + 1)) for i in kept]
+    return [
+        (points[i][0], (sums[i + 1] - sums[max(0, i + 1 - span)]) / min(span, i + 1)) for i in kept
+    ]
 
 
 def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
-    """{group: {"updates", "counts", "mean"}} of gsync's Y, over all servers.
+    """Return {group: {"updates", "counts", "mean"}} of gsync's Y, over all servers.
 
-    A server counts from the start of the job, so its last event about a group holds all that it has seen.
+    A server counts from the start of the job, so only its last event about a group counts.
     """
-    last = {(event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"}
-    groups = {}
+    last = {
+        (event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"
+    }
+    groups: Dict[int, Dict[int, int]] = {}
     for (_, group), event in sorted(last.items()):
         counts = groups.setdefault(group, {})
         for y, count in event.get("y", {}).items():
             counts[int(y)] = counts.get(int(y), 0) + count
-    return {group: {"updates": sum(counts.values()), "counts": dict(sorted(counts.items())),
-                    "mean": sum(y * count for y, count in counts.items()) / sum(counts.values())}
-            for group, counts in groups.items() if sum(counts.values())}
+    return {
+        group: {
+            "updates": sum(counts.values()),
+            "counts": dict(sorted(counts.items())),
+            "mean": sum(y * count for y, count in counts.items()) / sum(counts.values()),
+        }
+        for group, counts in groups.items()
+        if sum(counts.values())
+    }
 
 
 def group_label(plan: Json, group: int) -> str:
-    """The name a person gave to a group, else its number."""
+    """Return the label of a group, else its number."""
     labels = plan.get("group_labels") or []
     return str(labels[group]) if group < len(labels) else str(group)
 
 
 def label(plan: Json, index: int) -> str:
-    """A worker in a legend: "worker-1, node1, group a", the group only where there are several."""
+    """Return a worker's name in a legend: "worker-1, node1, group a", without a single group."""
     process = next(p for p in plan["processes"] if p["role"] == "worker" and p["index"] == index)
     words = [process["name"], process["host"]]
     if several_groups(plan):
@@ -84,5 +115,5 @@ def label(plan: Json, index: int) -> str:
 
 
 def several_groups(plan: Json) -> bool:
-    """Whether the workers form more than one group."""
+    """Return True if the workers form more than one group."""
     return len(plan.get("groups") or []) > 1

@@ -1,6 +1,7 @@
-"""`python -m mxcluster.firewall`, see `mxcluster.firewall`."""
+"""Run `python -m mxcluster.node.firewall` (see `mxcluster.node.firewall`)."""
+
 import sys
 
-from mxcluster.firewall import main
+from mxcluster.node.firewall import main
 
 sys.exit(main(sys.argv[1:]))

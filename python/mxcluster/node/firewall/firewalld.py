@@ -1,10 +1,14 @@
-"""firewalld: rich rules of the runtime configuration, in the zone that a peer's packets come to, let the peers in."""
+"""Let peers in through firewalld, with rich rules in the runtime configuration.
+
+The rules go into the zone that a peer's packets come to.
+"""
+
 import ipaddress
 import shutil
 import subprocess
 from typing import Any, Dict, List
 
-from mxcluster.firewall.run import run, spans
+from mxcluster.node.firewall.run import run, spans
 
 Json = Dict[str, Any]
 Zones = Dict[str, Dict[str, List[str]]]  # {zone: {"interfaces": [...], "sources": [...]}}
@@ -12,25 +16,28 @@ Rich = Dict[str, List[str]]  # {zone: rich rules}
 
 
 def runs() -> bool:
-    """Whether firewalld is active."""
-    return bool(shutil.which("firewall-cmd")) and subprocess.call(["firewall-cmd", "--quiet", "--state"]) == 0
+    """Return True if firewalld is active."""
+    return (
+        bool(shutil.which("firewall-cmd"))
+        and subprocess.call(["firewall-cmd", "--quiet", "--state"]) == 0
+    )
 
 
 def wanted_rules(wanted: Json) -> Rich:
-    """The rich rules that let the job in, as the zones are now."""
+    """Return the rich rules that let the job in, for the present zones."""
     zones = parse_zones(run(["firewall-cmd", "--get-active-zones"]))
     return rich_rules(wanted, zones, run(["firewall-cmd", "--get-default-zone"]).strip())
 
 
 def change(action: str, rules: Rich) -> None:
-    """Open or close. Neither minds a rule that is (not) there already."""
+    """Add ("open") or remove ("close") rules. A rule that is (not) there already is no error."""
     option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
     for zone, rich in rules.items():
         run(["firewall-cmd", "--quiet", "--zone=" + zone] + [option + rule for rule in rich])
 
 
 def parse_zones(text: str) -> Zones:
-    """What `firewall-cmd --get-active-zones` prints."""
+    """Parse the output of `firewall-cmd --get-active-zones`."""
     zones, zone = {}, None  # type: Zones, Any
     for line in text.splitlines():
         if line and not line[0].isspace():
@@ -43,7 +50,7 @@ def parse_zones(text: str) -> Zones:
 
 
 def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
-    """The zone that packets from `peer` over `interface` come to: a source counts before an interface."""
+    """Return the zone of packets from `peer` over `interface`. A source has priority."""
     address = ipaddress.IPv4Address(peer)
     for zone, has in zones.items():
         for source in has["sources"]:
@@ -56,11 +63,13 @@ def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
 
 
 def rich_rules(wanted: Json, zones: Zones, default: str) -> Rich:
-    """{zone: rich rules} that let the job in."""
+    """Return {zone: rich rules} that let the job in."""
     rules = {}  # type: Rich
     for peer in wanted["peers"]:
         zone = zone_of(peer, wanted["interface"], zones, default)
         rules.setdefault(zone, []).extend(
-            'rule family="ipv4" source address="%s" destination address="%s" port port="%s" protocol="tcp" accept'
-            % (peer, wanted["address"], ports) for ports in spans(wanted["ports"]))
+            'rule family="ipv4" source address="%s" destination address="%s" port port="%s" '
+            'protocol="tcp" accept' % (peer, wanted["address"], ports)
+            for ports in spans(wanted["ports"])
+        )
     return rules

@@ -1,16 +1,16 @@
-"""iptables, where nft does not rule alone: a chain of the job's own, at the head of INPUT.
+"""iptables, on nodes where nft does not rule alone: a chain of the job's own, at the head of INPUT.
 
-Peers are accepted in it and all others dropped, before any other rule is asked. This serves
-firewalld on top of iptables (CentOS 7) as well. Each rule carries the job's comment; `-S` shows
-them again.
+The chain accepts peers and drops all other packets, before any other rule. This also serves
+firewalld on top of iptables (CentOS 7). Each rule carries the job's comment, and `-S` prints it.
 """
+
 import shlex
 import shutil
 from typing import Any, Dict, List, Optional
 
 from mxcluster.errors import MxclusterError
-from mxcluster.firewall import nft
-from mxcluster.firewall.run import comment, run, spans
+from mxcluster.node.firewall import nft
+from mxcluster.node.firewall.run import comment, run, spans
 
 Json = Dict[str, Any]
 
@@ -18,7 +18,10 @@ LEGACY_TABLES = "/proc/net/ip_tables_names"
 
 
 def program(nft_works: bool) -> Optional[str]:
-    """The iptables that has to be asked: the old one if it has rules of its own beside nft's, any if nft does not work."""
+    """Return the path of the iptables to use, None if nft is enough.
+
+    It is the legacy iptables if that has rules beside nft's, and any iptables if nft does not work.
+    """
     if nft_works:
         try:
             with open(LEGACY_TABLES) as stream:
@@ -38,46 +41,72 @@ def program(nft_works: bool) -> Optional[str]:
 
 
 def listed(path: str) -> List[str]:
-    """The rules of the filter table, as commands."""
+    """Return the rules of the filter table, as commands."""
     return run([path, "-w", "-S"]).splitlines()
 
 
 def opening(wanted: Json) -> List[List[str]]:
-    """The arguments for iptables, a list for each call; the jumps last."""
+    """Return the arguments for iptables, a list for each call; the jumps last."""
     own, mark = nft.name(wanted["job"]), ["-m", "comment", "--comment", comment(wanted["job"])]
-    calls = [["-N", own]] + [["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in wanted["peers"]]
+    calls = [["-N", own]] + [
+        ["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in wanted["peers"]
+    ]
     calls.append(["-A", own] + mark + ["-j", "DROP"])
     for ports in spans(wanted["ports"], ":"):
         to = ["-d", wanted["address"], "-p", "tcp", "--dport", ports]
         calls.append(["-I", "INPUT", "1"] + to + mark + ["-j", own])
         if wanted.get("uid") is not None:
-            others = ["-m", "owner", "--socket-exists", "!", "--uid-owner", str(wanted["uid"]),
-                      "-m", "owner", "!", "--uid-owner", "0"]
+            others = [
+                "-m",
+                "owner",
+                "--socket-exists",
+                "!",
+                "--uid-owner",
+                str(wanted["uid"]),
+                "-m",
+                "owner",
+                "!",
+                "--uid-owner",
+                "0",
+            ]
             calls.append(["-I", "OUTPUT", "1"] + to + others + mark + ["-j", "DROP"])
     return calls
 
 
 def closing(job: str, lines: List[str]) -> List[List[str]]:
-    """The arguments for iptables that take away what `opening` has put there, found in what `listed` gives."""
+    """Return the arguments for iptables that remove the rules of `opening`.
+
+    `lines` is the result of `listed`.
+    """
     own, rules = nft.name(job), [shlex.split(line) for line in lines]
-    calls = [["-D"] + rule[1:] for rule in rules if rule[:1] == ["-A"] and rule[1] != own and comment(job) in rule]
+    calls = [
+        ["-D"] + rule[1:]
+        for rule in rules
+        if rule[:1] == ["-A"] and rule[1] != own and comment(job) in rule
+    ]
     return calls + ([["-F", own], ["-X", own]] if ["-N", own] in rules else [])
 
 
 def is_missing(wanted: Json, lines: List[str]) -> bool:
-    """Whether a rule of the job is not there (any more)."""
+    """Return True if a rule of the job is missing."""
     there = sum(comment(wanted["job"]) in shlex.split(line) for line in lines)
     return there < sum("--comment" in call for call in opening(wanted))
 
 
 def left(job: str, lines: List[str]) -> List[str]:
-    """What is there for a job that has ended, for people."""
-    return ["the firewall still has: iptables %s" % " ".join(call).replace("-D", "-A", 1) for call in closing(job, lines)
-            if call[0] == "-D"] + ["the firewall still has the chain %s" % nft.name(job) for line in lines
-                                   if line == "-N " + nft.name(job)]
+    """Return a line for each leftover rule and chain of a job that has ended."""
+    return [
+        "the firewall still has: iptables %s" % " ".join(call).replace("-D", "-A", 1)
+        for call in closing(job, lines)
+        if call[0] == "-D"
+    ] + [
+        "the firewall still has the chain %s" % nft.name(job)
+        for line in lines
+        if line == "-N " + nft.name(job)
+    ]
 
 
 def carry_out(path: str, calls: List[List[str]]) -> None:
-    """One after the other; `-w` waits for others who change rules."""
+    """Run iptables for each call. `-w` waits for other programs that change rules."""
     for call in calls:
         run([path, "-w"] + call)

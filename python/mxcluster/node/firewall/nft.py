@@ -1,22 +1,30 @@
-"""nftables: a table of the job's own drops its ports for strangers; rules elsewhere let peers in.
+"""nftables: a table for the job drops packets of other machines; rules elsewhere let peers in.
 
 A `drop` ends the way of a packet for good, an `accept` only its way through that base chain. So one
-table of our own can close the ports whatever the node's policy is, and an `accept` has to stand at
-the head of every other base chain that filters input (but firewalld's, which `firewalld` opens).
+table of our own can close the ports under any policy of the node. An `accept` must stand at the
+head of every other base chain that filters input, except firewalld's, which `firewalld` opens.
 """
+
 import hashlib
 import re
 import shutil
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.errors import MxclusterError
-from mxcluster.firewall.run import comment, run, spans
+from mxcluster.node.firewall.run import comment, run, spans
 
 Json = Dict[str, Any]
 Chain = NamedTuple("Chain", [("family", str), ("table", str), ("name", str)])
 Rule = Tuple[Chain, int, str]  # chain, handle, text
-Ruleset = NamedTuple("Ruleset", [("tables", List[str]), ("chains", List[Chain]), ("rules", List[Rule]),
-                                 ("firewalld", Optional[str])])
+Ruleset = NamedTuple(
+    "Ruleset",
+    [
+        ("tables", List[str]),
+        ("chains", List[Chain]),
+        ("rules", List[Rule]),
+        ("firewalld", Optional[str]),
+    ],
+)
 
 _TABLE = re.compile(r"^table (\S+) (\S+) \{")
 _CHAIN = re.compile(r"^\tchain (\S+) \{")
@@ -25,15 +33,16 @@ _OURS = re.compile(r"mxcluster_[0-9a-f]{16}$")
 
 
 def name(job: str) -> str:
-    """The table or chain of a job: short, and without a character that means something to nft or iptables."""
+    """Return the name of a job's table or chain: short and without special characters."""
     return "mxcluster_%s" % hashlib.sha256(job.encode()).hexdigest()[:16]
 
 
 def parse(text: str) -> Ruleset:
-    """What `nft -a list ruleset` prints: the tables of ours, the other base chains that filter
-    input, the rules of both, and the line that begins firewalld's own table.
+    """Parse the output of `nft -a list ruleset`.
 
-    The text, since the nft of CentOS 7 knows no JSON. Only families that carry IPv4.
+    Returns our tables, the other base chains that filter input, the rules of both, and the first
+    line of firewalld's own table. The output is text, since the nft of CentOS 7 has no JSON. Only
+    families that carry IPv4 count.
     """
     found = Ruleset([], [], [], None)
     table = chain = None
@@ -59,7 +68,7 @@ def parse(text: str) -> Ruleset:
 
 
 def ruleset() -> Optional[Ruleset]:
-    """The node's rules; None where nft is not there, or the kernel has no nf_tables."""
+    """Return the node's rules; None without nft, or if the kernel has no nf_tables."""
     if not shutil.which("nft"):
         return None
     try:
@@ -69,38 +78,59 @@ def ruleset() -> Optional[Ruleset]:
 
 
 def opening(wanted: Json, found: Ruleset) -> List[str]:
-    """The commands for nft that close a job's ports to strangers and open them to its peers, in place of those of before."""
+    """Return the nft commands that open a job's ports to its peers only.
+
+    They replace earlier rules of the job.
+    """
     address, job = wanted["address"], wanted["job"]
     own = "ip %s" % name(job)
     mark = 'comment "%s"' % comment(job)
     lines = closing(job, found) + ["add table %s" % own, "add chain %s peers" % own]
-    lines += ["add chain %s %s { type filter hook %s priority -1 ; policy accept ; }" % (own, hook, hook)
-              for hook in ("input", "output")]
-    lines += ["add rule %s peers ip saddr %s accept %s" % (own, peer, mark) for peer in wanted["peers"]]
+    lines += [
+        "add chain %s %s { type filter hook %s priority -1 ; policy accept ; }" % (own, hook, hook)
+        for hook in ("input", "output")
+    ]
+    lines += [
+        "add rule %s peers ip saddr %s accept %s" % (own, peer, mark) for peer in wanted["peers"]
+    ]
     lines += ["add rule %s peers drop %s" % (own, mark)]
     for ports in spans(wanted["ports"]):
-        lines.append("add rule %s input ip daddr %s tcp dport %s jump peers %s" % (own, address, ports, mark))
-        if wanted.get("uid") is not None:  # another user of this node has its address too
-            lines.append("add rule %s output ip daddr %s tcp dport %s meta skuid != 0 meta skuid != %d drop %s"
-                         % (own, address, ports, wanted["uid"], mark))
-        # No sets in chains of others: iptables-nft, whose chains may be among these, shows and
-        # saves a rule without the sets that it cannot read, so `iptables-save` during a job would
-        # keep one that lets everybody in.
-        lines += ["insert rule %s %s %s ip saddr %s ip daddr %s tcp dport %s accept %s"
-                  % (chain + (peer, address, ports, mark)) for chain in found.chains for peer in wanted["peers"]]
+        lines.append(
+            "add rule %s input ip daddr %s tcp dport %s jump peers %s" % (own, address, ports, mark)
+        )
+        if wanted.get("uid") is not None:  # other users of this node have its address too
+            lines.append(
+                "add rule %s output ip daddr %s tcp dport %s meta skuid != 0 meta skuid != %d drop "
+                "%s" % (own, address, ports, wanted["uid"], mark)
+            )
+        # No sets in foreign chains: such a chain may be one of iptables-nft, which shows and saves
+        # a rule without the sets that it cannot read. `iptables-save` during a job would then keep
+        # a rule that lets all machines in.
+        lines += [
+            "insert rule %s %s %s ip saddr %s ip daddr %s tcp dport %s accept %s"
+            % (chain + (peer, address, ports, mark))
+            for chain in found.chains
+            for peer in wanted["peers"]
+        ]
     return lines
 
 
 def closing(job: str, found: Ruleset) -> List[str]:
-    """The commands for nft that take away what `opening` has put there."""
+    """Return the nft commands that remove the rules of `opening`."""
     mark = 'comment "%s"' % comment(job)
     lines = ["delete table ip %s" % name(job)] if name(job) in found.tables else []
-    return lines + ["delete rule %s %s %s handle %d" % (chain + (handle,)) for chain, handle, text in found.rules
-                    if mark in text and not _OURS.match(chain.table)]
+    return lines + [
+        "delete rule %s %s %s handle %d" % (chain + (handle,))
+        for chain, handle, text in found.rules
+        if mark in text and not _OURS.match(chain.table)
+    ]
 
 
 def missing(wanted: Json, found: Ruleset) -> List[str]:
-    """Where rules of the job are not there (any more). Counted: the nft of CentOS 7 prints ports by the names of services."""
+    """Return the tables where rules of the job are missing.
+
+    The rules are counted: the nft of CentOS 7 prints ports by the names of services.
+    """
     mark = 'comment "%s"' % comment(wanted["job"])
     runs, peers = len(spans(wanted["ports"])), len(wanted["peers"])
     own = name(wanted["job"])
@@ -109,18 +139,27 @@ def missing(wanted: Json, found: Ruleset) -> List[str]:
         due[Chain("ip", own, "output")] = runs
     due.update(dict.fromkeys(found.chains, runs * peers))
     there = [chain for chain, _, text in found.rules if mark in text]
-    return sorted({"table %s %s" % chain[:2] for chain, count in due.items() if there.count(chain) < count})
+    return sorted(
+        {"table %s %s" % chain[:2] for chain, count in due.items() if there.count(chain) < count}
+    )
 
 
 def left(job: str, found: Ruleset) -> List[str]:
-    """What is there for a job that has ended, for people."""
+    """Return a line for each leftover table and rule of a job that has ended."""
     mark = 'comment "%s"' % comment(job)
-    lines = ["the firewall's table ip %s is still there" % name(job)] if name(job) in found.tables else []
-    return lines + ["the firewall is still open: %s %s %s: %s" % (chain + (text.split(" accept")[0],))
-                    for chain, handle, text in found.rules if mark in text and not _OURS.match(chain.table)]
+    lines = (
+        ["the firewall's table ip %s is still there" % name(job)]
+        if name(job) in found.tables
+        else []
+    )
+    return lines + [
+        "the firewall is still open: %s %s %s: %s" % (chain + (text.split(" accept")[0],))
+        for chain, handle, text in found.rules
+        if mark in text and not _OURS.match(chain.table)
+    ]
 
 
 def carry_out(commands: Sequence[str]) -> None:
-    """All of them or none. (`-f -` is not known to the nft of CentOS 7.)"""
+    """Run all commands or none. The nft of CentOS 7 does not know `-f -`."""
     if commands:
         run(["nft", "-f", "/dev/stdin"], "".join(command + "\n" for command in commands))

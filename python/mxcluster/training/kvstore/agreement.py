@@ -1,4 +1,4 @@
-"""A server compares what the workers of a job tell it: they must agree on optimizers and keys. Pure."""
+"""Compare the workers' reports on a server: optimizers and keys must agree. Pure."""
 
 from mxcluster.errors import BadInput
 
@@ -6,40 +6,55 @@ _COUNTS = ("num_update", "begin_num_update", "_index_update_count", "_all_index_
 
 
 class Agreement(object):
-    """The first worker that tells of something decides it; BadInput names another that says otherwise.
+    """The reports of the workers: the first one decides, and BadInput names a worker that differs.
 
-    Told are the order in which a worker has initialised string keys, and its optimizers: the how manieth one, and what it is.
+    A report holds the order in which a worker initialised string keys, and its optimizer with its
+    number: 1 for the first one that the worker set.
     """
 
     def __init__(self):
-        self._names = []  # (name, who has told it)
+        self._names = []  # (key, the worker that reported it first)
         self._number, self._optimizer, self._teller = 0, {}, ""
 
     def is_new(self, sender, told, optimizer):
-        """True if this optimizer is a new one, which the servers take now. `told` is {"number", "names"}."""
+        """Return True if the optimizer is new, so that the servers must use it.
+
+        Args: `sender` the worker's name; `told` {"number": of the optimizer, "names": keys};
+        `optimizer` None if the worker has reported it before.
+        """
         for place, name in enumerate(told["names"]):
             if place == len(self._names):
                 self._names.append((name, sender))
             known, teller = self._names[place]
             if name != known:
-                raise BadInput("the key %d of %s is %r, and of %s %r: call init() for the same keys in the same order on all "
-                               "workers" % (place, sender, name, teller, known))
-        if optimizer is None:  # it has been told of before
+                raise BadInput(
+                    "the key %d of %s is %r, and of %s %r: call init() for the same keys in the "
+                    "same order on all workers" % (place, sender, name, teller, known)
+                )
+        if optimizer is None:  # The worker has reported it before.
             return False
         if told["number"] > self._number:
             self._number, self._optimizer, self._teller = told["number"], _plain(optimizer), sender
             return True
         mine = _plain(optimizer)
-        for name in sorted(set(mine) | set(self._optimizer)) if told["number"] == self._number else ():
+        for name in (
+            sorted(set(mine) | set(self._optimizer)) if told["number"] == self._number else ()
+        ):
             if mine.get(name) != self._optimizer.get(name):
-                raise BadInput("the optimizer of %s has %s=%r, and that of %s %r: give all workers the same"
-                               % (sender, name, mine.get(name), self._teller, self._optimizer.get(name)))
+                raise BadInput(
+                    "the optimizer of %s has %s=%r, and that of %s %r: give all workers the same"
+                    % (sender, name, mine.get(name), self._teller, self._optimizer.get(name))
+                )
         return False
 
 
 def _plain(made):
-    """{name: value} of the plain attributes of an optimizer, and of its schedule; and its class."""
-    found = {name: value for name, value in vars(made).items() if name not in _COUNTS and _is_plain(value)}
+    """Return {name: value} of an optimizer's plain attributes, its schedule's, and its class."""
+    found = {
+        name: value
+        for name, value in vars(made).items()
+        if name not in _COUNTS and _is_plain(value)
+    }
     schedule = getattr(made, "lr_scheduler", None)
     if schedule is not None:
         found.update(("lr_scheduler." + name, value) for name, value in _plain(schedule).items())

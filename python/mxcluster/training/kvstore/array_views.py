@@ -1,4 +1,4 @@
-"""numpy views of arrays that MXNet owns, without a copy."""
+"""Share memory between numpy and MXNet arrays, without a copy."""
 
 import ctypes
 
@@ -8,19 +8,23 @@ from mxnet.base import _LIB, check_call
 
 
 def view(array):
-    """A flat float32 numpy view, shape (size,), of the CPU NDArray `array`, sharing its memory.
+    """Return a flat float32 numpy view, shape (size,), of the CPU NDArray `array`.
 
-    It waits for pending writes first.  The view does not keep the memory alive: hold on to `array` as well, and never
-    keep a view of a pushed gradient, whose network buffer is freed when the server's updater returns.
+    The function waits for pending writes first. The view does not keep the memory alive, so keep
+    `array` as well. Never keep a view of a pushed gradient: its network buffer is freed when the
+    server's updater returns.
     """
     array.wait_to_read()
     pointer = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    return numpy.frombuffer((ctypes.c_float * int(numpy.prod(array.shape))).from_address(pointer.value), dtype=numpy.float32)
+    return numpy.frombuffer(
+        (ctypes.c_float * int(numpy.prod(array.shape))).from_address(pointer.value),
+        dtype=numpy.float32,
+    )
 
 
 def array_on(numbers, shape):
-    """An NDArray of this shape that shares the memory of a flat numpy array; None where MXNet has none (before 1.5)."""
+    """Return an NDArray of this shape on the memory of a flat array; None before MXNet 1.5."""
     if not hasattr(nd, "from_numpy"):
         return None
     return nd.from_numpy(numbers.view().reshape(shape), zero_copy=True)

@@ -1,11 +1,13 @@
-"""Which server process holds what under ``dist_gsync`` with several groups (pure).
+"""Place parameters on server processes under ``dist_gsync`` with several groups. Pure.
 
-Every server of the plan, called a host here, is one server process for each group. Stock MXNet merges in it what the group's
-members push. A parameter has a home host, the same for all groups, on which the group's processes share its newest weights.
-A large parameter is cut, and each host is home to one part.
+Each server of the plan, called a host here, is one server process for each group. Stock MXNet
+merges in it the pushes of the group's members. A parameter has a home host, the same for all
+groups, and the processes of this host share its newest weights. A large parameter is cut, and each
+host is home to one part.
 
-ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so that keys above 215329
-overflow (run on MXNet 1.9.1). A parameter therefore has a block of keys, one for each server process.
+ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so keys
+above 215329 overflow (measured on MXNet 1.9.1). A parameter therefore has a block of keys, one for
+each server process.
 """
 
 MAX_KEY = 215329
@@ -13,10 +15,11 @@ _HASH = 9973
 
 
 class Layout(object):
-    """Keys for `groups` groups on `hosts` hosts.
+    """The keys for `groups` groups on `hosts` hosts.
 
-    Args: `ranks` the rank that ps-lite gives each server process; process ``host * groups + group`` is that of a group on a
-    host. Attribute: ``capacity``, how many parameters fit. Raises ValueError when not one fits.
+    Args: `ranks` the rank that ps-lite gives each server process; process ``host * groups + group``
+    serves a group on a host. Attribute: ``capacity``, the largest number of parameters. ValueError
+    if the layout has no key for a single parameter.
     """
 
     def __init__(self, groups, hosts, ranks):
@@ -29,25 +32,30 @@ class Layout(object):
         self._processes = {offset: process for process, offset in enumerate(self._offsets)}
         self.capacity = (MAX_KEY + 1) // self.servers
         if not self.capacity:
-            raise ValueError("%d groups on %d hosts of servers leave no key for a parameter, because ps-lite has %d keys: use "
-                             "fewer groups or servers" % (groups, hosts, MAX_KEY + 1))
+            raise ValueError(
+                "%d groups on %d hosts of servers leave no key for a parameter, because ps-lite "
+                "has %d keys: use fewer groups or servers" % (groups, hosts, MAX_KEY + 1)
+            )
 
     def key(self, group, parameter, host):
-        """The key under which `group` pushes the part of `parameter` that is at home on `host`."""
+        """Return the key for `group` and the part of `parameter` whose home is `host`."""
         if not 0 <= parameter < self.capacity:
-            raise ValueError("parameter key %r is outside 0 .. %d, which is what %d groups leave: use smaller integer keys or "
-                             "fewer groups" % (parameter, self.capacity - 1, self.groups))
+            raise ValueError(
+                "parameter key %r is outside 0 .. %d, the range that %d groups leave: use smaller "
+                "integer keys or fewer groups" % (parameter, self.capacity - 1, self.groups)
+            )
         return parameter * self.servers + self._offsets[host * self.groups + group]
 
     def split(self, key):
-        """(group, parameter) of a key."""
+        """Return (group, parameter) of a key."""
         parameter, offset = divmod(key, self.servers)
         return self._processes[offset] % self.groups, parameter
 
     def parts(self, parameter, size, bound):
-        """[(host, begin, end), ...]: where the `size` numbers of a parameter are at home; begin and end are None of a whole one.
+        """Return [(host, begin, end), ...], the home of each part of a parameter of `size` numbers.
 
-        One of `bound` numbers or more is cut as ps-lite cuts it for as many servers.
+        A parameter of `bound` or more numbers is cut as ps-lite cuts it for as many servers. Begin
+        and end are None for a parameter that is not cut.
         """
         if size < bound or self.hosts == 1:
             return [(parameter % self.hosts, None, None)]
@@ -56,7 +64,7 @@ class Layout(object):
 
 
 def from_environment(environ):
-    """The Layout of the job that this process is of, from the variables of its plan."""
+    """Return the Layout of this process's job, from the variables of its plan."""
     groups = 1 + max(int(group) for group in environ["MXCLUSTER_GROUPS"].split(","))
     ranks = [int(rank) for rank in environ["MXCLUSTER_SERVER_RANKS"].split(",")]
     return Layout(groups, len(ranks) // groups, ranks)

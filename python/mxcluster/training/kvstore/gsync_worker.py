@@ -1,4 +1,7 @@
-"""``dist_gsync`` with several groups: Grouping-SGD on a worker. With one group it is MXNet's own dist_sync (`install`)."""
+"""``dist_gsync`` on a worker, with several groups: Grouping-SGD.
+
+With one group the store is MXNet's own dist_sync (`install`).
+"""
 
 import copy
 import os
@@ -6,18 +9,20 @@ import os
 from mxnet import nd
 from mxnet.kvstore import KVStore
 
-from mxcluster.kvstore import layout, orders
-from mxcluster.kvstore.base import IS_OLD, OwnStore, first, pairs, part
+from mxcluster.training.kvstore import gsync_layout, server_messages
+from mxcluster.training.kvstore.worker_base import IS_OLD, OwnStore, first, pairs, part
 
-_COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr_scheduler")  # which all processes reckon alike
+# Attributes of an optimizer that all processes compute alike.
+_COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr_scheduler")
 BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
 
 
 class GroupedStore(OwnStore):
     """BSP inside a group, asynchronous between groups (Jiang et al., CCGrid 2019).
 
-    Each group has server processes of its own, which wait for its members and no others: a worker talks to those of its
-    group alone, as under dist_sync. What the groups have in common the servers share (`group`).
+    Each group has its own server processes, which wait for its members alone. A worker uses the
+    server processes of its own group, as under dist_sync. The servers share the newest weights of
+    all groups (`gsync_server`).
     """
 
     name = "dist_gsync"
@@ -25,41 +30,49 @@ class GroupedStore(OwnStore):
 
     def __init__(self, groups, index):
         self._bound = int(os.environ.get(BOUND, 1000 * 1000))
-        os.environ[BOUND] = str(2 ** 31 - 1)  # ps-lite would cut an array over the servers of all groups; `_places` cuts it
+        # ps-lite must not cut an array over the servers of all groups; `_places` cuts it.
+        os.environ[BOUND] = str(2**31 - 1)
         super(GroupedStore, self).__init__(groups, index)
         self.group = groups[index]
-        self.layout = layout.from_environment(os.environ)
+        self.layout = gsync_layout.from_environment(os.environ)
         self._has_mates = groups.count(self.group) > 1
-        self._unpulled = set()  # keys that were pushed, and not pulled since
+        self._unpulled = set()  # keys with a push and no pull since
         self._pulled_group, self._has_pushed = self.group, False
 
     @property
     def type(self):
-        # Module and FeedForward divide by the batches of all workers if they find "dist" and "_sync" in it.
+        """The store's type as Module, FeedForward and Gluon's Trainer see it."""
+        # Module and FeedForward divide by the batches of all workers if they find "dist" and
+        # "_sync" in it.
         return "gsync" if IS_OLD and self.in_trainer else "dist_sync_gsync"
 
     def refresh(self):
-        """Brings what the group pulls up to the newest weights of all groups, for the pulls that follow.
+        """Bring the weights that the group pulls up to the newest weights of all groups.
 
-        To be called when no worker of the group trains, as after the last step. A worker that has pushed nothing, such as one
-        that only measures, is of a group whose weights nobody changes: it pulls those of another group from then on.
+        Call it while no worker of the group trains, for example after the last step. The weights of
+        a group change by its own pushes only. So a worker that has pushed nothing, for example one
+        that only measures, pulls the weights of the next group from then on.
         """
         if not self._has_pushed:
             self._pulled_group = (self.group + 1) % self.layout.groups
             return
-        nd.waitall()  # a message may overtake what this worker has still to push
-        orders.tell(self, "refresh", str(self.group))
+        nd.waitall()  # because a message may overtake pending pushes of this worker
+        server_messages.tell(self, "refresh", str(self.group))
 
     def pushpull(self, key, value, out=None, priority=0):
+        """Send gradients, then bring weights to `out`; in one call from MXNet 1.7 on."""
         if out is None or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
         self._tell(key, value)
         keys, values = self._spread(key, value)
         self._pushes(keys)
         self._unpulled.difference_update(_each(keys))
-        return KVStore.pushpull(self, keys, values, out=self._spread(key, out)[1], priority=priority)
+        return KVStore.pushpull(
+            self, keys, values, out=self._spread(key, out)[1], priority=priority
+        )
 
     def pull(self, key, out=None, priority=0, ignore_sparse=True):
+        """Bring weights to `out`."""
         if self._pulled_group == self.group:
             return super(GroupedStore, self).pull(key, out, priority, ignore_sparse)
         for name, arrays in pairs(key, out):
@@ -77,33 +90,42 @@ class GroupedStore(OwnStore):
     def _pickled(self, optimizer):
         kept = numbers_kept(optimizer)
         if kept:
-            raise ValueError("dist_gsync with several groups cannot use %s: it keeps %s in Python, which the groups' server "
-                             "processes do not share. Use another optimizer, or one group"
-                             % (type(optimizer).__name__, ", ".join(kept)))
+            raise ValueError(
+                "dist_gsync with several groups cannot use %s: it keeps %s in Python, which the "
+                "groups' server processes do not share. Use another optimizer, or one group"
+                % (type(optimizer).__name__, ", ".join(kept))
+            )
         return super(GroupedStore, self)._pickled(optimizer)
 
     def _pushes(self, keys):
-        """Refuses a second push.
+        """Refuse a second push of a key before its pull.
 
-        A server counts pushes, as MXNet's do under dist_sync: the second of one worker would be taken for another's.
+        A server counts pushes, as MXNet's server does under dist_sync. It would take the second
+        push of a worker for another worker's.
         """
         self._has_pushed, self._pulled_group = True, self.group
         for key in _each(keys) if self._has_mates else ():
             if key in self._unpulled:
-                raise ValueError("parameter %d is pushed twice without a pull between: the server would take the second push for "
-                                 "that of another worker of the group. Add up gradients before push(), or pull after each push"
-                                 % self.layout.split(key)[1])
+                raise ValueError(
+                    "parameter %d is pushed twice without a pull between: the server would take "
+                    "the second push for that of another worker of the group. Add up gradients "
+                    "before push(), or pull after each push" % self.layout.split(key)[1]
+                )
             self._unpulled.add(key)
 
     def _places(self, number, size):
         return self._of(self.group, number, size)
 
     def _copies(self, number, size):
-        return [place for group in range(self.layout.groups) for place in self._of(group, number, size)]
+        return [
+            place for group in range(self.layout.groups) for place in self._of(group, number, size)
+        ]
 
     def _of(self, group, number, size):
-        return [(self.layout.key(group, number, host), begin, end)
-                for host, begin, end in self.layout.parts(number, size, self._bound)]
+        return [
+            (self.layout.key(group, number, host), begin, end)
+            for host, begin, end in self.layout.parts(number, size, self._bound)
+        ]
 
 
 def _each(keys):
@@ -111,8 +133,11 @@ def _each(keys):
 
 
 def numbers_kept(optimizer):
-    """The names of what an optimizer's updates change in it, beside its counts of updates; they are tried on a copy."""
-    tried = copy.deepcopy(orders.portable(optimizer))
+    """Return the names of an optimizer's attributes that its updates change, less the counts.
+
+    The function runs two updates on a copy of the optimizer.
+    """
+    tried = copy.deepcopy(server_messages.portable(optimizer))
     before = {name: repr(value) for name, value in vars(tried).items()}
     weight = nd.ones((2, 2))
     try:
@@ -120,6 +145,10 @@ def numbers_kept(optimizer):
         for _ in range(2):
             tried.update_multi_precision(0, weight, nd.ones((2, 2)), state)
         nd.waitall()
-    except Exception:  # one that takes no such weight: the servers will see
+    except Exception:  # The optimizer takes no such weight; the servers will report any fault.
         return []
-    return sorted(name for name, value in vars(tried).items() if name not in _COUNTED and repr(value) != before.get(name))
+    return sorted(
+        name
+        for name, value in vars(tried).items()
+        if name not in _COUNTED and repr(value) != before.get(name)
+    )

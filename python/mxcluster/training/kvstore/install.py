@@ -1,4 +1,4 @@
-"""Puts the kv-stores where scripts look for them: ``mx.kv.create``."""
+"""Put the kv-stores into ``mx.kv.create``, where scripts expect them."""
 
 import difflib
 import functools
@@ -7,17 +7,34 @@ import os
 
 from mxnet import kvstore as stock
 
-DISTRIBUTED = ("dist", "dist_sync", "dist_device_sync", "dist_sync_device", "dist_async", "dist_device_async",
-               "dist_async_device")
-LOCAL = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
+DISTRIBUTED = (
+    "dist",
+    "dist_sync",
+    "dist_device_sync",
+    "dist_sync_device",
+    "dist_async",
+    "dist_device_async",
+    "dist_async_device",
+)
+LOCAL = (
+    "local",
+    "device",
+    "nccl",
+    "local_update_cpu",
+    "local_allreduce_cpu",
+    "local_allreduce_device",
+)
 OURS = ("dist_gsync", "dist_ssync")
 
 
 def install(make):
-    """Replaces MXNet's ``create`` by one that knows our stores and refuses names that nobody knows.
+    """Replace MXNet's ``create`` by one that knows our stores and refuses unknown names.
 
-    A distributed store is made by ``make(function)``, which calls the function and returns the store.  A second store of
-    the same name in one process is the first one again; ps-lite allows no other.  Returns MXNet's own ``create``.
+    Args: `make(function)` calls the function and returns the distributed store that it makes.
+    Returns MXNet's own ``create``.
+
+    A second call with the same name in one process returns the first store, because ps-lite allows
+    one store only.
     """
     original = stock.create
     existing = {}
@@ -42,7 +59,7 @@ def install(make):
     for module in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
         try:
             module = importlib.import_module(module)
-        except ImportError:  # a single module before MXNet 1.7
+        except ImportError:  # It is a single module before MXNet 1.7.
             continue
         if getattr(module, "create", None) is original:
             module.create = create
@@ -50,12 +67,13 @@ def install(make):
 
 
 def _hook():
-    """Tells our stores when Gluon's Trainer and Module are in a step, and when Trainer asks what a store is."""
+    """Tell our stores when Trainer and Module are in a step, and when Trainer asks for a type."""
     from mxnet import gluon, module
+
     stock.KVStore.in_trainer = False
 
     def asked(trainer, function, *args, **kwargs):
-        stock.KVStore.in_trainer = True  # of all: it may make the store
+        stock.KVStore.in_trainer = True  # for the class, because the call may make the store
         try:
             return function(trainer, *args, **kwargs)
         finally:
@@ -82,11 +100,12 @@ def _wrap(owner, name, around):
     @functools.wraps(function)
     def call(self, *args, **kwargs):
         return around(self, function, *args, **kwargs)
+
     setattr(owner, name, call)
 
 
 def unknown(name, registered=()):
-    """The message for a name that no kv-store has."""
+    """Return the message for an unknown name of a kv-store."""
     names = sorted(set(OURS + DISTRIBUTED[1:] + LOCAL[:2]) | set(registered))
     close = difflib.get_close_matches(str(name).lower(), names, n=1)
     hint = "; did you mean %s?" % close[0] if close else ""
@@ -94,32 +113,43 @@ def unknown(name, registered=()):
 
 
 def _registered():
-    """Names of kv-stores that were registered in MXNet 1.7 and later (horovod, byteps, a user's own)."""
+    """Return the kv-stores registered in MXNet 1.7 and later (horovod, byteps, a user's own)."""
     return getattr(getattr(stock, "KVStoreBase", None), "kv_registry", {})
 
 
 def _check_job(kind):
-    """MXNet itself would wait for a scheduler that is not there, or abort, or merge with servers that serve groups."""
+    """Refuse a distributed store outside a job.
+
+    MXNet itself would wait for a missing scheduler, abort, or merge with servers of other groups.
+    """
     if "DMLC_ROLE" not in os.environ:
-        raise RuntimeError("%s needs a job with a scheduler and servers: start the script with "
-                           "`ansible-playbook train.yml -e kv=%s -e script=...`" % (kind, kind))
+        raise RuntimeError(
+            "%s needs a job with a scheduler and servers: start the script with "
+            "`ansible-playbook train.yml -e kv=%s -e script=...`" % (kind, kind)
+        )
 
 
 def _check_servers(kind):
-    """The servers of a job with several groups are for dist_gsync alone, and other servers are not for it."""
+    """Refuse dist_gsync on servers of another scheme, and other schemes on servers of groups."""
     grouped, planned = "MXCLUSTER_SERVER_RANKS" in os.environ, os.environ.get("MXCLUSTER_KV")
-    if grouped != (kind == "dist_gsync") and max(map(int, os.environ["MXCLUSTER_GROUPS"].split(","))) > 0:
-        raise RuntimeError("the job was planned for kv=%s, whose servers are %s: start it with -e kv=%s for mx.kv.create(%r)"
-                           % (planned, "processes for each group" if grouped else "one process each", kind, kind))
+    if (
+        grouped != (kind == "dist_gsync")
+        and max(map(int, os.environ["MXCLUSTER_GROUPS"].split(","))) > 0
+    ):
+        raise RuntimeError(
+            "the job was planned for kv=%s, whose servers are %s: start it with -e kv=%s for "
+            "mx.kv.create(%r)"
+            % (planned, "processes for each group" if grouped else "one process each", kind, kind)
+        )
 
 
 def _ours(kind, original):
     groups = [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]
     if kind == "dist_gsync" and max(groups) == 0:
-        return original("dist_sync")  # which is what one group of all is
+        return original("dist_sync")  # One group of all workers is dist_sync.
     index = int(os.environ["MXCLUSTER_INDEX"])
     if kind == "dist_gsync":
-        from mxcluster.kvstore.gsync import GroupedStore as Store
+        from mxcluster.training.kvstore.gsync_worker import GroupedStore as Store
     else:
-        from mxcluster.kvstore.ssync import StaleStore as Store
+        from mxcluster.training.kvstore.ssync_worker import StaleStore as Store
     return Store(groups, index)

@@ -1,104 +1,160 @@
-"""Reads the optimizer that a worker has pickled, and nothing else.
+"""Read the optimizer that a worker has pickled, and refuse all other pickles.
 
-MXNet's servers unpickle whatever they are sent, and a pickle may call whatever it can name.  Here
-no part of pickle runs: a small interpreter of protocol 0, which is what MXNet writes, builds values
-of exact types.  docs/security.md says against whom.
+MXNet's servers unpickle any message, and a pickle may call any function that it can name. Here no
+part of Python's pickle module runs. A small interpreter of protocol 0, which MXNet writes, builds
+values of exact types. docs/security.md describes the attacker.
 
-- A pickle names what is on a list of exact (module, name) pairs, and never gets an attribute of
-  anything.
-- Containers are exact list, dict, OrderedDict and defaultdict; keys are plain.  No method of an
-  object is called.
-- Objects are of listed classes, made without calling these, and get a dict of attributes once.  A
-  name that is a method's or a property's of the class, or of a protocol such as
-  __array_interface__, is refused.  A class with a __setstate__ of its own (MXNet's Optimizer; a
+- A pickle may name the exact (module, name) pairs of a list, and never gets an attribute of an
+  object.
+- Containers are exact list, dict, OrderedDict and defaultdict; keys are plain. The reader calls no
+  method of an object.
+- Objects are of listed classes. The reader makes them without calling the class, and gives each a
+  dict of attributes once. It refuses a name that is a method's or a property's of the class, or of
+  a protocol such as __array_interface__. A class with its own __setstate__ (MXNet's Optimizer; a
   declared class) gets the dict through it.
-- Arrays are numbers, copied from bytes of exactly the length that their shape asks for, as Python
-  computes it.
+- Arrays are numbers, copied from bytes of exactly the length of their shape, as Python computes it.
 """
 
 import _compat_pickle
 import collections
 import importlib
+import os
 import re
+import sys
 
 import numpy
 
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.package import SCRIPT_FOLDER
 
-# By their bytes, those of protocol 0 that are not read: for messages.
-_OTHERS = {b"S": "STRING", b"i": "INST", b"P": "PERSID", b"\x80": "PROTO", b"\x8c": "SHORT_BINUNICODE", b"\x82": "EXT1"}
-_NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+# Opcodes of pickle that the reader refuses, with their names for messages.
+_OTHERS = {
+    b"S": "STRING",
+    b"i": "INST",
+    b"P": "PERSID",
+    b"\x80": "PROTO",
+    b"\x8c": "SHORT_BINUNICODE",
+    b"\x82": "EXT1",
+}
+_NUMBERS = (
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
 _PLAIN_DTYPE = re.compile(r"[biuf][1248]$")
-_PROTOCOL = re.compile(r"__|_.*_$")  # attributes that Python, numpy or ctypes look for themselves
-_DIGITS = 400  # of a number: to read a long one takes time that grows with the square of its length
+_PROTOCOL = re.compile(r"__|_.*_$")  # attributes that Python, numpy or ctypes look up themselves
+_DIGITS = 400  # most digits of a number, because the time to read one grows with their square
 _DIMENSIONS = 32
-_NUMBER_TYPES = (bool, int, float, complex) + tuple(getattr(numpy, name) for name in _NUMBERS) + (numpy.bool_,)
+_NUMBER_TYPES = (
+    (bool, int, float, complex) + tuple(getattr(numpy, name) for name in _NUMBERS) + (numpy.bool_,)
+)
 _PLAIN = _NUMBER_TYPES + (str, bytes, type(None))
 
 
 class Forbidden(MxclusterError):
-    """A pickle that wants what no optimizer needs."""
+    """A pickle holds an element that no optimizer needs."""
 
 
 class Names(object):
-    """What a pickle may name.
+    """The names that a pickle may use.
 
-    ``values`` {(module, name): what it gets}; ``made`` the classes that it may make objects of and
-    fill.
+    Attributes: ``values`` {(module, name): object}; ``made`` the classes whose objects the pickle
+    may make and fill.
     """
 
     def __init__(self, values, made):
         self.values, self.made = values, frozenset(made)
 
 
-def names(declared=()):
-    """The Names for the MXNet that is imported, and for the classes that the job declares
-    ("module:Class").
+def declared_classes():
+    """Return the classes of the knob `server_classes`, ["module:Class", ...].
 
-    Raises BadInput for a declaration that is not of that form or cannot be imported.
+    The folder of the job's script becomes the first folder of imports.
+    """
+    declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
+    folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), SCRIPT_FOLDER)
+    if declared and os.path.isdir(folder) and folder not in sys.path:
+        sys.path.insert(0, folder)
+    return declared
+
+
+def names(declared=()):
+    """Return the Names for the imported MXNet and for the job's declared classes.
+
+    Args: `declared` ["module:Class", ...]. BadInput if one has another form or cannot be imported.
     """
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
-    # Before any declared module is imported: what that derives from Optimizer is its own.
-    classes = [cls for base in (Optimizer, LRScheduler) for cls in _family(base) if cls.__module__.startswith("mxnet.")]
+
+    # Collect these before the import of a declared module, which may derive classes from Optimizer.
+    classes = [
+        cls
+        for base in (Optimizer, LRScheduler)
+        for cls in _family(base)
+        if cls.__module__.startswith("mxnet.")
+    ]
     return names_of(classes + [declared_class(text) for text in declared])
 
 
 def names_of(classes):
-    """The Names of objects of these classes, and of plain data."""
+    """Return the Names for objects of these classes, and for plain data."""
     values = {(cls.__module__, cls.__name__): cls for cls in classes}
     values.update(_data())
     return Names(values, classes)
 
 
 def declared_class(text):
-    """The class that "module:Class" names.  BadInput if it cannot be."""
+    """Return the class that "module:Class" names, or raise BadInput."""
     module, _, name = text.partition(":")
-    if not re.match(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", module) or not re.match(r"[A-Za-z_]\w*$", name):
-        raise BadInput("server_classes: %r is refused: it must be module:Class, the class at the top of its module" % (text,))
+    if not re.match(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", module) or not re.match(
+        r"[A-Za-z_]\w*$", name
+    ):
+        raise BadInput(
+            "server_classes: %r is refused: it must be module:Class, the class at the top of its "
+            "module" % (text,)
+        )
     try:
         found = vars(importlib.import_module(module)).get(name)
     except Exception as error:
-        raise BadInput("server_classes: %r is refused: %s cannot be imported (%s: %s); put it beside the script, or install "
-                       "it on the nodes" % (text, module, type(error).__name__, error)) from error
+        raise BadInput(
+            "server_classes: %r is refused: %s cannot be imported (%s: %s); put it beside the "
+            "script, or install it on the nodes" % (text, module, type(error).__name__, error)
+        ) from error
     if not isinstance(found, type) or (found.__module__, found.__name__) != (module, name):
-        raise BadInput("server_classes: %r is refused: %s defines no class of that name%s"
-                       % (text, module, "; it has it from %s" % found.__module__ if isinstance(found, type) else ""))
+        raise BadInput(
+            "server_classes: %r is refused: %s defines no class of that name%s"
+            % (
+                text,
+                module,
+                "; it has it from %s" % found.__module__ if isinstance(found, type) else "",
+            )
+        )
     return found
 
 
 def read(data, allowed):
-    """The object in the pickle `data` (bytes).  Forbidden says what it must not have, or that it is no pickle."""
+    """Return the object in the pickle `data` (bytes), or raise Forbidden with the reason."""
     try:
         return _Reader(data, allowed).read()
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
-        raise Forbidden("it is no whole pickle of protocol 0 (%s: %s)" % (type(error).__name__, error)) from error
+        raise Forbidden(
+            "it is no complete pickle of protocol 0 (%s: %s)" % (type(error).__name__, error)
+        ) from error
 
 
 def check_optimizer(found):
-    """Refuse (Forbidden) all but an Optimizer."""
+    """Return `found` if it is an Optimizer, else raise Forbidden."""
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
+
     if not isinstance(found, Optimizer):
         raise Forbidden("it is no optimizer but %s" % type(found).__name__)
     schedule = getattr(found, "lr_scheduler", None)
@@ -108,14 +164,14 @@ def check_optimizer(found):
 
 
 class _Call(object):
-    """A function that a pickle may name: it is no data, and only REDUCE takes it."""
+    """A function that a pickle may name. It is no data, and only REDUCE takes it."""
 
     def __init__(self, function):
         self.function = function
 
 
 class _Unfilled(object):
-    """An array that BUILD makes: only BUILD takes it."""
+    """An array without numbers, which only BUILD takes."""
 
 
 class _Reader(object):
@@ -126,20 +182,22 @@ class _Reader(object):
         self._stack, self._marks, self._memo, self._filled = [], [], {}, {}
 
     def read(self):
-        """The object."""
+        """Return the object."""
         while True:
-            code = self._data[self._at:self._at + 1]
+            code = self._data[self._at : self._at + 1]
             self._at += 1
             if code == b".":
                 return self._taken()
             if code not in self._STEPS:
-                raise Forbidden("its pickle has the opcode %s, which no optimizer needs: pickle with protocol 0"
-                                % _OTHERS.get(code, repr(code)))
+                raise Forbidden(
+                    "its pickle has the opcode %s, which no optimizer needs: pickle with protocol 0"
+                    % _OTHERS.get(code, repr(code))
+                )
             self._STEPS[code](self)
 
     def _line(self):
         end = self._data.index(b"\n", self._at)
-        text, self._at = self._data[self._at:end], end + 1
+        text, self._at = self._data[self._at : end], end + 1
         return text
 
     def _number(self):
@@ -152,17 +210,17 @@ class _Reader(object):
         self._stack.append(value)
 
     def _pop(self):
-        """The last value since the last mark."""
+        """Return and remove the last value since the last mark."""
         if len(self._stack) <= (self._marks[-1] if self._marks else 0):
-            raise ValueError("nothing is there to take")
+            raise ValueError("the stack is empty")
         return self._stack.pop()
 
     def _taken(self):
-        """The last value, as part of another, or as the result."""
+        """Return and remove the last value, as a part of another value or as the result."""
         return _whole(self._pop())
 
     def _items(self):
-        """All since the last mark."""
+        """Return and remove all values since the last mark."""
         start = self._marks.pop()
         items = self._stack[start:]
         del self._stack[start:]
@@ -230,68 +288,112 @@ class _Reader(object):
 
     def _global(self):
         module, name = self._line().decode("utf-8"), self._line().decode("utf-8")
-        pair = (_compat_pickle.NAME_MAPPING.get((module, name))
-                or (_compat_pickle.IMPORT_MAPPING.get(module, module), name))
+        pair = _compat_pickle.NAME_MAPPING.get((module, name)) or (
+            _compat_pickle.IMPORT_MAPPING.get(module, module),
+            name,
+        )
         if pair == ("copyreg", "_reconstructor"):
             self._push(_Call(self._new))
             return
         if pair not in self._allowed.values:
             called = "my_module:" + pair[1] if pair[0] == "__main__" else ":".join(pair)
-            raise Forbidden("it names %s, which is on no list of what servers take; a class of your own has to stand in a "
-                            "module beside the script, and the job has to name it: -e '{\"server_classes\": [\"%s\"]}'"
-                            % (":".join(pair), called))
+            raise Forbidden(
+                "it names %s, which servers do not accept; put a class of your own into a "
+                'module beside the script, and declare it for the job: -e \'{"server_classes": '
+                '["%s"]}\'' % (":".join(pair), called)
+            )
         self._push(self._allowed.values[pair])
 
     def _reduce(self):
         arguments, function = self._taken(), self._pop()
         if type(arguments) is not tuple:
             raise Forbidden("it calls with a %s" % _described(arguments))
-        # A class that is a value and is called as well has its own function for that.
+        # Some classes are values and are called as well. Then a function of ours replaces the
+        # class.
         function = _CALLED.get(function, function) if isinstance(function, type) else function
         if type(function) is not _Call:
             raise Forbidden("it calls %s" % _shown(function))
         self._push(function.function(*arguments))
 
     def _new(self, cls, base, state):
-        if not isinstance(cls, type) or cls not in self._allowed.made or base is not object or state is not None:
-            raise Forbidden("it makes an object of %s in a way that is not for it" % _shown(cls))
+        if (
+            not isinstance(cls, type)
+            or cls not in self._allowed.made
+            or base is not object
+            or state is not None
+        ):
+            raise Forbidden("it makes an object of %s in a forbidden way" % _shown(cls))
         return object.__new__(cls)
 
     def _build(self):
         state, target = self._taken(), self._pop()
         if type(target) is _Unfilled:
             array = _filled(state)
-            self._memo = {number: array if value is target else value for number, value in self._memo.items()}
+            self._memo = {
+                number: array if value is target else value for number, value in self._memo.items()
+            }
             target = array
         elif type(target) in self._allowed.made:
             self._fill(target, state)
-        elif not (_is_plain(target) and type(state) is tuple and len(state) > 1
-                  and type(state[1]) is str and state[1] in ("<", "|")):
-            # Of a dtype it would be the byte order, which is this machine's.
+        elif not (
+            _is_plain(target)
+            and type(state) is tuple
+            and len(state) > 1
+            and type(state[1]) is str
+            and state[1] in ("<", "|")
+        ):
+            # The state of a dtype is its byte order, and only this machine's order is accepted.
             raise Forbidden("it fills %s with a %s" % (_described(target), _described(state)))
         self._push(target)
 
     def _fill(self, target, state):
         cls = type(target)
         if type(state) is not dict or id(target) in self._filled:
-            raise Forbidden("it fills %s with a %s%s" % (_described(target), _described(state),
-                                                         " again" if id(target) in self._filled else ""))
+            raise Forbidden(
+                "it fills %s with a %s%s"
+                % (
+                    _described(target),
+                    _described(state),
+                    " again" if id(target) in self._filled else "",
+                )
+            )
         for name in state:
             if type(name) is not str or _PROTOCOL.match(name):
-                raise Forbidden("it fills %s with a dict that has %s" % (_described(target), _shown(name)))
+                raise Forbidden(
+                    "it fills %s with a dict that has %s" % (_described(target), _shown(name))
+                )
             found = next((vars(one)[name] for one in cls.__mro__ if name in vars(one)), None)
             if callable(found) or hasattr(type(found), "__get__"):
-                raise Forbidden("it fills %s with a dict that has %r, a method or property there"
-                                % (_described(target), name))
-        self._filled[id(target)] = target  # kept, so that no other gets its id
+                raise Forbidden(
+                    "it fills %s with a dict that has %r, a method or property there"
+                    % (_described(target), name)
+                )
+        self._filled[id(target)] = target  # kept, so that no other object gets its id
         if next((True for one in cls.__mro__[:-1] if "__setstate__" in vars(one)), False):
             target.__setstate__(dict(state))
         else:
             vars(target).update(state)
 
-    _STEPS = {b"(": _mark, b"0": _pop_or_unmark, b"2": _copy, b"F": _float, b"I": _int, b"L": _long,
-              b"N": lambda self: self._push(None), b"V": _text, b"a": _append, b"b": _build, b"c": _global, b"d": _dict,
-              b"g": _get, b"l": _list, b"p": _put, b"R": _reduce, b"s": _set_item, b"t": _tuple}
+    _STEPS = {
+        b"(": _mark,
+        b"0": _pop_or_unmark,
+        b"2": _copy,
+        b"F": _float,
+        b"I": _int,
+        b"L": _long,
+        b"N": lambda self: self._push(None),
+        b"V": _text,
+        b"a": _append,
+        b"b": _build,
+        b"c": _global,
+        b"d": _dict,
+        b"g": _get,
+        b"l": _list,
+        b"p": _put,
+        b"R": _reduce,
+        b"s": _set_item,
+        b"t": _tuple,
+    }
 
 
 def _described(value):
@@ -299,35 +401,42 @@ def _described(value):
 
 
 def _shown(value):
-    """`value` for a message, without calling any method of it."""
+    """Return `value` as text for a message, without calling any of its methods."""
     return repr(value) if type(value) in _PLAIN or type(value) is type else "a " + _described(value)
 
 
 def _whole(value):
-    """`value`, if it may be a part of another."""
+    """Return `value` if it may be a part of another value, else raise Forbidden."""
     if type(value) is _Call:
         raise Forbidden("it takes a function for data")
     return _one(value)
 
 
 def _one(value):
-    """`value`, if there may be several of it."""
+    """Return `value` if the pickle may use it several times, else raise Forbidden."""
     if type(value) is _Unfilled:
         raise Forbidden("it takes an array that is not filled")
     return value
 
 
 def _key(key):
-    """`key`, if a dict or set may have it: to compare it calls nothing, and takes no time worth mentioning."""
-    if type(key) not in _PLAIN and not (type(key) is tuple and all(type(part) in _PLAIN for part in key)):
+    """Return `key` if a dict or set may have it, else raise Forbidden.
+
+    A comparison of plain keys calls no method of an object and takes little time.
+    """
+    if type(key) not in _PLAIN and not (
+        type(key) is tuple and all(type(part) in _PLAIN for part in key)
+    ):
         raise Forbidden("it has a %s as a key" % _described(key))
     return key
 
 
 def _data():
-    """What data is made of: plain containers, numbers and arrays of numpy, by functions of ours."""
+    """Return the names of plain data: containers, numbers, numpy arrays, made by our functions."""
     values = {("builtins", cls.__name__): cls for cls in (object, dict, list, int, float)}
-    values.update({("builtins", cls.__name__): cls for cls in (set, frozenset, complex, bytearray, bytes)})
+    values.update(
+        {("builtins", cls.__name__): cls for cls in (set, frozenset, complex, bytearray, bytes)}
+    )
     values[("collections", "OrderedDict")] = collections.OrderedDict
     values[("collections", "defaultdict")] = collections.defaultdict
     values[("_codecs", "encode")] = _Call(_bytes)
@@ -366,14 +475,17 @@ def _defaultdict(factory=None):
 
 
 def _bytes(text="", encoding="latin-1"):
-    """Protocol 0 writes bytes as a text in latin-1."""
+    """Return the bytes of a text in latin-1, the form of bytes in protocol 0."""
     if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
         raise Forbidden("it encodes to %s" % _shown(encoding))
     return text.encode("latin-1")
 
 
 def _dtype(kind, align=False, copy=True):
-    """Numbers only: others hold objects, or make numpy read memory by a layout that the pickle gives."""
+    """Return a dtype of numbers, else raise Forbidden.
+
+    Other dtypes hold objects, or let numpy read memory by a layout of the pickle.
+    """
     if type(kind) is not str or not _PLAIN_DTYPE.match(kind):
         raise Forbidden("it has numpy's dtype %s" % _shown(kind))
     return numpy.dtype(kind)
@@ -381,28 +493,35 @@ def _dtype(kind, align=False, copy=True):
 
 def _scalar(dtype, data):
     if not _is_plain(dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
-        raise Forbidden("it has a number of numpy's that is none")
+        raise Forbidden("it has an invalid number of numpy")
     return numpy.frombuffer(data, dtype=dtype)[0]
 
 
 def _array(cls, shape, kind):
-    """An empty one, which is filled afterwards."""
+    """Return an array without numbers, which BUILD fills."""
     if cls is not numpy.ndarray:
         raise Forbidden("it makes an array in a way that is not numpy's")
     return _Unfilled()
 
 
 def _filled(state):
-    """The array that numpy has described: (version, shape, dtype, whether Fortran's order, bytes)."""
+    """Return the array of numpy's state: (version, shape, dtype, Fortran order, bytes)."""
     if type(state) is not tuple or len(state) != 5:
         raise Forbidden("it fills an array with a %s" % _described(state))
     _, shape, dtype, fortran, data = state
-    if type(shape) is not tuple or type(data) is not bytes or not _is_plain(dtype) or len(shape) > _DIMENSIONS:
-        raise Forbidden("it fills an array with what is no array of numbers")
+    if (
+        type(shape) is not tuple
+        or type(data) is not bytes
+        or not _is_plain(dtype)
+        or len(shape) > _DIMENSIONS
+    ):
+        raise Forbidden("it fills an array with a state that describes no array of numbers")
     wanted = dtype.itemsize
     for length in shape:
         if type(length) is not int or not 0 <= length <= max(1, len(data)):
-            raise Forbidden("it fills an array of %d bytes with a length of %s" % (len(data), _shown(length)))
+            raise Forbidden(
+                "it fills an array of %d bytes with a length of %s" % (len(data), _shown(length))
+            )
         wanted *= length
     if wanted != len(data):
         raise Forbidden("it fills an array of %d bytes in the shape %r" % (len(data), shape))
@@ -421,11 +540,18 @@ def _is_plain(dtype):
     return isinstance(dtype, numpy.dtype) and dtype.kind in "biuf"
 
 
-_CALLED = {set: _Call(_set), frozenset: _Call(_frozenset), complex: _Call(_complex), bytearray: _Call(_bytearray),
-           bytes: _Call(_bytes), collections.OrderedDict: _Call(_ordered), collections.defaultdict: _Call(_defaultdict),
-           numpy.dtype: _Call(_dtype)}
+_CALLED = {
+    set: _Call(_set),
+    frozenset: _Call(_frozenset),
+    complex: _Call(_complex),
+    bytearray: _Call(_bytearray),
+    bytes: _Call(_bytes),
+    collections.OrderedDict: _Call(_ordered),
+    collections.defaultdict: _Call(_defaultdict),
+    numpy.dtype: _Call(_dtype),
+}
 
 
 def _family(base):
-    """A class and all that are derived from it."""
+    """Return a class and all its subclasses."""
     return {base}.union(*[_family(derived) for derived in base.__subclasses__()])

@@ -1,8 +1,9 @@
-"""The optimizer's states where the weights are updated: saved, and given back to whatever number of servers.
+"""Save the optimizer's states on the servers, and load them for any number of servers.
 
-MXNet cannot save them of servers (`save_optimizer_states` refuses).  A state belongs to a parameter by its number, which is
-its place among the parameters whatever the scheme.  A server holds arrays flat; one that ps-lite has split lies on all
-servers, in order of their ranks, and is put together again when it is read.
+MXNet cannot save the states of servers (`save_optimizer_states` refuses). A state belongs to a
+parameter by the parameter's number, its place among the parameters under any scheme. A server holds
+flat arrays. If ps-lite has split an array over all servers, in order of their ranks, the reader
+joins the parts.
 """
 
 import hashlib
@@ -13,24 +14,32 @@ import numpy
 from mxnet import nd
 from mxnet.optimizer import get_updater
 
-from mxcluster import checkpoints, events
+from mxcluster import events
 from mxcluster.errors import BadInput
+from mxcluster.job import checkpoints
 
 
 class Updates(object):
-    """MXNet's updater of `optimizer`: ``updates(index, grad, weight)``, with states that can be saved and given.
+    """MXNet's updater of `optimizer`, ``updates(index, grad, weight)``, with saved states.
 
-    Args: `given` what `load` has read; `rank` of this server among `servers`; `names` of the parameters in their order, where
-    MXNet names them instead of numbering them (on a worker that is alone).
+    Args: `given` the states from `load`, None for a new job; `rank` of this server among `servers`;
+    `names` of the parameters in their order, for a worker without servers, where MXNet uses names
+    in place of numbers.
     """
 
     def __init__(self, optimizer, given=None, rank=0, servers=1, names=()):
         self._updater = get_updater(optimizer)
-        self._optimizer, self._given, self._rank, self._servers = optimizer, given or {}, rank, servers
+        self._optimizer, self._given, self._rank, self._servers = (
+            optimizer,
+            given or {},
+            rank,
+            servers,
+        )
         self._numbers = {name: number for number, name in enumerate(names)}
         self._sizes = {}  # parameter -> elements of its weight on this server
 
     def __call__(self, index, grad, weight):
+        """Update `weight`; the first update of a parameter takes over its saved state."""
         index = index.decode() if isinstance(index, bytes) else index
         if index not in self._sizes:
             self._sizes[index] = size_of(weight)
@@ -47,71 +56,106 @@ class Updates(object):
         state = self._optimizer.create_state_multi_precision(index, weight)
         arrays = flat(state)
         if len(arrays) != len(saved):
-            raise BadInput("parameter %d has %d arrays of the optimizer's state in the checkpoint and %d here: resume with "
-                           "the same optimizer" % (number, len(saved), len(arrays)))
+            raise BadInput(
+                "parameter %d has %d arrays of the optimizer's state in the checkpoint and %d "
+                "here: resume with the same optimizer" % (number, len(saved), len(arrays))
+            )
         for target, source in zip(arrays, saved):
             piece = share(source, total, size_of(weight), self._rank, self._servers)
             if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
-                raise BadInput("parameter %d: the checkpoint has %d numbers of %s for a state of %d of %s: resume with the same "
-                               "network and optimizer" % (number, piece.size, piece.dtype, size_of(target),
-                                                          numpy.dtype(target.dtype)))
+                raise BadInput(
+                    "parameter %d: the checkpoint has %d numbers of %s for a state of %d of %s: "
+                    "resume with the same network and optimizer"
+                    % (number, piece.size, piece.dtype, size_of(target), numpy.dtype(target.dtype))
+                )
             target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
             target.wait_to_read()
         self._updater.states[index], self._updater.states_synced[index] = state, True
         trace(number, self._rank, [array.asnumpy() for array in arrays])
 
     def save(self, folder, name, number):
-        """Write this server's part of the checkpoint `name`, with the checkpoint's `number`."""
+        """Write this server's part of the checkpoint `name`, with the checkpoint's id `number`."""
         found = {}
         for index, size in self._sizes.items():
-            found.update(content(self._number(index), size, [array.asnumpy() for array in flat(self._updater.states[index])]))
+            found.update(
+                content(
+                    self._number(index),
+                    size,
+                    [array.asnumpy() for array in flat(self._updater.states[index])],
+                )
+            )
         save(folder, name, number, found, self._rank, self._servers)
 
 
 def trace(parameter, rank, arrays):
-    """Tell the events, where they are to know everything, which states a server has begun with."""
+    """Write the digests of a server's first states to the events, if tracing is on."""
     if os.environ.get("MXCLUSTER_TRACE") == "1":
-        events.from_env().write("restored", parameter=parameter, rank=rank, states=[
-            hashlib.sha256(array.tobytes()).hexdigest() for array in arrays])
+        events.from_env().write(
+            "restored",
+            parameter=parameter,
+            rank=rank,
+            states=[hashlib.sha256(array.tobytes()).hexdigest() for array in arrays],
+        )
 
 
 def content(parameter, size, arrays):
-    """{name: array}: the states of a parameter of which a server has `size` numbers, as a checkpoint holds them."""
+    """Return {name: array} of a parameter's states for a checkpoint.
+
+    Args: `size` the number of the parameter's elements on this server; `arrays` the states.
+    """
     found = {"size_%d" % parameter: numpy.array(size)}
-    found.update(("state_%d_%d" % (parameter, place), numpy.array(array).reshape(-1)) for place, array in enumerate(arrays))
+    found.update(
+        ("state_%d_%d" % (parameter, place), numpy.array(array).reshape(-1))
+        for place, array in enumerate(arrays)
+    )
     return found
 
 
 def save(folder, name, number, found, rank, servers):
-    """Write one server's part of the checkpoint `name`, and its manifest with the checkpoint's `number`."""
+    """Write one server's part of the checkpoint `name` and its manifest with the id `number`."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "%s.server-%d" % (name, rank))
 
     def fill(partial):
         with open(partial, "wb") as stream:
             numpy.savez(stream, **found)
+
     checkpoints.write(path + ".npz", fill)
-    checkpoints.write_manifest(path + ".json", [path + ".npz"], id=number, rank=rank, servers=servers)
+    checkpoints.write_manifest(
+        path + ".json", [path + ".npz"], id=number, rank=rank, servers=servers
+    )
 
 
 def load(folder, name):
-    """{parameter: (elements of its weight, [flat array of each state])} from all parts of a checkpoint, digests checked."""
+    """Return {parameter: (elements of its weight, [flat array of each state])} of a checkpoint.
+
+    The function checks all digests. BadInput if a part is missing or damaged.
+    """
     content = checkpoints.read(folder, name).content
     parts = []
     for rank in range(content["servers"]):
-        with numpy.load(os.path.join(folder, "%s.server-%d.npz" % (name, rank)), allow_pickle=False) as file:
+        with numpy.load(
+            os.path.join(folder, "%s.server-%d.npz" % (name, rank)), allow_pickle=False
+        ) as file:
             parts.append({key: file[key] for key in file.files})
     return joined(parts)
 
 
 def resumed():
-    """What `load` reads of the checkpoint that this job goes on from; nothing if it starts afresh."""
+    """Return the states of the checkpoint from which this job resumes; {} for a new job."""
     name = os.environ.get("MXCLUSTER_RESUME")
-    return load(os.path.join(os.environ["MXCLUSTER_JOB_DIR"], checkpoints.RESUMED), name) if name else {}
+    return (
+        load(os.path.join(os.environ["MXCLUSTER_JOB_DIR"], checkpoints.RESUMED), name)
+        if name
+        else {}
+    )
 
 
 def joined(parts):
-    """The states of all servers put together (pure): `parts` are the contents of their files, in order of rank."""
+    """Return the joined states of all servers. Pure.
+
+    Args: `parts` the contents of their files, in order of rank.
+    """
     result = {}
     for index in sorted({int(key.split("_")[1]) for part in parts for key in part}):
         holding = [part for part in parts if "size_%d" % index in part]
@@ -121,13 +165,14 @@ def joined(parts):
         for place in range(places):
             pieces = [part["state_%d_%d" % (index, place)] for part in holding]
             is_split = [piece.size for piece in pieces] == sizes
-            states.append(numpy.concatenate(pieces) if is_split else pieces[0])  # else it is the same for all of the array
+            # A state that is not split is the same for the whole array.
+            states.append(numpy.concatenate(pieces) if is_split else pieces[0])
         result[index] = (sum(sizes), states)
     return result
 
 
 def share(state, total, size, rank, servers):
-    """The part of a flat state that belongs to the `size` elements that a server holds of a weight of `total` (pure).
+    """Return the part of a flat state for `size` of a weight's `total` elements. Pure.
 
     ps-lite cuts at ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey).
     """
@@ -136,23 +181,25 @@ def share(state, total, size, rank, servers):
     begin = int(math.floor(float(total) / servers * rank + 0.5))
     end = int(math.floor(float(total) / servers * (rank + 1) + 0.5))
     if end - begin != size:
-        raise BadInput("server %d of %d holds %d of %d numbers of a weight, and should hold %d: the checkpoint is of another "
-                       "network" % (rank, servers, size, total, end - begin))
+        raise BadInput(
+            "server %d of %d holds %d of %d numbers of a weight, and should hold %d: the "
+            "checkpoint is of another network" % (rank, servers, size, total, end - begin)
+        )
     return state[begin:end]
 
 
 def flat(state):
-    """The arrays in a state."""
+    """Return the arrays in a state."""
     return [leaf for leaf in leaves(state) if hasattr(leaf, "asnumpy")]
 
 
 def leaves(state):
-    """All that a state holds but None, in order: it may be one thing, or nested tuples."""
+    """Return all parts of a state except None, in order; a state may be nested tuples."""
     if isinstance(state, (tuple, list)):
         return [leaf for part in state for leaf in leaves(part)]
     return [] if state is None else [state]
 
 
 def size_of(array):
-    """How many numbers an array has."""
+    """Return the number of elements of an array."""
     return int(numpy.prod(array.shape))

@@ -1,14 +1,14 @@
-"""The learning rate where weights are updated more often than once a round."""
+"""Adapt the learning rate schedule to several updates of the weights in a round."""
 
 from mxnet.lr_scheduler import LRScheduler
 
 
 class RoundScheduler(LRScheduler):
-    """Shows the user's schedule the number of rounds instead of the number of updates.
+    """Calls the user's schedule with the number of rounds in place of the number of updates.
 
-    A round is W batches, one step of dist_sync. Servers see more updates than that when groups or workers update on their own,
-    and a schedule in updates would lower the learning rate that many times too early. Attributes: ``round``, counted from 1;
-    ``divisor`` of what the schedule says.
+    A round is W batches, one step of dist_sync. Servers count more updates than rounds when groups
+    or workers update on their own. A schedule in updates would then lower the learning rate too
+    early by this factor. Attributes: ``round``, counted from 1; ``divisor`` of the learning rate.
     """
 
     def __init__(self, schedule):
@@ -18,4 +18,5 @@ class RoundScheduler(LRScheduler):
         self.divisor = 1
 
     def __call__(self, num_update):
+        """Return the learning rate of the current round; `num_update` has no effect."""
         return self.schedule(self.round) / self.divisor

@@ -1,4 +1,4 @@
-"""What a worker tells the servers: its messages are sealed, and an optimizer is looked at before it is sent."""
+"""Send messages from a worker to the servers: sealed, and with each optimizer checked first."""
 
 import copy
 import os
@@ -6,14 +6,18 @@ import os
 from mxnet import kvstore as stock
 from mxnet.base import _LIB, c_str, check_call, mx_uint
 
-from mxcluster.kvstore import guard, seal
-from mxcluster.server import declared_classes
+from mxcluster import seal
+from mxcluster.training.kvstore import optimizer_guard
 
-_OURS = 0  # ps-lite's command whose body is for the Python controller of the server; MXNet calls it kController
+# ps-lite's command with a body for the Python controller of the server (MXNet's kController).
+_OURS = 0
 
 
 def install():
-    """Seals what any KVStore sends to the servers' Python; MXNet's own `set_optimizer` sends Gluon's multipliers, too."""
+    """Seal all messages of any KVStore to the servers' Python code.
+
+    It also lets MXNet's own `set_optimizer` send Gluon's multipliers.
+    """
     original = stock.KVStore._send_command_to_servers
 
     def send(self, head, body):
@@ -35,10 +39,11 @@ def install():
 
 
 def portable(optimizer):
-    """A copy of a worker's optimizer that can be pickled.
+    """Return a copy of a worker's optimizer for pickling.
 
-    Gluon keeps lr_mult and wd_mult in the parameters, which stay behind (from MXNet 1.5 on even silently, and a copy already
-    has lost them); they are put into the optimizer's own tables.
+    Gluon keeps lr_mult and wd_mult in the parameters, which are not sent. (From MXNet 1.5 on they
+    are lost without a message, and a copy has lost them already.) The function puts them into the
+    optimizer's own tables.
     """
     parameters = dict(getattr(optimizer, "param_dict", None) or {})
     sent = copy.copy(optimizer)
@@ -51,9 +56,12 @@ def portable(optimizer):
 
 
 def tell(store, kind, payload):
-    """Has every server carry out one command; returns when all have."""
+    """Send one command to all servers; return when all have carried it out."""
     if "\0" in payload:
-        raise ValueError("what goes to the servers cannot hold a NUL character: take it out of the optimizer's attributes")
+        raise ValueError(
+            "a message to the servers cannot hold a NUL character: take it out of the optimizer's "
+            "attributes"
+        )
     token = seal.read_token(os.environ["MXCLUSTER_JOB_DIR"])
     sender = "worker-%s" % os.environ.get("MXCLUSTER_INDEX", "0")
     body = c_str(seal.sealed(token, sender, kind, payload))
@@ -61,8 +69,12 @@ def tell(store, kind, payload):
 
 
 def check(body):
-    """Refuse here what the servers would refuse, where it is not seen.  ValueError says why."""
+    """Raise ValueError if the servers would refuse this optimizer.
+
+    The check runs on the worker, because the user does not see a refusal on a server.
+    """
     try:
-        guard.check_optimizer(guard.read(body.encode("utf-8"), guard.names(declared_classes())))
-    except guard.Forbidden as refusal:
+        classes = optimizer_guard.names(optimizer_guard.declared_classes())
+        optimizer_guard.check_optimizer(optimizer_guard.read(body.encode("utf-8"), classes))
+    except optimizer_guard.Forbidden as refusal:
         raise ValueError("the servers would refuse this optimizer: %s" % refusal) from None

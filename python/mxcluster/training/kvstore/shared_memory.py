@@ -1,13 +1,15 @@
-"""Memory that the server processes of one host share: what `group.GroupUpdate` keeps of each parameter. Python alone.
+"""Share memory between the server processes of one host, in Python alone.
 
-It is a file in /dev/shm. The process that comes last removes its name, so that nothing is left however a job ends. Each part
-of it has a lock, a byte of the file, which the kernel frees when its holder dies. Nobody goes on with what that one left.
+`gsync_server.GroupUpdate` keeps its data of each parameter in it. The memory is a file in /dev/shm.
+The last process to open it removes its name, so no file is left however a job ends. The head and
+each parameter have a lock, a byte of the file. The kernel frees the lock when its holder dies, and
+then no process uses the parameter again.
 
 Layout, in 8-byte integers unless said otherwise::
 
-    head: how many processes have opened it, the end of what is in use, the newest round
-    table: for each parameter of the layout the places (offset, length) of its weights and of its states, the number of
-        the optimizer that the states are of, and whether somebody is at work on it
+    head: how many processes have opened it, the end of the space in use, the newest round
+    table: for each parameter of the layout the places (offset, length) of its weights and of
+        its states, the number of the states' optimizer, and a flag for an update under way
     regions, each beginning at a page, and in one map
 """
 
@@ -25,28 +27,38 @@ from mxcluster.errors import MxclusterError
 FOLDER = "/dev/shm"
 _OPENED, _END, _ROUND, _HEAD = 0, 1, 2, 8
 _ROW = 6  # numbers of a row of the table
-WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5  # where a row has the place of each, and the two single numbers
-_CHUNK = 1 << 26  # bytes of a map: each takes a file descriptor
-_TOLD = 3.0  # seconds in which the agent sees that a process has died
+# Places in a row: (offset, length) of the weights and of the states, then the two single numbers.
+WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5
+_CHUNK = 1 << 26  # bytes of a map, each of which needs a file descriptor
+_TOLD = 3.0  # seconds until the agent has seen the death of a process
 
 
 def path_of(token, host):
-    """The file of a job's memory on the host with this number. Nobody can guess it who has not the job's token (bytes)."""
-    return os.path.join(FOLDER, "mxcluster-" + hmac.new(token, b"memory of host %d" % host, hashlib.sha256).hexdigest()[:32])
+    """Return the path of a job's memory on the host with this number.
+
+    Without the job's token (bytes) no program can guess it.
+    """
+    return os.path.join(
+        FOLDER,
+        "mxcluster-"
+        + hmac.new(token, b"memory of host %d" % host, hashlib.sha256).hexdigest()[:32],
+    )
 
 
 class Memory(object):
-    """The memory that `processes` processes share; each gives the same `path`, and room for `parameters` rows.
+    """The memory that `processes` processes share at `path`, with room for `parameters` rows.
 
-    MxclusterError if the file is another user's, or if there is no room.
+    MxclusterError if the file is open to another user, or if there is no room.
     """
 
     def __init__(self, path, processes, parameters):
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         found = os.fstat(self._file)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            raise MxclusterError("%s is not this user's alone: remove it, and start the job anew" % path)
-        self._maps = {}  # where one begins in the file -> it
+            raise MxclusterError(
+                "%s is open to another user: remove it, and start the job again" % path
+            )
+        self._maps = {}  # {offset in the file: its map}
         length = 8 * (_HEAD + _ROW * parameters)
         self._reserve(0, length)
         self._head = self._mapped(0, length).cast("q")
@@ -58,60 +70,79 @@ class Memory(object):
 
     @contextlib.contextmanager
     def lock(self, parameter):
-        """Nobody else touches the parameter meanwhile. MxclusterError if its last holder died, or failed, in the middle."""
+        """Lock a parameter and yield its row.
+
+        MxclusterError if the last holder died or failed during its update.
+        """
         with self._locked(1 + parameter):
             begin = _HEAD + _ROW * parameter
-            row = self._head[begin:begin + _ROW]
+            row = self._head[begin : begin + _ROW]
             if row[_BUSY]:
-                time.sleep(_TOLD)  # the job ends meanwhile, and that death is its cause
-                raise MxclusterError("another server process of this host died while it updated parameter %d: what it left is "
-                                     "not used" % parameter)
+                time.sleep(_TOLD)  # Meanwhile the job ends, with that death as its cause.
+                raise MxclusterError(
+                    "another server process of this host died while it updated parameter %d: its "
+                    "unfinished weights are not used" % parameter
+                )
             row[_BUSY] = 1
             yield row
             row[_BUSY] = 0
 
     def place(self, row, kind, length):
-        """A new region of so many bytes, all 0, for the parameter whose row is locked; its old one is no longer named."""
+        """Return a new region of `length` bytes, all 0, for the parameter with this locked row.
+
+        The row no longer names its old region.
+        """
         with self._locked(0):
             begin = self._head[_END]
             if begin % _CHUNK + length > _CHUNK:  # a region is in one map
                 begin = _rounded(begin, _CHUNK)
-            self._head[_END] = begin + _rounded(length, _CHUNK if length > _CHUNK else mmap.PAGESIZE)
+            self._head[_END] = begin + _rounded(
+                length, _CHUNK if length > _CHUNK else mmap.PAGESIZE
+            )
             self._reserve(begin, length)
         row[kind], row[kind + 1] = begin, length
         return self.region(row, kind)
 
     def region(self, row, kind):
-        """The bytes of a region (a buffer that can be written); None if the parameter has none."""
+        """Return the bytes of a region as a writable buffer; None if the parameter has none."""
         begin, length = row[kind], row[kind + 1]
         return self._mapped(begin, length) if length else None
 
     def raise_round(self, optimizer, number):
-        """The newest round of all parameters under the optimizer with this number; it is at least `number` from now on."""
+        """Raise the newest round under an optimizer to at least `number`, and return it.
+
+        The round is that of all parameters. Args: `optimizer` the optimizer's number in the job.
+        """
         mine = (optimizer << 32) + number
         if mine > self._head[_ROUND]:
             with self._locked(0):
                 self._head[_ROUND] = max(mine, self._head[_ROUND])
         newest = self._head[_ROUND]
-        return newest & 0xffffffff if newest >> 32 == optimizer else number
+        return newest & 0xFFFFFFFF if newest >> 32 == optimizer else number
 
     def _mapped(self, begin, length):
-        """A part of the file (a buffer). Maps are large, and none is ever closed: that would free this process's locks."""
+        """Return a part of the file as a buffer.
+
+        Maps are large. A map is never closed, because that would free the locks of this process.
+        """
         first = begin // _CHUNK * _CHUNK
         if first not in self._maps:
             end = first + max(_CHUNK, length)
             with self._locked(0):
                 if os.fstat(self._file).st_size < end:
-                    os.ftruncate(self._file, end)  # takes room as it is filled
+                    os.ftruncate(self._file, end)  # takes memory only as pages are written
             self._maps[first] = memoryview(mmap.mmap(self._file, end - first, offset=first))
-        return self._maps[first][begin - first:begin - first + length]
+        return self._maps[first][begin - first : begin - first + length]
 
     def _reserve(self, begin, length):
-        try:  # a page that there is no room for would kill the process that first writes to it
+        try:  # Without room for a page the first write to it would kill the process.
             os.posix_fallocate(self._file, begin, length)
         except OSError as error:
-            raise MxclusterError("%s has no room for %d MB more, in which the servers of a host keep the weights (%s): make room "
-                                 "there, or enlarge it" % (FOLDER, (length >> 20) + 1, error.strerror)) from error
+            raise MxclusterError(
+                "%s has no room for %d MB more, in which the servers of a host keep the weights "
+                "(%s): make room there, or enlarge it"
+                % (FOLDER, (length >> 20) + 1, error.strerror)
+            ) from error
 
     @contextlib.contextmanager
     def _locked(self, byte):

@@ -1,38 +1,52 @@
-"""An optimizer's states of one parameter in memory that several processes share."""
+"""Keep an optimizer's states of one parameter in memory that several processes share."""
 
 import numpy
 
 from mxcluster.errors import BadInput
-from mxcluster.kvstore import states
-from mxcluster.kvstore.views import array_on, view
+from mxcluster.training.kvstore import optimizer_states
+from mxcluster.training.kvstore.array_views import array_on, view
 
 
 class Shared(object):
-    """The states, and the update that uses them.
+    """The states of one parameter, and the update that uses them.
 
-    Args: `region` the memory that another process has filled, a function that gives it by its length for states that are
-    `new`, or None for states of this process's own. Raises BadInput for an optimizer whose states are no arrays of float32.
+    Args:
+        optimizer: the user's optimizer.
+        index: the parameter's number.
+        weight: the NDArray that the optimizer changes.
+        region: the memory that another process has filled; for `new` states a function that returns
+            memory of a given length; None for states of this process alone.
+        new: True to fill the memory with new states.
 
-    In memory: how many updates there were (int64), then the arrays one after the other.
+    BadInput for an optimizer with states other than float32 arrays. The memory holds the number of
+    updates (int64), then the arrays one after the other.
     """
 
     def __init__(self, optimizer, index, weight, region=None, new=False):
         self._index = index
         made = optimizer.create_state_multi_precision(index, weight)
-        for part in states.leaves(made):
+        for part in optimizer_states.leaves(made):
             if not hasattr(part, "asnumpy") or numpy.dtype(part.dtype) != numpy.float32:
-                raise BadInput("%s keeps %r for a parameter; with several groups servers share arrays of float32 only: use "
-                               "another optimizer, or one group" % (type(optimizer).__name__, type(part).__name__))
-        templates = states.flat(made)
-        sizes = [states.size_of(array) for array in templates]
+                raise BadInput(
+                    "%s keeps %r for a parameter; with several groups servers share arrays of "
+                    "float32 only: use another optimizer, or one group"
+                    % (type(optimizer).__name__, type(part).__name__)
+                )
+        templates = optimizer_states.flat(made)
+        sizes = [optimizer_states.size_of(array) for array in templates]
         if region is None or new:
             length = 8 + 4 * sum(sizes)
             region = region(length) if new else bytearray(length)
             new = True
         self._count = numpy.frombuffer(region, dtype=numpy.int64, count=1)
-        numbers, begin, self._arrays, self._numbers = numpy.frombuffer(region, dtype=numpy.float32, offset=8), 0, [], []
+        numbers, begin, self._arrays, self._numbers = (
+            numpy.frombuffer(region, dtype=numpy.float32, offset=8),
+            0,
+            [],
+            [],
+        )
         for template, size in zip(templates, sizes):
-            part = numbers[begin:begin + size]
+            part = numbers[begin : begin + size]
             begin += size
             if new:
                 numpy.copyto(part, template.asnumpy().reshape(-1))
@@ -43,7 +57,7 @@ class Shared(object):
         self._state = rebuilt(made, list(self._arrays))
 
     def update(self, optimizer, index, weight, grad):
-        """One update of the weight."""
+        """Update the weight once."""
         if self._is_copied:
             for array, numbers in zip(self._arrays, self._numbers):
                 numpy.copyto(view(array), numbers)
@@ -56,26 +70,34 @@ class Shared(object):
                 numpy.copyto(numbers, view(array))
 
     def arrays(self):
-        """The states as flat numpy arrays, which share the memory."""
+        """Return the states as flat numpy arrays on the shared memory."""
         return self._numbers
 
     def give(self, given, size, rank, servers):
-        """Fill the states with what `states.load` has read of a checkpoint, for `size` of the parameter's numbers."""
+        """Fill the states from a checkpoint, for `size` of the parameter's numbers.
+
+        Args: `given` the parameter's entry from `optimizer_states.load`; `rank` and `servers` as
+        there. BadInput if the checkpoint has other sizes.
+        """
         total, saved = given
         if len(saved) != len(self._numbers):
-            raise BadInput("the checkpoint has %d arrays of the optimizer's state, and the optimizer %d: resume with the same "
-                           "optimizer" % (len(saved), len(self._numbers)))
+            raise BadInput(
+                "the checkpoint has %d arrays of the optimizer's state, and the optimizer %d: "
+                "resume with the same optimizer" % (len(saved), len(self._numbers))
+            )
         for numbers, source in zip(self._numbers, saved):
-            piece = states.share(source, total, size, rank, servers)
+            piece = optimizer_states.share(source, total, size, rank, servers)
             if piece.size != numbers.size:
-                raise BadInput("the checkpoint has %d numbers for a state of %d: resume with the same network and optimizer"
-                               % (piece.size, numbers.size))
+                raise BadInput(
+                    "the checkpoint has %d numbers for a state of %d: resume with the same network "
+                    "and optimizer" % (piece.size, numbers.size)
+                )
             numpy.copyto(numbers, piece)
-        states.trace(self._index, rank, self._numbers)
+        optimizer_states.trace(self._index, rank, self._numbers)
 
 
 def rebuilt(state, arrays):
-    """A state of the same form with the next of `arrays` in the place of each array; `arrays` is emptied."""
+    """Return a state of the same form with the arrays of `arrays`, which is emptied."""
     if isinstance(state, (tuple, list)):
         return type(state)(rebuilt(part, arrays) for part in state)
     return arrays.pop(0) if hasattr(state, "asnumpy") else state

@@ -1,45 +1,52 @@
-"""What runs on the servers of ``dist_ssync``, around the user's own optimizer."""
+"""Update weights on the servers of ``dist_ssync``, with the user's optimizer."""
 
 from mxcluster.errors import BadInput
-from mxcluster.kvstore.schedule import RoundScheduler
-from mxcluster.kvstore.views import view
+from mxcluster.training.kvstore.array_views import view
+from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
-CLOCK_KEY = 215329  # the last that ps-lite can place: an array of W counters
-FINISHED = float(1 << 22)  # what a worker adds to its clock when it will do no more iterations
+CLOCK_KEY = 215329  # the last key that ps-lite can place: an array of W counters
+FINISHED = float(1 << 22)  # ticks that a worker adds to its clock after its last iteration
 
 
 class StaleUpdate(object):
-    """Stale synchronous parallel (Ho et al., NIPS 2013): every push is a step of the shared weights at once.
+    """Stale synchronous parallel: each push updates the shared weights at once.
 
-    The clock is an array of W counters, to which each worker pushes its own increments. Pushed arrays are read through views at
-    once, because in async mode they wrap the network's buffer.
+    Source: Ho et al., NIPS 2013.
 
-    Args: `workers` W; `updates` makes of an optimizer, and its number, what applies it, a `states.Updates`.
+    The clock is an array of W counters, to which each worker pushes its own increments. Pushed
+    arrays are read through views at once, because in async mode they wrap the network's buffer.
+
+    Args: `workers` W; `updates(optimizer, number)` returns an `optimizer_states.Updates`.
     """
 
     def __init__(self, workers, updates):
         self._workers, self._make, self.updates = workers, updates, None
         self._optimizer = None
-        self._batches = {}  # parameter -> batches that its updates have merged so far
+        self._batches = {}  # {parameter: batches that its updates have merged so far}
 
     def use(self, optimizer, number):
-        """From now on the updates are those of this optimizer, the job's first, second, ..."""
+        """Use this optimizer from now on; `number` is 1 for the job's first one."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self.updates, self._batches = optimizer, self._make(optimizer, number), {}
 
     def __call__(self, key, pushed, stored):
-        """One array `pushed` by a worker, and what is `stored` under its key (NDArrays of equal shape)."""
+        """Merge one `pushed` array into the array `stored` under its key (equal shapes)."""
         if key == CLOCK_KEY:
             clock = view(stored)
             clock += view(pushed)
             return
         if self._optimizer is None:
-            raise BadInput("gradients of parameter %d came before an optimizer: call set_optimizer() before push()" % key)
+            raise BadInput(
+                "gradients of parameter %d came before an optimizer: call set_optimizer() before "
+                "push()" % key
+            )
         batches = self._batches[key] = self._batches.get(key, 0) + 1
         schedule = self._optimizer.lr_scheduler
         if schedule is not None:
-            schedule.round = max(schedule.round, self._optimizer.begin_num_update - (-batches // self._workers))
+            schedule.round = max(
+                schedule.round, self._optimizer.begin_num_update - (-batches // self._workers)
+            )
         self.updates(key, pushed, stored)
         stored.wait_to_read()
 

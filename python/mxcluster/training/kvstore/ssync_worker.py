@@ -1,4 +1,4 @@
-"""``dist_ssync``: stale synchronous parallel on a worker."""
+"""``dist_ssync`` on a worker: stale synchronous parallel."""
 
 import collections
 import os
@@ -7,20 +7,22 @@ import time
 from mxnet import nd
 
 from mxcluster import events
-from mxcluster.kvstore.backoff import Backoff
-from mxcluster.kvstore.base import IS_OLD, OwnStore, first, pairs
-from mxcluster.kvstore.stale import CLOCK_KEY, FINISHED
+from mxcluster.training.kvstore.backoff import Backoff
+from mxcluster.training.kvstore.ssync_server import CLOCK_KEY, FINISHED
+from mxcluster.training.kvstore.worker_base import IS_OLD, OwnStore, first, pairs
 
 _REPORT_SECONDS = 5.0
 
 
 class StaleStore(OwnStore):
-    """Weights are shared as under dist_async; iteration t starts when ``t - min(clock) <= staleness``.
+    """Asynchronous updates as under dist_async, with a bound of `staleness` on the iterations.
 
-    Source: Ho et al., NIPS 2013. (MXNet-G writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is
-    the number of its iterations whose updates are on the servers. An iteration is a call of Trainer.step or Module.update, which
-    pulls when the next one may start. Where neither is used, a push of a key that was pushed before begins the next iteration,
-    and pulls are answered at once: what they bring may be one iteration older than the bound.
+    Iteration t starts when ``t - min(clock) <= staleness``. Source: Ho et al., NIPS 2013. (MXNet-G
+    writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is the
+    number of its iterations with all updates on the servers. An iteration is a call of Trainer.step
+    or Module.update, which pulls when the next iteration may start. Where a script uses neither, a
+    push of a key that was pushed before begins the next iteration. Then pulls are answered at once,
+    and may bring weights that are one iteration older than the bound.
     """
 
     name = "dist_ssync"
@@ -31,11 +33,12 @@ class StaleStore(OwnStore):
         self.staleness = int(os.environ["MXCLUSTER_STALENESS"])
         self._clock = nd.zeros((len(groups),))
         super(OwnStore, self).init(CLOCK_KEY, self._clock)
-        self._iteration = 0  # complete ones
-        self._slowest = 0  # min(clock) at the last look
-        self._arrays = collections.OrderedDict()  # key pushed in this iteration -> where it was pulled to since
+        self._iteration = 0  # completed iterations
+        self._slowest = 0  # min(clock) at the last read
+        # {key pushed in this iteration: the arrays of its pull since, or None}
+        self._arrays = collections.OrderedDict()
         self._shapes = {}
-        self._collected = None  # inside of Trainer.step and Module.update: the pulls so far
+        self._collected = None  # the pulls so far inside Trainer.step or Module.update
         self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
         self._backoff = Backoff()
         self._began = self._reported = time.monotonic()
@@ -43,25 +46,31 @@ class StaleStore(OwnStore):
 
     @property
     def type(self):
-        # Gluon's Trainer of MXNet 1.2 keeps the optimizer to itself for every type with "dist" in it (apache/mxnet#11855).
-        # FeedForward divides by the batches of all workers unless it finds "_async", and Module if it finds "_sync".
+        """The store's type as Module, FeedForward and Gluon's Trainer see it."""
+        # Gluon's Trainer of MXNet 1.2 keeps the optimizer to itself for every type with "dist" in
+        # it (apache/mxnet#11855). FeedForward divides by the batches of all workers unless it finds
+        # "_async", and Module if it finds "_sync".
         return "ssync" if IS_OLD and self.in_trainer else "dist_async_ssync"
 
     def begin_step(self):
-        """A call of Trainer.step or Module.update begins."""
+        """Begin a call of Trainer.step or Module.update."""
         if self._arrays:
             self._complete()
         self._collected = []
 
     def end_step(self):
-        """The call ends. Its pulls are served as soon as the next iteration may start."""
+        """End the call; its pulls are served as soon as the next iteration may start."""
         pulls, self._collected = self._collected, None
         self._pull_now(pulls)
         if self._arrays and not self._complete():
-            self._pull_now(pulls)  # what was pulled first may miss updates that the next iteration must see
+            # The first pull may miss updates that the next iteration must see.
+            self._pull_now(pulls)
 
     def close(self):
-        """Counts this worker as infinitely far, so that nobody waits for it any more. The store is not used after it."""
+        """Count this worker as infinitely far, so that no other worker waits for it.
+
+        Do not use the store afterwards.
+        """
         if self._arrays:
             self._arrive()
         self._advance(FINISHED)
@@ -69,7 +78,10 @@ class StaleStore(OwnStore):
 
     def _places(self, number, size):
         if not 0 <= number < CLOCK_KEY:
-            raise ValueError("parameter key %r is outside 0 .. %d: use smaller integer keys" % (number, CLOCK_KEY - 1))
+            raise ValueError(
+                "parameter key %r is outside 0 .. %d: use smaller integer keys"
+                % (number, CLOCK_KEY - 1)
+            )
         return [(number, None, None)]
 
     def _push(self, keys, values, priority):
@@ -81,7 +93,9 @@ class StaleStore(OwnStore):
             self._shapes[key] = first(arrays).shape
 
     def _pull(self, keys, values, priority):
-        if self._collected is not None and any(key in self._arrays for key, _ in pairs(keys, values)):
+        if self._collected is not None and any(
+            key in self._arrays for key, _ in pairs(keys, values)
+        ):
             self._collected.append((keys, values, priority))
         else:
             self._pull_now([(keys, values, priority)])
@@ -89,10 +103,12 @@ class StaleStore(OwnStore):
     def _pull_now(self, pulls):
         for keys, values, priority in pulls:
             super(StaleStore, self)._pull(keys, values, priority)
-            self._arrays.update((key, arrays) for key, arrays in pairs(keys, values) if key in self._arrays)
+            self._arrays.update(
+                (key, arrays) for key, arrays in pairs(keys, values) if key in self._arrays
+            )
 
     def _complete(self):
-        """This iteration is done; returns when the next may start: True if that was at once."""
+        """End this iteration; return when the next may start, with True if that was at once."""
         self._arrive()
         self._iteration += 1
         self._counts["steps"] += 1
@@ -102,20 +118,21 @@ class StaleStore(OwnStore):
             self._wait()
         if self._trace:
             events.from_env().write("ssync", iteration=self._iteration, slowest=self._slowest)
-        self._slowest = self._newest()  # seen before the next pull, hence valid for the next iteration
+        # Read before the next pull, so the value is valid for the next iteration.
+        self._slowest = self._newest()
         if time.monotonic() - self._reported > _REPORT_SECONDS:
             self._report()
         return at_once
 
     def _arrive(self):
-        """Returns when all updates of this iteration are on the servers.
+        """Return when all updates of this iteration are on the servers.
 
-        A pull is answered after the push of the same key. Only then may the clock tell of it: messages to different servers have
-        no order.
+        A server answers a pull after the push of the same key. The clock may count the iteration
+        only then, because messages to different servers have no order.
         """
         for key, arrays in self._arrays.items():
             if arrays is None:
-                arrays = nd.zeros(self._shapes[key])  # nobody asked for it
+                arrays = nd.zeros(self._shapes[key])  # The script has not pulled it.
                 super(OwnStore, self).pull(key, out=arrays)
             for array in arrays if isinstance(arrays, (list, tuple)) else [arrays]:
                 array.wait_to_read()

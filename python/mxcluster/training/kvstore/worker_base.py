@@ -1,55 +1,62 @@
-"""The base of our stores on a worker: it keeps keys, refuses what cannot be trained, and tells the servers of optimizers."""
+"""The base of our stores on a worker: keys, checks, and the messages to the servers."""
 
 import ctypes
 import json
 import pickle
 import sys
+from typing import Optional
 
 import mxnet
 import numpy
 from mxnet.base import _LIB, KVStoreHandle, c_str, check_call, py_str
 from mxnet.kvstore import KVStore
 
-from mxcluster.kvstore import orders
+from mxcluster.training.kvstore import server_messages
 
 IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
 
 
 class OwnStore(KVStore):
-    """A store of MXNet's own under keys of ours: dense float32 parameters, updated on the servers.
+    """One of MXNet's stores under keys of ours: dense float32 parameters, updated on the servers.
 
-    A subclass says which of MXNet's stores does the work (``inner``), and under which keys a parameter is (`_places`). It works
-    on MXNet 1.2.1 to 1.9.1 for Module, FeedForward, Gluon's Trainer and plain calls.
+    A subclass sets MXNet's store (``inner``) and the keys of a parameter (`_places`). The class
+    works on MXNet 1.2.1 to 1.9.1 for Module, FeedForward, Gluon's Trainer and plain calls.
     """
 
-    name = None  # of mx.kv.create
-    inner = None
+    name: Optional[str] = None  # in mx.kv.create
+    inner: Optional[str] = None
 
     def __init__(self, groups, index):
-        """`groups` holds the group of each worker by mxcluster's index, `index` is this worker's."""
+        """Make the store.
+
+        Args: `groups` the group of each worker by mxcluster's index; `index` of this worker.
+        """
         handle = KVStoreHandle()
         check_call(_LIB.MXKVStoreCreate(c_str(self.inner), ctypes.byref(handle)))
         super(OwnStore, self).__init__(handle)
         self.groups, self.index = groups, index
-        self._names = {}  # the script's key -> (number of the parameter, its places)
+        self._names = {}  # {the script's key: (number of the parameter, its places)}
         self._optimizer, self._sent, self._told = None, None, 0
-        self._number = 0  # of the optimizer: 1 for the first that was set
-        self._checked = set()  # the script's keys whose gradients have been looked at
+        self._number = 0  # number of the optimizer, 1 for the first one that was set
+        self._checked = set()  # the script's keys with a checked gradient
         self._warned = False
-        orders.tell(self, "begin", self.name)
+        server_messages.tell(self, "begin", self.name)
 
     def _places(self, number, size):
-        """[(key, begin, end), ...]: the keys of this worker's own copy of a parameter, and which of its numbers each holds."""
-        raise NotImplementedError  # each scheme has its own
+        """Return [(key, begin, end), ...]: the keys of this worker's copy of a parameter.
+
+        `begin` and `end` say which of the parameter's numbers a key holds, None for all.
+        """
+        raise NotImplementedError  # Each scheme defines its own.
 
     def _copies(self, number, size):
-        """The places of all copies of a parameter on the servers."""
+        """Return the places of all copies of a parameter on the servers."""
         return self._places(number, size)
 
     # -- KVStore's interface
 
     def init(self, key, value):
-        """Puts initial values on the servers: the first worker's count, all must call it alike."""
+        """Put initial values on the servers; all workers must call it, the first one's count."""
         keys, values = [], []
         for name, arrays in pairs(key, value):
             array = first(arrays)
@@ -64,39 +71,49 @@ class OwnStore(KVStore):
         super(OwnStore, self).init(keys, values)
 
     def broadcast(self, key, value, out, priority=0):
-        """`init`, then `pull`."""
+        """Call `init`, then `pull`."""
         self.init(key, value)
         self.pull(key, out=out, priority=priority)
 
     def set_optimizer(self, optimizer):
-        """Keeps the optimizer; it goes to the servers before the next push, when Gluon has set its scale."""
+        """Keep the optimizer; the next push sends it, after Gluon has set its scale."""
         self._optimizer, self._sent = optimizer, None
         self._number += 1
 
     def push(self, key, value, priority=0):
-        """Sends gradients."""
+        """Send gradients."""
         self._tell(key, value)
         self._push(*self._spread(key, value), priority=priority)
 
     def pull(self, key, out=None, priority=0, ignore_sparse=True):
-        """Brings weights to `out`."""
+        """Bring weights to `out`."""
         self._pull(*self._spread(key, out), priority=priority)
 
     def pushpull(self, key, value, out=None, priority=0):
-        """`push`, then `pull`; without `out` it would sum gradients, which these schemes do not do."""
+        """Call `push`, then `pull`. Without `out` it is refused: these schemes sum no gradients."""
         if out is None:
-            raise ValueError("%s updates weights on the servers: use it with update_on_kvstore=True (the default) "
-                             "and unset MXNET_UPDATE_ON_KVSTORE" % self.name)
+            raise ValueError(
+                "%s updates weights on the servers: use it with update_on_kvstore=True (the "
+                "default) and unset MXNET_UPDATE_ON_KVSTORE" % self.name
+            )
         self.push(key, value, priority)
         self.pull(key, out=out, priority=priority)
 
     def row_sparse_pull(self, key, out=None, priority=0, row_ids=None):
-        raise TypeError("%s holds dense parameters only; train row_sparse ones with dist_sync or dist_async" % self.name)
+        """Raise TypeError: the store holds dense parameters only."""
+        raise TypeError(
+            "%s holds dense parameters only; train row_sparse ones with dist_sync or dist_async"
+            % self.name
+        )
 
     def set_gradient_compression(self, compression_params):
-        raise ValueError("%s does not compress gradients; leave compression_params out or use dist_sync" % self.name)
+        """Raise ValueError: the store does not compress gradients."""
+        raise ValueError(
+            "%s does not compress gradients; leave compression_params out or use dist_sync"
+            % self.name
+        )
 
-    # -- the rest is ours
+    # -- our own methods
 
     def _push(self, keys, values, priority):
         super(OwnStore, self).push(keys, values, priority=priority)
@@ -105,7 +122,10 @@ class OwnStore(KVStore):
         super(OwnStore, self).pull(keys, out=values, priority=priority)
 
     def _spread(self, key, value):
-        """(keys, arrays) of all places of the parameters in a call; the key and array of a single one that is not cut."""
+        """Return (keys, arrays) of all places of the parameters in a call.
+
+        For a single parameter that is not cut, the function returns its key and array alone.
+        """
         if not isinstance(key, (list, tuple)):
             places = self._known(key)[1]
             if places[0][1] is None:
@@ -118,13 +138,18 @@ class OwnStore(KVStore):
         return keys, values
 
     def _new(self, name):
-        """The number of a parameter that has just been named."""
+        """Return the number of a new parameter."""
         if name in self._names:
-            raise ValueError("key %r was given to init() before: the servers hold it already. Leave the second init() out; one "
-                             "Module or Trainer takes the parameters of two" % (name,))
+            raise ValueError(
+                "key %r was given to init() before: the servers hold it already. Leave the second "
+                "init() out; one Module or Trainer takes the parameters of two" % (name,)
+            )
         if self._names and isinstance(name, str) != isinstance(next(iter(self._names)), str):
-            raise ValueError("key %r: string and integer keys cannot be mixed in one kv-store" % (name,))
-        # The optimizer on the servers knows a parameter by the order of init (Module) or by its own number (Gluon).
+            raise ValueError(
+                "key %r: string and integer keys cannot be mixed in one kv-store" % (name,)
+            )
+        # The optimizer on the servers numbers parameters by the order of init (Module), or takes
+        # the parameter's own number (Gluon).
         return len(self._names) if isinstance(name, str) else int(name)
 
     def _known(self, name):
@@ -134,67 +159,91 @@ class OwnStore(KVStore):
 
     def _check(self, name, array):
         if array.stype != "default":
-            raise TypeError("parameter %r is %s; %s trains dense parameters only: use dist_sync or dist_async"
-                            % (name, array.stype, self.name))
+            raise TypeError(
+                "parameter %r is %s; %s trains dense parameters only: use dist_sync or dist_async"
+                % (name, array.stype, self.name)
+            )
         dtype = numpy.dtype(array.dtype).name
         if dtype != "float32":
-            raise TypeError("parameter %r is %s; %s trains float32 only: cast the network to float32, or use dist_sync"
-                            % (name, dtype, self.name))
+            raise TypeError(
+                "parameter %r is %s; %s trains float32 only: cast the network to float32, or use "
+                "dist_sync" % (name, dtype, self.name)
+            )
 
     def _tell(self, key, value):
-        """Before a push the servers know the optimizer, and the order of string keys, of this worker."""
+        """Send the servers this worker's optimizer and order of string keys before a push."""
         for name, arrays in pairs(key, value):
-            if name not in self._checked:  # a gradient is of the same kind in every step
+            if name not in self._checked:  # A gradient is of the same kind in every step.
                 self._check(name, first(arrays))
                 self._checked.add(name)
         optimizer = self._optimizer
         if optimizer is None:
-            raise ValueError("%s needs an optimizer on the servers: call set_optimizer() before push(), or leave "
-                             "update_on_kvstore at its default" % self.name)
+            raise ValueError(
+                "%s needs an optimizer on the servers: call set_optimizer() before push(), or "
+                "leave update_on_kvstore at its default" % self.name
+            )
         if self._sent is None or self._told != len(self._names):
             self._check_names(optimizer)
-            if self._number > 1:  # its message would overtake what is still to be pushed
+            if self._number > 1:  # The message would overtake pending pushes.
                 mxnet.nd.waitall()
             names = [name for name in self._names if isinstance(name, str)]
-            told = {"number": self._number, "names": names, "optimizer": None if self._sent else self._pickled(optimizer)}
-            orders.tell(self, "training", json.dumps(told))
-            self._sent, self._told = self._sent or (optimizer.rescale_grad, optimizer.lr), len(self._names)
+            told = {
+                "number": self._number,
+                "names": names,
+                "optimizer": None if self._sent else self._pickled(optimizer),
+            }
+            server_messages.tell(self, "training", json.dumps(told))
+            self._sent, self._told = (
+                self._sent or (optimizer.rescale_grad, optimizer.lr),
+                len(self._names),
+            )
         elif optimizer.rescale_grad != self._sent[0]:
-            raise ValueError("rescale_grad was %g when training began and is %g now: the servers go on with the first. "
-                             "Keep the batch size of step() constant" % (self._sent[0], optimizer.rescale_grad))
+            raise ValueError(
+                "rescale_grad was %g when training began and is %g now: the servers keep the first "
+                "value. Keep the batch size of step() constant"
+                % (self._sent[0], optimizer.rescale_grad)
+            )
         elif optimizer.lr != self._sent[1] and not self._warned:
             self._warned = True
-            sys.stderr.write("mxcluster: the learning rate was set to %g on a worker; the servers go on with %g, as MXNet's do. "
-                             "Give the optimizer an lr_scheduler, or call set_optimizer() again\n"
-                             % (optimizer.lr, self._sent[1]))
+            sys.stderr.write(
+                "mxcluster: the learning rate was set to %g on a worker; the servers keep %g, as "
+                "MXNet's servers do. Give the optimizer an lr_scheduler, or call set_optimizer() "
+                "again\n" % (optimizer.lr, self._sent[1])
+            )
 
     def _check_names(self, optimizer):
-        """The optimizer multiplies rates and decays by names, and the servers know numbers."""
+        """Refuse an optimizer with other numbers for the names than the servers.
+
+        The optimizer multiplies rates and decays by names, and the servers know numbers.
+        """
         for number, name in sorted(optimizer.idx2name.items()):
             if name in self._names and self._names[name][0] != number:
-                raise ValueError("the optimizer takes parameter %s for %r, which is number %d on the servers: they have one "
-                                 "optimizer for all parameters, so train those of two Modules in one"
-                                 % (number, name, self._names[name][0]))
+                raise ValueError(
+                    "the optimizer takes parameter %s for %r, which is number %d on the servers: "
+                    "they have one optimizer for all parameters, so train those of two Modules in "
+                    "one" % (number, name, self._names[name][0])
+                )
 
     def _pickled(self, optimizer):
-        body = py_str(pickle.dumps(orders.portable(optimizer), 0))
-        orders.check(body)
+        body = py_str(pickle.dumps(server_messages.portable(optimizer), 0))
+        server_messages.check(body)
         return body
 
 
 def pairs(key, value):
-    """(key, array or list of arrays of the devices) for each key of a call."""
+    """Return [(key, array or list of the devices' arrays)] for each key of a call."""
     if isinstance(key, (list, tuple)):
         return list(zip(key, value))
     return [(key, value)]
 
 
 def first(arrays):
+    """Return the array, or the first array of a list."""
     return arrays[0] if isinstance(arrays, (list, tuple)) else arrays
 
 
 def part(arrays, place):
-    """The numbers of an array, or of each array of a list, that are at a place; they share its memory."""
+    """Return the numbers of an array, or of each array of a list, at a place; memory is shared."""
     if place[1] is None:
         return arrays
     if isinstance(arrays, (list, tuple)):
@@ -202,4 +251,4 @@ def part(arrays, place):
     if hasattr(arrays, "as_nd_ndarray"):  # reshape() of MXNet's numpy arrays copies
         arrays = arrays.as_nd_ndarray()
     with mxnet.autograd.pause():
-        return arrays.reshape((-1,))[place[1]:place[2]]
+        return arrays.reshape((-1,))[place[1] : place[2]]

@@ -1,53 +1,83 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.plan.gpus import per_worker
+from mxcluster.job.plan.gpus import per_worker
 
 RECORDS = {"a": {"gpus": 4}, "b": {"gpus": 1}, "c": {"gpus": 0}, "d": {}}
 
 
-@pytest.mark.parametrize("lines, asked, variables, expected", [
-    (["a", "b", "c", "d"], "auto", {}, [[0, 1, 2, 3], [0], [], []]),
-    (["a", "b"], [], {}, [[], []]),
-    (["a", "b"], [0], {"a": {"gpus": "3"}}, [[0], [0]]),
-    (["a", "b"], "auto", {"a": {"gpus": "3,1"}, "b": {"gpus": ""}}, [[3, 1], []]),
-    (["a"], "auto", {"a": {"gpus": "auto"}}, [[0, 1, 2, 3]]),
-    (["a", "a"], "auto", {}, [[0, 1], [2, 3]]),
-    (["a", "b", "a", "a"], "auto", {}, [[0, 1], [0], [2], [3]]),
-    (["a", "a"], "auto", {"a": {"gpus": [2, 0, 1]}}, [[2, 0], [1]]),
-    (["c", "c"], "auto", {}, [[], []]),
-    (["a", "a"], [], {}, [[], []]),
-])
+@pytest.mark.parametrize(
+    "lines, asked, variables, expected",
+    [
+        (["a", "b", "c", "d"], "auto", {}, [[0, 1, 2, 3], [0], [], []]),
+        (["a", "b"], [], {}, [[], []]),
+        (["a", "b"], [0], {"a": {"gpus": "3"}}, [[0], [0]]),
+        (["a", "b"], "auto", {"a": {"gpus": "3,1"}, "b": {"gpus": ""}}, [[3, 1], []]),
+        (["a"], "auto", {"a": {"gpus": "auto"}}, [[0, 1, 2, 3]]),
+        (["a", "a"], "auto", {}, [[0, 1], [2, 3]]),
+        (["a", "b", "a", "a"], "auto", {}, [[0, 1], [0], [2], [3]]),
+        (["a", "a"], "auto", {"a": {"gpus": [2, 0, 1]}}, [[2, 0], [1]]),
+        (["c", "c"], "auto", {}, [[], []]),
+        (["a", "a"], [], {}, [[], []]),
+    ],
+)
 def test_gpus_of_workers(lines, asked, variables, expected):
     assert per_worker(lines, asked, variables, RECORDS) == expected
 
 
-@pytest.mark.parametrize("lines, asked, variables, words", [
-    (["a", "b"], [0, 1], {}, ["b: gpus=0,1", "one GPU, number 0", "auto"]),
-    (["c"], [0], {}, ["c: gpus=0", "no GPU", "auto"]),
-    (["a"], "auto", {"a": {"gpus": [4]}}, ["a: gpus=4", "4 GPUs, 0 to 3"]),
-    (["b", "b"], "auto", {}, ["b: 2 workers have only one GPU", "workers_per_host to at most 1", "gpus=''"]),
-    (["a", "a", "a"], [0, 1], {}, ["a: 3 workers have only 2 GPUs", "gpus=0,1"]),
-    (["a", "b"], "auto", {"a": {"gpus": "x"}, "b": {"gpus": [7]}}, ["a: gpus='x'", "b: gpus=7"]),
-])
-def test_refusals(lines, asked, variables, words):
+@pytest.mark.parametrize(
+    "lines, asked, variables, words",
+    [
+        (["a", "b"], [0, 1], {}, ["b: gpus=0,1", "one GPU, number 0", "auto"]),
+        (["c"], [0], {}, ["c: gpus=0", "no GPU", "auto"]),
+        (["a"], "auto", {"a": {"gpus": [4]}}, ["a: gpus=4", "4 GPUs, 0 to 3"]),
+        (
+            ["b", "b"],
+            "auto",
+            {},
+            ["b: 2 workers have only one GPU", "workers_per_host to at most 1", "gpus=''"],
+        ),
+        (["a", "a", "a"], [0, 1], {}, ["a: 3 workers have only 2 GPUs", "gpus=0,1"]),
+        (
+            ["a", "b"],
+            "auto",
+            {"a": {"gpus": "x"}, "b": {"gpus": [7]}},
+            ["a: gpus='x'", "b: gpus=7"],
+        ),
+    ],
+)
+def test_unusable_gpu_numbers_are_refused(lines, asked, variables, words):
     with pytest.raises(BadInput) as refusal:
         per_worker(lines, asked, variables, RECORDS)
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
 
 
-HELD = {"a": {"gpus": {"0": "the job one", "2": "python3 (pid 7)"}}, "b": {"gpus": {"0": "the job one"}}}
+HELD = {
+    "a": {"gpus": {"0": "the job one", "2": "python3 (pid 7)"}},
+    "b": {"gpus": {"0": "the job one"}},
+}
 
 
-def test_auto_takes_what_is_free():
+def test_auto_takes_free_gpus():
     assert per_worker(["a", "a"], "auto", {}, RECORDS, HELD) == [[1], [3]]
     assert per_worker(["a"], [1, 3], {}, RECORDS, HELD) == [[1, 3]]
 
 
-@pytest.mark.parametrize("lines,asked,words", [
-    (["a"], [0, 1, 2], ["a: GPU 0 is held by the job one, GPU 2 is held by python3 (pid 7)", "leave gpus at auto"]),
-    (["b"], "auto", ["b: GPU 0 is held by the job one", "leaves 0 for 1 workers", "gpus=''"])])
-def test_what_is_held_is_refused_with_its_holder(lines, asked, words):
+@pytest.mark.parametrize(
+    "lines,asked,words",
+    [
+        (
+            ["a"],
+            [0, 1, 2],
+            [
+                "a: GPU 0 is held by the job one, GPU 2 is held by python3 (pid 7)",
+                "leave gpus at auto",
+            ],
+        ),
+        (["b"], "auto", ["b: GPU 0 is held by the job one", "leaves 0 for 1 workers", "gpus=''"]),
+    ],
+)
+def test_a_held_gpu_is_refused_with_its_holder(lines, asked, words):
     with pytest.raises(BadInput) as refusal:
         per_worker(lines, asked, {}, RECORDS, HELD)
     assert all(word in str(refusal.value) for word in words), refusal.value

@@ -1,7 +1,7 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.plan import groups
+from mxcluster.job.plan import groups
 
 LINES = ["b", "a", "a", "c"]
 
@@ -10,31 +10,44 @@ def labelled(**labels):
     return {host: {"worker_group": label} for host, label in labels.items()}
 
 
-def test_labels_in_the_order_of_their_first_member():
-    assert groups.from_labels(LINES, labelled(a="slow", b="fast", c="fast")) == ([[0, 3], [1, 2]], ["fast", "slow"])
+def test_labels_are_ordered_by_their_first_member():
+    assert groups.from_labels(LINES, labelled(a="slow", b="fast", c="fast")) == (
+        [[0, 3], [1, 2]],
+        ["fast", "slow"],
+    )
 
 
-def test_numbers_are_labels_too():
+def test_a_number_is_a_label():
     assert groups.from_labels(LINES, labelled(a=2, b=1, c="1")) == ([[0, 3], [1, 2]], ["1", "2"])
 
 
-def test_without_any_label():
+def test_without_labels_there_are_no_groups():
     assert groups.from_labels(LINES, {}) is None
     assert groups.from_labels(LINES, labelled(a="", b=None)) is None
 
 
-def test_labels_on_some_only():
-    with pytest.raises(BadInput, match=r"^b, c without worker_group, while other workers have one \(slow\)"):
+def test_labels_on_some_workers_only_are_refused():
+    with pytest.raises(
+        BadInput, match=r"^b, c without worker_group, while other workers have one \(slow\)"
+    ):
         groups.from_labels(LINES, labelled(a="slow"))
 
 
-def test_a_file_orders_groups_by_first_member():
+def test_groups_of_a_file_are_ordered_by_their_first_member():
     addresses = ["10.0.0.2", "10.0.0.1", "10.0.0.1", "10.0.0.3"]
-    assert groups.from_file("10.0.0.1\n10.0.0.3 10.0.0.2\n", addresses, "groups") == ([[0, 3], [1, 2]], ["0", "1"])
+    assert groups.from_file("10.0.0.1\n10.0.0.3 10.0.0.2\n", addresses, "groups") == (
+        [[0, 3], [1, 2]],
+        ["0", "1"],
+    )
 
 
-@pytest.mark.parametrize("count, expected", [
-    (4, ([[0, 3], [1, 2]], ["x", "y"])), (2, ([[0], [1]], ["x", "y"])), (1, ([[0]], ["x"])),
-])
-def test_the_first_workers_only(count, expected):
+@pytest.mark.parametrize(
+    "count, expected",
+    [
+        (4, ([[0, 3], [1, 2]], ["x", "y"])),
+        (2, ([[0], [1]], ["x", "y"])),
+        (1, ([[0]], ["x"])),
+    ],
+)
+def test_groups_of_the_first_workers_only(count, expected):
     assert groups.first(([[0, 3], [1, 2]], ["x", "y"]), count) == expected

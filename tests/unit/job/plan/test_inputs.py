@@ -1,4 +1,4 @@
-"""What the controller reads for a plan, and what it says when it is not as it should be."""
+"""The controller's input for a plan, and the messages about wrong input."""
 
 import base64
 import io
@@ -8,41 +8,69 @@ import zipfile
 
 import pytest
 
-from mxcluster import package, planning, userscript
+from mxcluster import package
 from mxcluster.errors import BadInput
+from mxcluster.job import user_script
+from mxcluster.job.plan import inputs
 
-INVENTORY = {"groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]}, "forks": 5,
-             "hosts": {"a": {"node_address": "127.0.0.11"}, "b": {"node_address": "127.0.0.12"}}}
+INVENTORY = {
+    "groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
+    "forks": 5,
+    "hosts": {"a": {"node_address": "127.0.0.11"}, "b": {"node_address": "127.0.0.12"}},
+}
 
 
 @pytest.fixture
 def plan(tmp_path):
-    """Plans with the options given, in a project of two nodes."""
+    """Return a function that plans with the given options, in a project of two nodes."""
     (tmp_path / "nodes").mkdir()
     for host in "ab":
-        record = {"schema": 2, "host": host, "interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None,
-                  "gpus": 0, "python": "/env/bin/python", "mxnet": "1.9.1", "model_zoo": [], "job_dir": "/jobs/" + host,
-                  "data_dir": "/data"}
+        record = {
+            "schema": 2,
+            "host": host,
+            "interfaces": {"lo": ["127.0.0.1/8"]},
+            "address_of_default_route": None,
+            "gpus": 0,
+            "python": "/env/bin/python",
+            "mxnet": "1.9.1",
+            "model_zoo": [],
+            "job_dir": "/jobs/" + host,
+            "data_dir": "/data",
+        }
         (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
 
     def run(**options):
-        return planning.plan_job(options, INVENTORY, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path))
+        return inputs.plan_job(
+            options, INVENTORY, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path)
+        )
+
     return run
 
 
-def test_a_node_is_asked_for_what_its_processes_need(plan):
+def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
     looks = plan(kv="dist_sync", root_port="9300", job_id="one")["looks"]
-    assert looks["a"] == {"address": "127.0.0.11", "interface": "lo", "ports": [9300, 9301, 9302], "gpus": [],
-                          "jobs_dir": "/jobs/a", "job": "one", "all_gpus": {"record": 0, "bus": 0},
-                          "versions": {"python_version": None, "fingerprints": None},
-                          "files": ["/data/digits.npz"], "data_dir": "", "python": "/env/bin/python",
-                          "package": package.archive()[0], "open_files": planning.LEAST_OPEN_FILES,
-                          "free": {"/jobs/a": planning.LEAST_DISK, "/dev/shm": planning.LEAST_SHM}}
+    assert looks["a"] == {
+        "address": "127.0.0.11",
+        "interface": "lo",
+        "ports": [9300, 9301, 9302],
+        "gpus": [],
+        "jobs_dir": "/jobs/a",
+        "job": "one",
+        "all_gpus": {"record": 0, "bus": 0},
+        "versions": {"python_version": None, "fingerprints": None},
+        "files": ["/data/digits.npz"],
+        "data_dir": "",
+        "python": "/env/bin/python",
+        "package": package.archive()[0],
+        "open_files": inputs.LEAST_OPEN_FILES,
+        "free": {"/jobs/a": inputs.LEAST_DISK, "/dev/shm": inputs.LEAST_SHM},
+    }
     assert plan(kv="local")["looks"]["a"]["ports"] == []
 
 
-def test_a_plan_grows_with_its_nodes_and_no_faster(tmp_path):
-    """Counted in calls of Python functions, which no other work on the machine changes."""
+def test_planning_time_is_linear_in_the_number_of_nodes(tmp_path):
+    """The test counts function calls, since other work on the machine changes the time."""
+
     def calls(count):
         records = tmp_path / str(count)
         records.mkdir()
@@ -50,27 +78,49 @@ def test_a_plan_grows_with_its_nodes_and_no_faster(tmp_path):
         for number in range(count):
             host, address = "node%d" % number, "10.0.%d.%d" % (number // 250, 1 + number % 250)
             hosts[host] = {}
-            (records / (host + ".json")).write_text(json.dumps({
-                "schema": 2, "host": host, "interfaces": {"eth0": [address + "/16"]}, "address_of_default_route": address,
-                "gpus": 0, "python": "/env/bin/python", "mxnet": "1.9.1", "model_zoo": [], "job_dir": "/jobs", "data_dir": "/d"}))
-        inventory = {"groups": {"scheduler": ["node0"], "servers": ["node0"], "workers": list(hosts)}, "hosts": hosts,
-                     "forks": count}
+            (records / (host + ".json")).write_text(
+                json.dumps(
+                    {
+                        "schema": 2,
+                        "host": host,
+                        "interfaces": {"eth0": [address + "/16"]},
+                        "address_of_default_route": address,
+                        "gpus": 0,
+                        "python": "/env/bin/python",
+                        "mxnet": "1.9.1",
+                        "model_zoo": [],
+                        "job_dir": "/jobs",
+                        "data_dir": "/d",
+                    }
+                )
+            )
+        inventory = {
+            "groups": {"scheduler": ["node0"], "servers": ["node0"], "workers": list(hosts)},
+            "hosts": hosts,
+            "forks": count,
+        }
 
         def count_calls(frame, event, argument):
             counted[0] += event in ("call", "c_call")
+
         sys.setprofile(count_calls)
         try:
-            planning.plan_job({"kv": "dist_sync"}, inventory, str(records), str(tmp_path / "runs"), str(tmp_path))
+            inputs.plan_job(
+                {"kv": "dist_sync"}, inventory, str(records), str(tmp_path / "runs"), str(tmp_path)
+            )
         finally:
             sys.setprofile(None)
         return counted[0]
+
     few = calls(20)
-    assert calls(220) - few < 12 * (calls(40) - few), "ten times as many nodes more"
+    assert calls(220) - few < 12 * (calls(40) - few), "ten times as many additional nodes"
 
 
-@pytest.mark.parametrize("asked, all_gpus", [
-    ("auto", {"record": 0, "bus": 2}), ("", None), ("default of the host", None)])
-def test_a_node_is_asked_whether_it_has_the_gpus_that_it_should(plan, tmp_path, monkeypatch, asked, all_gpus):
+@pytest.mark.parametrize(
+    "asked, all_gpus",
+    [("auto", {"record": 0, "bus": 2}), ("", None), ("default of the host", None)],
+)
+def test_a_look_compares_the_gpus_with_the_record(plan, tmp_path, monkeypatch, asked, all_gpus):
     path = tmp_path / "nodes" / "b.json"
     path.write_text(json.dumps(dict(json.loads(path.read_text()), bus=2)))
     if asked == "default of the host":
@@ -78,24 +128,27 @@ def test_a_node_is_asked_whether_it_has_the_gpus_that_it_should(plan, tmp_path, 
     assert plan(gpus="" if asked == "" else "auto")["looks"]["b"]["all_gpus"] == all_gpus
 
 
-def test_a_node_that_was_provisioned_long_ago_is_named(plan, tmp_path):
+def test_a_node_with_an_old_record_is_named(plan, tmp_path):
     path = tmp_path / "nodes" / "b.json"
     path.write_text(json.dumps(dict(json.loads(path.read_text()), schema=1, python="/tmp/evil")))
-    with pytest.raises(BadInput, match="b: an earlier version of mxcluster has provisioned the node: run provision.yml"):
+    with pytest.raises(
+        BadInput,
+        match="b: an earlier version of mxcluster has provisioned the node: run provision.yml",
+    ):
         plan()
 
 
-def test_the_job_is_named_by_time_and_scheme(plan):
+def test_the_default_job_id_has_time_and_kv(plan):
     assert plan(kv="dist_gsync")["plan"]["job"].endswith("-dist_gsync")
 
 
-def test_a_name_is_used_once(plan, tmp_path):
+def test_a_job_id_is_used_once(plan, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     with pytest.raises(BadInput, match="job_id='mine' has been used"):
         plan(job_id="mine")
 
 
-def test_a_script_takes_along_what_lies_beside_it(plan, tmp_path):
+def test_a_script_is_sent_with_its_folder(plan, tmp_path):
     folder = tmp_path / "code"
     (folder / ".git").mkdir(parents=True)
     for name in ("train.py", "model.py", ".git/config"):
@@ -104,34 +157,42 @@ def test_a_script_takes_along_what_lies_beside_it(plan, tmp_path):
     packed = zipfile.ZipFile(io.BytesIO(base64.b64decode(planned["script"])))
     assert packed.namelist() == ["model.py", "train.py"]
     worker = planned["plan"]["processes"][-1]
-    assert worker["command"][3:6] == ["mxcluster.run", "script", worker["env"]["MXCLUSTER_JOB_DIR"] + "/files/worker-1/train.py"]
+    assert worker["command"][3:6] == [
+        "mxcluster.training",
+        "script",
+        worker["env"]["MXCLUSTER_JOB_DIR"] + "/files/worker-1/train.py",
+    ]
 
 
-def test_the_plan_tells_what_of_the_scripts_folder_does_not_go(plan, tmp_path):
+def test_the_plan_names_the_skipped_files_of_the_scripts_folder(plan, tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("import mxnet\n")
     (tmp_path / "code" / "gone").symlink_to("nowhere")
     (tmp_path / "code" / "linked").symlink_to(tmp_path)
     table = plan(script="code/train.py")["table"]
-    assert "gone (links that lead nowhere)" in table and "linked (links to folders)" in table
+    assert "gone (broken links)" in table and "linked (links to folders)" in table
     (tmp_path / "code" / "train.py").write_text("print 'Python 2'\n")
-    with pytest.raises(BadInput, match="train.py': it is no Python 3, line 1"):
+    with pytest.raises(BadInput, match="train.py': it is not valid Python 3, line 1"):
         plan(script="code/train.py")
 
 
-@pytest.mark.parametrize("option, value", [("script", "nowhere/mine.py"), ("hosts_file", "missing")])
-def test_a_file_that_does_not_exist_is_named(plan, option, value):
+@pytest.mark.parametrize(
+    "option, value", [("script", "nowhere/mine.py"), ("hosts_file", "missing")]
+)
+def test_a_missing_file_is_named(plan, option, value):
     with pytest.raises(BadInput, match="%s='%s' does not exist" % (option, value)):
         plan(**{option: value})
 
 
-def test_data_that_is_brought_need_not_be_there_yet(plan, tmp_path):
+def test_data_of_data_src_need_not_exist_on_the_node(plan, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train-images-idx3-ubyte").write_bytes(b"")
     mnist = {"data": "mnist", "data_dir": "/data/mnist"}
     assert plan(**mnist)["looks"]["b"]["files"] == ["/data/mnist"]
     planned = plan(data_src="mine", **mnist)
-    assert planned["looks"]["b"]["files"] == [] and planned["plan"]["options"]["data_src"] == str(tmp_path / "mine")
+    assert planned["looks"]["b"]["files"] == [] and planned["plan"]["options"]["data_src"] == str(
+        tmp_path / "mine"
+    )
     digits = {"data": "digits", "data_dir": "/data/own"}
     assert plan(**digits)["looks"]["b"]["files"] == ["/data/own/digits.npz"]
     assert plan(data_src="mine", **digits)["looks"]["b"]["files"] == []
@@ -139,62 +200,80 @@ def test_data_that_is_brought_need_not_be_there_yet(plan, tmp_path):
         plan(data_src="other", **mnist)
 
 
-def test_data_that_is_brought_must_be_there(plan, tmp_path):
+def test_data_of_data_src_must_exist_on_the_controller(plan, tmp_path):
     (tmp_path / "mine" / "empty").mkdir(parents=True)
-    with pytest.raises(BadInput, match="data_src='mine' holds no file .*mine on the controller.: put the data there"):
+    with pytest.raises(
+        BadInput,
+        match="data_src='mine' holds no file .*mine on the controller.: put the data there",
+    ):
         plan(data="mnist", data_dir="/data/mnist", data_src="mine")
 
 
-def test_a_data_dir_that_is_not_used_is_named(plan):
-    assert "data_dir=/data is not used: data=synthetic has no files" in plan(data="synthetic", data_dir="/data")["table"]
-    assert "is not used" not in plan(data="synthetic")["table"] and "is not used" not in plan(data_dir="/data")["table"]
+def test_an_unused_data_dir_is_named(plan):
+    assert (
+        "data_dir=/data is not used: data=synthetic has no files"
+        in plan(data="synthetic", data_dir="/data")["table"]
+    )
+    assert (
+        "is not used" not in plan(data="synthetic")["table"]
+        and "is not used" not in plan(data_dir="/data")["table"]
+    )
 
 
-def test_digits_are_looked_for_where_the_program_reads_them(plan):
+def test_digits_are_checked_in_the_folder_that_the_program_reads(plan):
     planned = plan(data="digits", data_dir="/data/mine")
     assert planned["looks"]["b"]["files"] == ["/data/mine/digits.npz"]
     assert "/data/mine" in planned["plan"]["processes"][-1]["command"]
 
 
-def test_a_device_is_no_file(plan):
+def test_a_device_or_folder_as_file_is_refused(plan):
     with pytest.raises(BadInput, match="hosts_file='/dev/null' is a device, a pipe or a socket"):
         plan(hosts_file="/dev/null")
     with pytest.raises(BadInput, match="hosts_file='/dev' is a folder"):
         plan(hosts_file="/dev")
 
 
-def test_a_file_of_megabytes_is_none_of_the_three(plan, tmp_path):
+def test_a_cluster_file_of_megabytes_is_refused(plan, tmp_path):
     with (tmp_path / "film").open("wb") as stream:
-        stream.truncate(planning.MOST_TEXT + 1)
-    with pytest.raises(BadInput, match="film holds 4 MB, more than 4: it is none of the files hosts"):
+        stream.truncate(inputs.MOST_TEXT + 1)
+    with pytest.raises(
+        BadInput,
+        match="film holds 4 MB, and a file hosts, groups or data_sharding holds at most 4 MB",
+    ):
         plan(groups_file="film")
 
 
-def test_classes_for_the_servers_lie_beside_the_script(plan, tmp_path):
+def test_server_classes_must_lie_beside_the_script(plan, tmp_path):
     (tmp_path / "code" / "inner").mkdir(parents=True)
     for name in ("train.py", "mine.py", "inner/__init__.py", "inner/deep.py"):
         (tmp_path / "code" / name).write_text("")
     there = ["mine:A", "inner:B", "inner.deep:C"]
-    assert plan(script="code/train.py", server_classes=there)["plan"]["options"]["server_classes"] == there
-    with pytest.raises(BadInput, match="server_classes: other:A is refused: the module other is not in .*code, the folder"):
+    assert (
+        plan(script="code/train.py", server_classes=there)["plan"]["options"]["server_classes"]
+        == there
+    )
+    with pytest.raises(
+        BadInput,
+        match="server_classes: other:A is refused: the module other is not in .*code, the folder",
+    ):
         plan(script="code/train.py", server_classes=there + ["other:A"])
 
 
-def test_a_folder_that_is_too_large_is_refused(plan, tmp_path):
+def test_a_too_large_script_folder_is_refused(plan, tmp_path):
     (tmp_path / "train.py").write_text("")
     with (tmp_path / "data.bin").open("wb") as data:
-        data.truncate(userscript.MOST_CODE + 1)
+        data.truncate(user_script.MOST_CODE + 1)
     with pytest.raises(BadInput, match="a folder of their own"):
         plan(script="train.py")
 
 
-def test_a_record_that_is_no_record_is_named(plan, tmp_path):
+def test_a_torn_node_record_is_named(plan, tmp_path):
     (tmp_path / "nodes" / "a.json").write_text("{")
     with pytest.raises(BadInput, match="a.json is not a node record.*run provision.yml"):
         plan()
 
 
-def test_a_model_that_is_not_there_says_which_are(plan, tmp_path):
+def test_a_missing_model_names_the_existing_ones(plan, tmp_path):
     (tmp_path / "runs" / "old" / "checkpoints").mkdir(parents=True)
     (tmp_path / "runs" / "old" / "checkpoints" / "mlp-0004.params").write_text("")
     with pytest.raises(BadInput, match="model_load_epoch=5.*mlp-0004.params"):
@@ -205,17 +284,23 @@ def test_a_model_that_is_not_there_says_which_are(plan, tmp_path):
 
 @pytest.fixture
 def three(plan, tmp_path):
-    """Plans in a cluster of three nodes, one of which has no record; what it has to say is not asked for."""
-    inventory = {"groups": {"scheduler": ["a"], "servers": ["a", "c"], "workers": ["a", "b", "c"]}, "forks": 5,
-                 "hosts": dict(INVENTORY["hosts"], c={"node_address": "127.0.0.13", "workers_per_host": 2})}
+    """Return a function that plans for three nodes; c has no record, and `without` leaves c out."""
+    inventory = {
+        "groups": {"scheduler": ["a"], "servers": ["a", "c"], "workers": ["a", "b", "c"]},
+        "forks": 5,
+        "hosts": dict(INVENTORY["hosts"], c={"node_address": "127.0.0.13", "workers_per_host": 2}),
+    }
 
     def run(**options):
-        return planning.plan_job(options, inventory, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path))
+        return inputs.plan_job(
+            options, inventory, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path)
+        )
+
     return run
 
 
 @pytest.mark.parametrize("without", ["c", ["c"], '["c"]', "c, c"])
-def test_a_host_that_is_left_out_is_not_needed(three, without):
+def test_a_host_in_without_needs_no_record(three, without):
     planned = three(kv="dist_gsync", without=without, num_workers=4, num_servers=2)
     assert list(planned["plan"]["nodes"]) == ["a", "b"] == list(planned["looks"])
     assert (planned["plan"]["workers"], planned["plan"]["servers"]) == (2, 1)
@@ -223,22 +308,35 @@ def test_a_host_that_is_left_out_is_not_needed(three, without):
     assert planned["plan"]["options"]["without"] == ["c"]
 
 
-@pytest.mark.parametrize("options,words", [
-    ({"without": "a"}, "without=a leaves no host in the group scheduler, which has a: put another host into that group"),
-    ({"without": "a,c"}, "without=a,c leaves no host in the group servers, which has a, c"),
-    ({"without": "bb"}, "without=bb: there is no such host in the inventory.*a, c, b"),
-    ({"without": "a,b,c", "kv": "local"}, "leaves no host in the group workers"),
-    ({"without": 3}, "without=3 is refused: it must be the names of hosts"),
-    ({"without": "c", "hosts_file": "mine", "groups_file": "mine"}, "without=c: take these hosts out of your hosts_file, "),
-])
-def test_what_cannot_be_left_out(three, tmp_path, options, words):
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        (
+            {"without": "a"},
+            "without=a leaves no host in the group scheduler, which has a: put another host into "
+            "that group",
+        ),
+        ({"without": "a,c"}, "without=a,c leaves no host in the group servers, which has a, c"),
+        ({"without": "bb"}, "without=bb: there is no such host in the inventory.*a, c, b"),
+        ({"without": "a,b,c", "kv": "local"}, "leaves no host in the group workers"),
+        ({"without": 3}, "without=3 is refused: it must be the names of hosts"),
+        (
+            {"without": "c", "hosts_file": "mine", "groups_file": "mine"},
+            "without=c: take these hosts out of your hosts_file, ",
+        ),
+    ],
+)
+def test_without_refuses_a_needed_host(three, tmp_path, options, words):
     (tmp_path / "mine").write_text("127.0.0.11\n127.0.0.12\n127.0.0.13\n")
     with pytest.raises(BadInput, match=words):
         three(**dict({"kv": "dist_sync"}, **options))
 
 
-def test_files_that_know_of_it_are_taken(three, tmp_path):
+def test_a_hosts_file_without_the_host_is_accepted(three, tmp_path):
     (tmp_path / "mine").write_text("127.0.0.12\n127.0.0.11\n")
-    workers = [process["host"] for process in three(kv="dist_sync", without="c", hosts_file="mine")["plan"]["processes"]
-               if process["role"] == "worker"]
+    workers = [
+        process["host"]
+        for process in three(kv="dist_sync", without="c", hosts_file="mine")["plan"]["processes"]
+        if process["role"] == "worker"
+    ]
     assert workers == ["b", "a"]

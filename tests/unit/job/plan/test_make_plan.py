@@ -1,12 +1,13 @@
-"""make_plan as a whole, and for_node; the rules one by one are in tests/inventories."""
+"""make_plan and for_node as a whole; tests/inventories has the single rules."""
+
 import copy
 import json
 
 import pytest
 
-from mxcluster import options
 from mxcluster.errors import BadInput
-from mxcluster.plan import for_node, make_plan, processes
+from mxcluster.job import knob_table, options
+from mxcluster.job.plan import for_node, make_plan, processes
 from tests.inventories.cases import changed, load, plan_of
 
 LOCAL = load("good/local")
@@ -23,66 +24,140 @@ def workers(plan):
 
 def test_the_keys_of_a_plan():
     plan = local(lease="10", staleness="", root_port="9300", heartbeat_timeout="5")
-    assert set(plan) == {"schema", "job", "kv", "lease", "workers", "servers", "heartbeat", "timeouts", "root", "groups",
-                         "group_labels", "together", "shares", "staleness", "files", "options", "nodes", "processes",
-                         "ports_open"}
-    assert plan["schema"] == 1 and plan["job"] == "job-1" and plan["kv"] == "dist_gsync" and plan["lease"] == 10.0
+    assert set(plan) == {
+        "schema",
+        "job",
+        "kv",
+        "lease",
+        "workers",
+        "servers",
+        "heartbeat",
+        "timeouts",
+        "root",
+        "groups",
+        "group_labels",
+        "together",
+        "shares",
+        "staleness",
+        "files",
+        "options",
+        "nodes",
+        "processes",
+        "ports_open",
+    }
+    assert (
+        plan["schema"] == 1
+        and plan["job"] == "job-1"
+        and plan["kv"] == "dist_gsync"
+        and plan["lease"] == 10.0
+    )
     assert plan["workers"] == 4 and plan["servers"] == 4 and plan["staleness"] is None
     assert plan["heartbeat"] == {"interval": 1, "timeout": 5}
     assert plan["root"] == {"address": "127.0.0.11", "port": 9300}
-    assert plan["nodes"]["node2"] == {"address": "127.0.0.12", "interface": "lo", "job_dir": "/state/jobs/node2/job-1",
-                                      "python": "/state/mxnet/bin/python", "build": ""}
-    assert plan["files"] == {"hosts": "127.0.0.11\n127.0.0.12\n127.0.0.13\n127.0.0.14\n",
-                             "groups": "127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n",
-                             "data_sharding": "0.0 0.25\n0.25 0.5\n0.5 0.75\n0.75 1.0\n"}
+    assert plan["nodes"]["node2"] == {
+        "address": "127.0.0.12",
+        "interface": "lo",
+        "job_dir": "/state/jobs/node2/job-1",
+        "python": "/state/mxnet/bin/python",
+        "build": "",
+    }
+    assert plan["files"] == {
+        "hosts": "127.0.0.11\n127.0.0.12\n127.0.0.13\n127.0.0.14\n",
+        "groups": "127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n",
+        "data_sharding": "0.0 0.25\n0.25 0.5\n0.5 0.75\n0.75 1.0\n",
+    }
 
 
 def test_the_keys_of_a_process():
-    keys = {"name", "role", "index", "host", "address", "port", "gpus", "group", "share", "folder", "command", "env"}
+    keys = {
+        "name",
+        "role",
+        "index",
+        "host",
+        "address",
+        "port",
+        "gpus",
+        "group",
+        "share",
+        "folder",
+        "command",
+        "env",
+    }
     for process in local()["processes"]:
         assert set(process) == keys
-        assert all(isinstance(text, str) for text in process["command"] + list(process["env"].values()))
+        assert all(
+            isinstance(text, str) for text in process["command"] + list(process["env"].values())
+        )
     assert workers(local())[2]["group"] == 1 and workers(local())[2]["share"] == [0.5, 0.75]
 
 
 def test_ports_are_unique_per_address():
-    plan = plan_of(changed(GPUS, {"groups": {"scheduler": ["fast1"], "servers": ["slow1", "fast1"]},
-                                  "hosts": {"fast1": {"servers_per_host": 3}}}))
+    plan = plan_of(
+        changed(
+            GPUS,
+            {
+                "groups": {"scheduler": ["fast1"], "servers": ["slow1", "fast1"]},
+                "hosts": {"fast1": {"servers_per_host": 3}},
+            },
+        )
+    )
     places = [(process["address"], process["port"]) for process in plan["processes"]]
     assert len(set(places)) == len(places)
     assert places[0] == ("10.1.0.2", 9091) and plan["root"]["port"] == 9091
 
 
-@pytest.mark.parametrize("kv", options.KVS)
-def test_every_kv(kv):
+@pytest.mark.parametrize("kv", knob_table.KVS)
+def test_the_number_of_processes_for_every_kv(kv):
     plan = local(kv=kv)
     assert plan["kv"] == kv and plan["staleness"] == (3 if kv == "dist_ssync" else None)
-    assert len(plan["processes"]) == (9 if kv == "dist_gsync" else 7 if kv.startswith("dist") else 1)
+    assert len(plan["processes"]) == (
+        9 if kv == "dist_gsync" else 7 if kv.startswith("dist") else 1
+    )
     for process in plan["processes"]:
         assert ("MXCLUSTER_STALENESS" in process["env"]) == (kv == "dist_ssync")
 
 
 @pytest.mark.parametrize("kv", ["local", "device"])
-def test_one_process_needs_neither_scheduler_nor_servers_nor_forks(kv):
-    case = changed(LOCAL, {"groups": {"scheduler": None, "servers": []}, "forks": 1, "options": {"kv": kv}})
+def test_a_job_of_one_process_needs_no_scheduler_servers_or_forks(kv):
+    case = changed(
+        LOCAL, {"groups": {"scheduler": None, "servers": []}, "forks": 1, "options": {"kv": kv}}
+    )
     plan = plan_of(case)
     assert plan["root"] is None and plan["servers"] == 0 and plan["workers"] == 1
-    assert plan["groups"] == [[0]] and plan["group_labels"] == ["a"] and plan["shares"] == [[0.0, 1.0]]
-    assert [process["host"] for process in plan["processes"]] == ["node1"] and list(plan["nodes"]) == ["node1"]
+    assert (
+        plan["groups"] == [[0]] and plan["group_labels"] == ["a"] and plan["shares"] == [[0.0, 1.0]]
+    )
+    assert [process["host"] for process in plan["processes"]] == ["node1"] and list(
+        plan["nodes"]
+    ) == ["node1"]
 
 
-def test_the_first_workers_and_servers():
+def test_num_workers_and_num_servers_take_the_first_ones():
     plan = local(num_workers="3", num_servers="1")
-    assert plan["workers"] == 3 and plan["servers"] == 2 and list(plan["nodes"]) == ["node1", "node2", "node3"]
+    assert (
+        plan["workers"] == 3
+        and plan["servers"] == 2
+        and list(plan["nodes"]) == ["node1", "node2", "node3"]
+    )
     assert plan["groups"] == [[0, 1], [2]] and plan["group_labels"] == ["a", "b"]
     assert [share[1] for share in plan["shares"]] == [1 / 3, 2 / 3, 1.0]
-    assert workers(plan)[0]["env"]["DMLC_NUM_WORKER"] == "3" and workers(plan)[0]["env"]["MXCLUSTER_GROUPS"] == "0,0,1"
+    assert (
+        workers(plan)[0]["env"]["DMLC_NUM_WORKER"] == "3"
+        and workers(plan)[0]["env"]["MXCLUSTER_GROUPS"] == "0,0,1"
+    )
 
 
-def test_only_nodes_of_the_job_matter():
-    """A node that takes no part may lack a record, have the address of another, and needs no fork."""
-    case = changed(LOCAL, {"options": {"num_workers": "2"}, "records": {"node3": None}, "forks": 2,
-                           "hosts": {"node4": {"node_address": "127.0.0.11", "worker_share": 7}}})
+def test_nodes_outside_the_job_are_not_checked():
+    """Such a node may lack a record or have another node's address, and needs no fork."""
+    case = changed(
+        LOCAL,
+        {
+            "options": {"num_workers": "2"},
+            "records": {"node3": None},
+            "forks": 2,
+            "hosts": {"node4": {"node_address": "127.0.0.11", "worker_share": 7}},
+        },
+    )
     assert list(plan_of(case)["nodes"]) == ["node1", "node2"]
 
 
@@ -93,22 +168,27 @@ def test_all_nodes_without_a_record_are_named():
 
 
 def test_without_labels_all_workers_are_one_group():
-    plan = plan_of(changed(LOCAL, {"hosts": {host: {"worker_group": None} for host in LOCAL["hosts"]}}))
+    plan = plan_of(
+        changed(LOCAL, {"hosts": {host: {"worker_group": None} for host in LOCAL["hosts"]}})
+    )
     assert plan["groups"] == [[0, 1, 2, 3]] and plan["group_labels"] == ["all"]
 
 
 def test_weights_count_only_with_data_allocator():
     shares = plan_of(changed(GPUS, {"options": {"data_allocator": "0"}}))["shares"]
     assert [share[1] for share in shares] == [0.2, 0.4, 0.6, 0.8, 1.0]
-    assert plan_of(changed(GPUS, {"options": {"data_allocator": "0", "kv": "dist_sync"}}))["shares"] == shares
+    assert (
+        plan_of(changed(GPUS, {"options": {"data_allocator": "0", "kv": "dist_sync"}}))["shares"]
+        == shares
+    )
 
 
-def test_data_sharding_file_beats_weights():
+def test_a_data_sharding_file_takes_precedence_over_weights():
     text = "0 0.1\n0.1 0.2\n0.2 0.3\n0.3 0.4\n0.4 1\n"
     assert plan_of(changed(GPUS, {"files": {"data_sharding": text}}))["shares"][4] == [0.4, 1.0]
 
 
-def test_unlabelled_weights_may_differ_unless_they_wait_for_each_other():
+def test_unlabelled_weights_may_differ_in_an_asynchronous_kv():
     unlabelled = {host: {"worker_group": None} for host in ("fast1", "fast2", "slow1")}
     plan = plan_of(changed(GPUS, {"hosts": unlabelled, "options": {"kv": "dist_async"}}))
     assert plan["shares"][4] == [0.8888888888888888, 1.0]
@@ -116,118 +196,187 @@ def test_unlabelled_weights_may_differ_unless_they_wait_for_each_other():
         plan_of(changed(GPUS, {"hosts": unlabelled}))
 
 
-def test_groups_file_beats_labels():
+def test_a_groups_file_takes_precedence_over_labels():
     text = "10.1.0.4 10.1.0.2\n10.1.0.3\n"
     case = changed(GPUS, {"files": {"groups": text}, "options": {"data_allocator": "0"}})
     assert plan_of(case)["groups"] == [[0, 1, 4], [2, 3]]
-    with pytest.raises(BadInput, match=r"worker_share differs inside the group 0 \(fast1: 2, slow1: 1\)"):
+    with pytest.raises(
+        BadInput, match=r"worker_share differs inside the group 0 \(fast1: 2, slow1: 1\)"
+    ):
         plan_of(changed(case, {"options": {"data_allocator": "1"}}))
 
 
 def test_files_describe_all_workers_even_if_fewer_take_part():
-    case = changed(LOCAL, {"options": {"num_workers": "2", "data_allocator": "1"},
-                           "files": {"groups": "127.0.0.12 127.0.0.13\n127.0.0.11 127.0.0.14\n",
-                                     "data_sharding": "0 0.3\n0.3 0.4\n0.4 0.7\n0.7 1\n"}})
+    case = changed(
+        LOCAL,
+        {
+            "options": {"num_workers": "2", "data_allocator": "1"},
+            "files": {
+                "groups": "127.0.0.12 127.0.0.13\n127.0.0.11 127.0.0.14\n",
+                "data_sharding": "0 0.3\n0.3 0.4\n0.4 0.7\n0.7 1\n",
+            },
+        },
+    )
     plan = plan_of(case)
     assert plan["groups"] == [[0], [1]] and plan["shares"] == [[0.0, 0.75], [0.75, 1.0]]
     assert plan["files"]["groups"] == "127.0.0.11\n127.0.0.12\n"
 
 
-def test_dmlc_interface_gives_every_address():
+def test_dmlc_interface_sets_every_address():
     plan = plan_of(changed(GPUS, {"options": {"dmlc_interface": "eth0"}}))
     assert plan["root"]["address"] == "192.168.0.1"
-    assert plan["files"]["hosts"].split() == ["192.168.0.2"] * 2 + ["192.168.0.3"] * 2 + ["192.168.0.4"]
+    assert plan["files"]["hosts"].split() == ["192.168.0.2"] * 2 + ["192.168.0.3"] * 2 + [
+        "192.168.0.4"
+    ]
     for process in plan["processes"]:
         assert process["env"]["DMLC_INTERFACE"] == "eth0"
-        assert process["env"]["DMLC_NODE_HOST"] == process["address"] == plan["nodes"][process["host"]]["address"]
+        assert (
+            process["env"]["DMLC_NODE_HOST"]
+            == process["address"]
+            == plan["nodes"][process["host"]]["address"]
+        )
 
 
 def test_loopback_nodes_keep_their_addresses_on_the_interface_lo():
     assert local(dmlc_interface="lo")["files"] == local()["files"]
 
 
-def test_a_script_needs_no_known_network_nor_data():
+def test_a_script_needs_neither_a_known_network_nor_data():
     plan = local(script="x.py", network="their own", num_examples="3")
-    assert workers(plan)[0]["command"][4:] == ["script", "/state/jobs/node1/job-1/files/worker-0/x.py", "--"]
+    assert workers(plan)[0]["command"][4:] == [
+        "script",
+        "/state/jobs/node1/job-1/files/worker-0/x.py",
+        "--",
+    ]
 
 
 def test_data_and_model_folders_of_nodes():
-    plan = plan_of(changed(LOCAL, {"options": {"model_load_epoch": "2", "model_load_job": "old"}}),
-                   data_dirs={"node2": "/data/on/2"}, model_file="model/x.params")
+    plan = plan_of(
+        changed(LOCAL, {"options": {"model_load_epoch": "2", "model_load_job": "old"}}),
+        data_dirs={"node2": "/data/on/2"},
+        model_file="model/x.params",
+    )
     first, second = (" ".join(process["command"]) for process in workers(plan)[:2])
     assert "--data-dir" not in first and "--data-dir /data/on/2" in second
-    assert first.endswith("--model-load-epoch 2 --model-load-file /state/jobs/node1/job-1/model/x.params")
+    assert " --model-load-epoch 2 " in first
+    assert first.endswith(" --model-load-file /state/jobs/node1/job-1/model/x.params")
 
 
 @pytest.mark.parametrize("job", ["", "..", "a/b", ".hidden", "-x", "a b", "x\n"])
-def test_job_ids_that_are_no_folder_names(job):
+def test_a_job_id_that_is_no_folder_name_is_refused(job):
     with pytest.raises(BadInput, match="job_id="):
         plan_of(LOCAL, job=job)
 
 
-def test_make_plan_changes_nothing_that_it_is_given():
-    given = [options.cast({"kv": "dist_gsync", "gpus": "0"}),
-             {"groups": GPUS["groups"], "hosts": GPUS["hosts"], "forks": "4"}, GPUS["records"], {}, "j",
-             dict.fromkeys(GPUS["records"], "/jobs")]
-    given[1] = changed(given[1], {"hosts": {host: {"workers_per_host": None} for host in GPUS["hosts"]}})
+def test_make_plan_does_not_change_its_arguments():
+    given = [
+        options.cast({"kv": "dist_gsync", "gpus": "0"}),
+        {"groups": GPUS["groups"], "hosts": GPUS["hosts"], "forks": "4"},
+        GPUS["records"],
+        {},
+        "j",
+        dict.fromkeys(GPUS["records"], "/jobs"),
+    ]
+    given[1] = changed(
+        given[1], {"hosts": {host: {"workers_per_host": None} for host in GPUS["hosts"]}}
+    )
     given[1]["groups"]["workers"] = ["fast1", "fast2", "slow1"]
     before = copy.deepcopy(given)
     plan = make_plan(*given)
     assert given == before and make_plan(*given) == plan
 
 
-def test_each_server_is_a_process_for_each_group():
-    """It merges as soon as the group's workers have pushed; the others count all workers, for barriers and the end."""
+def test_each_server_has_a_process_for_each_group():
+    """A process merges when its group has pushed; DMLC_NUM_WORKER elsewhere counts all workers."""
     plan = local(num_workers="3")
     servers = [process for process in plan["processes"] if process["role"] == "server"]
     assert [(one["host"], one["group"], one["env"]["DMLC_NUM_WORKER"]) for one in servers] == [
-        ("node1", 0, "2"), ("node1", 1, "1"), ("node2", 0, "2"), ("node2", 1, "1")]
-    assert {one["env"]["DMLC_NUM_WORKER"] for one in plan["processes"] if one not in servers} == {"3"}
-    # By address as text, the last first, then by port.
+        ("node1", 0, "2"),
+        ("node1", 1, "1"),
+        ("node2", 0, "2"),
+        ("node2", 1, "1"),
+    ]
+    assert {one["env"]["DMLC_NUM_WORKER"] for one in plan["processes"] if one not in servers} == {
+        "3"
+    }
+    # Rank 0 is the greatest address as text; equal addresses are ordered by port.
     assert {one["env"]["MXCLUSTER_SERVER_RANKS"] for one in plan["processes"]} == {"2,3,0,1"}
     assert {one["env"]["DMLC_NUM_SERVER"] for one in plan["processes"]} == {"4"}
     alone = local(num_workers="2")
-    assert alone["servers"] == 2 and not any("MXCLUSTER_SERVER_RANKS" in one["env"] for one in alone["processes"])
+    assert alone["servers"] == 2 and not any(
+        "MXCLUSTER_SERVER_RANKS" in one["env"] for one in alone["processes"]
+    )
 
 
-@pytest.mark.parametrize("places, expected", [
-    ([("10.0.0.9", 1), ("10.0.0.10", 1), ("10.0.0.2", 1)], [0, 2, 1]), ([("10.0.0.1", 9), ("10.0.0.1", 10)], [0, 1]),
-    ([("10.0.0.1", 10), ("10.0.0.2", 9), ("10.0.0.1", 9), ("10.0.0.2", 10)], [3, 0, 2, 1])])
+@pytest.mark.parametrize(
+    "places, expected",
+    [
+        ([("10.0.0.9", 1), ("10.0.0.10", 1), ("10.0.0.2", 1)], [0, 2, 1]),
+        ([("10.0.0.1", 9), ("10.0.0.1", 10)], [0, 1]),
+        ([("10.0.0.1", 10), ("10.0.0.2", 9), ("10.0.0.1", 9), ("10.0.0.2", 10)], [3, 0, 2, 1]),
+    ],
+)
 def test_ranks_are_those_of_ps_lite(places, expected):
-    assert processes.ranks([{"address": address, "port": port} for address, port in places]) == expected
+    assert (
+        processes.ranks([{"address": address, "port": port} for address, port in places])
+        == expected
+    )
 
 
 @pytest.mark.parametrize("y", ["rate", "gradient", "one"])
-def test_what_y_divides_comes_to_the_servers(y):
+def test_gsync_y_reaches_the_servers(y):
     plan = local(gsync_y=y)
-    assert {processes.environment(process, plan)["MXCLUSTER_GSYNC_Y"] for process in plan["processes"]
-            if process["role"] == "server"} == {y}
+    assert {
+        processes.environment(process, plan)["MXCLUSTER_GSYNC_Y"]
+        for process in plan["processes"]
+        if process["role"] == "server"
+    } == {y}
 
 
-def test_for_node():
+def test_for_node_splits_the_plan_by_host():
     plan = local()
     parts = {host: for_node(plan, host) for host in plan["nodes"]}
-    assert [process["name"] for process in parts["node1"]["processes"]] == ["scheduler-0", "server-0", "server-1", "worker-0"]
+    assert [process["name"] for process in parts["node1"]["processes"]] == [
+        "scheduler-0",
+        "server-0",
+        "server-1",
+        "worker-0",
+    ]
     together = [process for part in parts.values() for process in part["processes"]]
     assert sorted(together, key=str) == sorted(plan["processes"], key=str)
     for host, part in parts.items():
         assert part["host"] == host and part["nodes"] == {host: plan["nodes"][host]}
-        assert part["files"] == plan["files"] and part["lease"] == 60.0 and part["shares"] == plan["shares"]
+        assert (
+            part["files"] == plan["files"]
+            and part["lease"] == 60.0
+            and part["shares"] == plan["shares"]
+        )
         assert json.loads(json.dumps(part)) == part
 
 
-def test_for_node_without_a_part():
-    with pytest.raises(BadInput, match="node9 has no part in the job job-1, whose nodes are node1, node2"):
+def test_for_node_refuses_a_host_without_a_part():
+    with pytest.raises(
+        BadInput, match="node9 has no part in the job job-1, whose nodes are node1, node2"
+    ):
         for_node(local(), "node9")
 
 
-def test_a_hundred_nodes_take_no_time():
+def test_a_plan_of_two_hundred_nodes_is_quick():
     names = ["n%d" % number for number in range(200)]
     record = dict(LOCAL["records"]["node1"], mxnet="1.9.1")
-    case = {"groups": {"scheduler": names[:1], "servers": names[:20], "workers": names}, "forks": 200,
-            "hosts": {name: {"node_address": "127.0.1.%d" % (number + 1), "worker_group": "g%d" % (number % 5)}
-                      for number, name in enumerate(names)},
-            "records": dict.fromkeys(names, record), "options": {"kv": "dist_gsync"}}
+    case = {
+        "groups": {"scheduler": names[:1], "servers": names[:20], "workers": names},
+        "forks": 200,
+        "hosts": {
+            name: {
+                "node_address": "127.0.1.%d" % (number + 1),
+                "worker_group": "g%d" % (number % 5),
+            }
+            for number, name in enumerate(names)
+        },
+        "records": dict.fromkeys(names, record),
+        "options": {"kv": "dist_gsync"},
+    }
     plan = plan_of(case)
     assert plan["workers"] == 200 and [len(group) for group in plan["groups"]] == [40] * 5
     assert len(for_node(plan, "n7")["processes"]) == 6

@@ -1,8 +1,8 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.plan import members
-from mxcluster.plan.addresses import Node
+from mxcluster.job.plan import members
+from mxcluster.job.plan.addresses import Node
 
 GROUPS = {"scheduler": ["a"], "servers": ["a", "b"], "workers": ["b", "c"]}
 
@@ -13,7 +13,7 @@ def find(host):
     return Node(host, {"a": "10.0.0.1", "b": "10.0.0.2", "d": "10.0.0.4"}[host], "eth0")
 
 
-def test_scheduler():
+def test_the_scheduler_group_has_exactly_one_host():
     assert members.scheduler(GROUPS) == "a"
     for groups, words in [({}, "no host"), ({"scheduler": ["a", "b"]}, r"2 hosts \(a, b\)")]:
         with pytest.raises(BadInput, match="group scheduler has %s: put exactly one" % words):
@@ -27,60 +27,84 @@ def test_servers_and_workers_per_host():
     assert members.workers(GROUPS, variables, None, "hosts", find) == ["b", "b", "b", "c"]
 
 
-def test_mistakes_of_all_hosts_at_once():
+def test_mistakes_of_all_hosts_are_reported_at_once():
     with pytest.raises(BadInput) as refusal:
-        members.workers(GROUPS, {"b": {"workers_per_host": "x"}, "c": {"workers_per_host": 0}}, None, "hosts", find)
-    assert "b: workers_per_host='x'" in str(refusal.value) and "c: workers_per_host=0" in str(refusal.value)
+        members.workers(
+            GROUPS,
+            {"b": {"workers_per_host": "x"}, "c": {"workers_per_host": 0}},
+            None,
+            "hosts",
+            find,
+        )
+    assert "b: workers_per_host='x'" in str(refusal.value) and "c: workers_per_host=0" in str(
+        refusal.value
+    )
 
 
 def test_a_hosts_file_selects_orders_and_repeats_workers():
     groups = {"workers": ["a", "b", "d"]}
     variables = {"a": {"workers_per_host": 5}}
-    assert members.workers(groups, variables, "10.0.0.4\n10.0.0.1\n10.0.0.4\n", "hosts", find) == ["d", "a", "d"]
+    assert members.workers(groups, variables, "10.0.0.4\n10.0.0.1\n10.0.0.4\n", "hosts", find) == [
+        "d",
+        "a",
+        "d",
+    ]
 
 
-def test_a_node_without_a_record_matters_only_if_its_address_is_asked_for():
+def test_a_node_without_a_record_matters_only_if_its_address_is_used():
     assert members.workers(GROUPS, {}, "10.0.0.2\n", "hosts", find) == ["b"]
     with pytest.raises(BadInput, match="hosts line 1: 10.0.0.3 (.|\n)*c: the node has no record"):
         members.workers(GROUPS, {}, "10.0.0.3\n", "hosts", find)
 
 
-@pytest.mark.parametrize("distributed, wanted, count", [(True, 0, 4), (True, 3, 3), (True, 4, 4), (False, 0, 1),
-                                                        (False, 2, 1)])
+@pytest.mark.parametrize(
+    "distributed, wanted, count",
+    [(True, 0, 4), (True, 3, 3), (True, 4, 4), (False, 0, 1), (False, 2, 1)],
+)
 def test_number_of_workers(distributed, wanted, count):
     assert members.number_of_workers(distributed, wanted, 4) == count
 
 
 @pytest.mark.parametrize("distributed", [True, False])
-def test_more_workers_than_there_are(distributed):
+def test_too_many_workers_are_refused(distributed):
     with pytest.raises(BadInput, match="num_workers=5 is more than the 4 workers"):
         members.number_of_workers(distributed, 5, 4)
 
 
-def test_forks():
+def test_too_few_forks_are_refused():
     members.check_forks(["a", "b"], 2)
     with pytest.raises(BadInput, match="forks=1 .* 2 nodes .* forks = 2 in ansible.cfg.* -f 2"):
         members.check_forks(["a", "b"], 1)
 
 
-def test_builds_of_one_version():
-    """Nodes with GPUs have another library; of each kind there is to be one."""
-    records = {"a": {"fingerprints": {"libmxnet.so": "a" * 64}}, "b": {"fingerprints": {"libmxnet.so": "a" * 64}}, "old": {},
-               "gpu": {"fingerprints": {"libmxnet.so": "c" * 64}, "target": "cu92"}}
+def test_different_builds_of_one_version_are_refused():
+    """Nodes with GPUs have another library; each kind of node must have one build."""
+    records = {
+        "a": {"fingerprints": {"libmxnet.so": "a" * 64}},
+        "b": {"fingerprints": {"libmxnet.so": "a" * 64}},
+        "old": {},
+        "gpu": {"fingerprints": {"libmxnet.so": "c" * 64}, "target": "cu92"},
+    }
     members.check_versions(records, records)
     records["b"] = {"fingerprints": {"libmxnet.so": "b" * 64}}
-    with pytest.raises(BadInput, match="different builds of libmxnet.so .aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove"):
+    with pytest.raises(
+        BadInput, match="different builds of libmxnet.so .aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove"
+    ):
         members.check_versions(records, records)
 
 
-def test_versions():
+def test_different_versions_are_refused():
     records = {"a": {"mxnet": "1.9.1"}, "b": {"mxnet": "1.9.1"}, "c": {"mxnet": "1.5.1"}}
     members.check_versions(["a", "b"], records)
     with pytest.raises(BadInput, match="1.9.1: a, b; 1.5.1: c"):
         members.check_versions(["a", "b", "c"], records)
-    of_numpy = {"a": {"mxnet": "1.9.1", "numpy": "1.19.5", "python_version": "3.6.8"},
-                "b": {"mxnet": "1.9.1", "numpy": "1.23.5", "python_version": "3.11.2"},
-                "c": {"mxnet": "1.9.1", "numpy": "1.23.5", "python_version": "3.11.7"}}
+    of_numpy = {
+        "a": {"mxnet": "1.9.1", "numpy": "1.19.5", "python_version": "3.6.8"},
+        "b": {"mxnet": "1.9.1", "numpy": "1.23.5", "python_version": "3.11.2"},
+        "c": {"mxnet": "1.9.1", "numpy": "1.23.5", "python_version": "3.11.7"},
+    }
     members.check_versions(["b", "c"], of_numpy)
-    with pytest.raises(BadInput, match=r"numpy \(1.19.5: a; 1.23.5: b, c\)(?s:.*)Python \(3.6: a; 3.11: b, c\)"):
+    with pytest.raises(
+        BadInput, match=r"numpy \(1.19.5: a; 1.23.5: b, c\)(?s:.*)Python \(3.6: a; 3.11: b, c\)"
+    ):
         members.check_versions(["a", "b", "c"], of_numpy)

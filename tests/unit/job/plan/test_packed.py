@@ -1,14 +1,15 @@
-"""The plan as tasks see it, and what mxcluster_node makes of it for one host."""
+"""The packed plan in Ansible's tasks, and mxcluster_node's arguments for one host."""
+
 import json
 import pathlib
 
 import pytest
 import yaml
 
-from mxcluster.plan import packed
-from tests.unit.report import fake_run
+from mxcluster.job.plan import packed
+from tests.unit.job.report import fake_run
 
-PROJECT = pathlib.Path(__file__).resolve().parents[3]
+PROJECT = pathlib.Path(__file__).resolve().parents[4]
 PLAN = fake_run.make_plan(workers=4, groups=2, servers=1)
 HOST = sorted(PLAN["nodes"])[0]
 LOOKS = {host: {"address": host} for host in PLAN["nodes"]}
@@ -19,56 +20,81 @@ def completed(**asked):
     return packed.completed(dict(asked, packed_plan=PACKED), HOST)
 
 
-def test_tasks_see_what_is_small_and_the_rest_is_one_text():
+def test_tasks_get_small_values_and_the_plan_as_one_text():
     told = packed.told(PLAN, LOOKS)
     assert packed.unpack(told.pop("packed_plan")) == {"plan": PLAN, "looks": LOOKS}
-    assert told == {"job": PLAN["job"], "options": PLAN["options"], "nodes": list(PLAN["nodes"]),
-                    "trainers": sorted({process["host"] for process in PLAN["processes"] if process["role"] == "worker"})}
+    assert told == {
+        "job": PLAN["job"],
+        "options": PLAN["options"],
+        "nodes": list(PLAN["nodes"]),
+        "trainers": sorted(
+            {process["host"] for process in PLAN["processes"] if process["role"] == "worker"}
+        ),
+    }
 
 
-def test_the_text_is_none_that_ansible_would_read():
-    """It takes one that begins with a brace for Python, and parses it each time."""
+def test_ansible_does_not_parse_the_packed_text():
+    """Ansible takes a text that begins with a brace for Python, and parses it each time."""
     assert PACKED[0] not in "{[" and "{{" not in PACKED
 
 
-def test_a_task_without_a_plan_is_left_alone():
+def test_a_task_without_a_plan_is_unchanged():
     asked = {"command": "look", "request": {"address": "10.0.0.1"}}
     assert packed.completed(asked, HOST) is asked
 
 
-def test_a_node_starts_its_own_part_and_keeps_the_whole():
+def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
     found = completed(command="start", only_meet=False)
-    assert {process["host"] for process in found["plan"]["processes"]} == {HOST} and found["plan"]["whole"] == PLAN
+    assert {process["host"] for process in found["plan"]["processes"]} == {HOST} and found["plan"][
+        "whole"
+    ] == PLAN
     assert "packed_plan" not in found
     meeting = completed(command="start", only_meet=True)["plan"]
     assert meeting["processes"] == [] and meeting["peers"] and "whole" not in meeting
 
 
-def test_a_wait_knows_who_waits_for_whom_and_takes_the_plan_to_the_checkpoints():
+def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():
     found = completed(command="wait", checkpoints={"folder": "/runs/j/checkpoints", "keep": 3})
     assert found["together"] == PLAN.get("together", []) and found["checkpoints"]["plan"] == PLAN
     assert "checkpoints" not in completed(command="wait")
 
 
-def test_a_check_asks_for_the_cuda_of_the_plan():
+def test_a_check_asks_for_the_plans_cuda():
     plan = json.loads(json.dumps(PLAN))
     plan["nodes"][HOST]["cuda"] = {"version": "9.2"}
-    asked = {"command": "check", "request": {"peers": []}, "packed_plan": packed.told(plan, {})["packed_plan"]}
+    asked = {
+        "command": "check",
+        "request": {"peers": []},
+        "packed_plan": packed.told(plan, {})["packed_plan"],
+    }
     assert packed.completed(asked, HOST)["request"] == {"peers": [], "cuda": {"version": "9.2"}}
     assert completed(command="check", request={})["request"] == {"cuda": {}}
 
 
-@pytest.mark.parametrize("told, refused", [({}, False), ({"python": "/tmp/evil"}, True), ({"job_dir": "/tmp/evil/j"}, True)])
-def test_a_plan_whose_paths_are_not_the_roles_is_refused(told, refused):
-    """The inventory has changed since provision.yml asked the node; and root goes nowhere that only a record names."""
+@pytest.mark.parametrize(
+    "told, refused",
+    [({}, False), ({"python": "/tmp/evil"}, True), ({"job_dir": "/tmp/evil/j"}, True)],
+)
+def test_a_plan_with_paths_of_other_variables_is_refused(told, refused):
+    """The inventory may have changed since the record; root uses no path from a record alone."""
     plan = json.loads(json.dumps(PLAN))
     plan["nodes"][HOST].update(python="/opt/env/bin/python", job_dir="/opt/jobs/j")
     plan["nodes"][HOST].update(told)
-    asked = {"command": "look", "python": "/opt/env/bin/python", "job_dir": "/opt/jobs/j",
-             "packed_plan": packed.told(plan, LOOKS)["packed_plan"]}
+    asked = {
+        "command": "look",
+        "python": "/opt/env/bin/python",
+        "job_dir": "/opt/jobs/j",
+        "packed_plan": packed.told(plan, LOOKS)["packed_plan"],
+    }
     problems = packed.completed(dict(asked, problems=["known"]), HOST)["problems"]
     assert problems[0] == "known" and len(problems) == 1 + refused
     assert not refused or "/tmp/evil" in problems[1] and problems[1].endswith("run provision.yml")
-    assert "problems" not in packed.completed(asked, HOST), "verify.yml judges for itself"
-    look = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "look.yml").read_text())[0]["mxcluster_node"]
-    assert (look["python"], look["job_dir"], look["problems"]) == ("{{ __train_job_python }}", "{{ __train_job_folder }}", [])
+    assert "problems" not in packed.completed(asked, HOST), "verify.yml must decide itself"
+    look = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "look.yml").read_text())[0][
+        "mxcluster_node"
+    ]
+    assert (look["python"], look["job_dir"], look["problems"]) == (
+        "{{ __train_job_python }}",
+        "{{ train_job_folder }}",
+        [],
+    )

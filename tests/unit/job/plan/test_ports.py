@@ -1,47 +1,60 @@
-"""Where a job's ports begin."""
+"""The first port of a job."""
+
 import pytest
 
-from mxcluster import options
 from mxcluster.errors import BadInput
-from mxcluster.plan import make_plan, ports
+from mxcluster.job import options
+from mxcluster.job.plan import make_plan, ports
 from tests.inventories.cases import load
 
 LOCAL = load("good/local")
 
 
 def plan(held=None, **given):
-    return make_plan(options.cast(given), dict(groups=LOCAL["groups"], hosts=LOCAL["hosts"], forks=9), LOCAL["records"], {}, "j",
-                     dict.fromkeys(LOCAL["records"], "/jobs"), held=held)
+    return make_plan(
+        options.cast(given),
+        dict(groups=LOCAL["groups"], hosts=LOCAL["hosts"], forks=9),
+        LOCAL["records"],
+        {},
+        "j",
+        dict.fromkeys(LOCAL["records"], "/jobs"),
+        held=held,
+    )
 
 
 def held(host, *numbers):
     return {host: {"ports": {str(number): "the job other" for number in numbers}, "gpus": {}}}
 
 
-def test_auto_begins_at_9091_and_goes_on_to_what_is_free_on_all_nodes():
+def test_auto_takes_the_first_run_of_ports_that_is_free_on_all_nodes():
     assert plan()["root"]["port"] == ports.FIRST == 9091
     first = plan()["processes"]
     most = max(process["port"] for process in first)
     assert plan(held("node3", 9091, 9092))["root"]["port"] == 9093
     assert plan(held(first[0]["host"], most))["root"]["port"] == most + 1
     moved = plan(held("node3", 9091))
-    assert {process["env"]["DMLC_PS_ROOT_PORT"] for process in moved["processes"]} == {str(moved["root"]["port"])}
+    assert {process["env"]["DMLC_PS_ROOT_PORT"] for process in moved["processes"]} == {
+        str(moved["root"]["port"])
+    }
     assert [process["port"] - moved["root"]["port"] for process in moved["processes"]] == [
-        process["port"] - 9091 for process in first]
+        process["port"] - 9091 for process in first
+    ]
 
 
-def test_a_port_of_a_node_that_does_not_need_it_is_in_nobodys_way():
+def test_a_held_port_on_a_node_that_does_not_need_it_is_ignored():
     assert plan(held("node3", 9092))["root"]["port"] == 9091
 
 
-def test_a_port_that_is_asked_for_and_held_is_refused_with_its_holder():
+def test_a_requested_port_that_is_held_is_refused_with_its_holder():
     with pytest.raises(BadInput) as refusal:
         plan(held("node3", 9300), root_port="9300")
-    assert str(refusal.value).startswith("node3: port 9300 on 127.0.0.13 is in use by the job other\nroot_port=9300 is refused")
+    assert str(refusal.value).startswith(
+        "node3: port 9300 on 127.0.0.13 is in use by the job other\nroot_port=9300 is refused"
+    )
     assert plan(held("node3", 9091), root_port="9300")["root"]["port"] == 9300
 
 
-def test_no_port_is_left():
+def test_a_plan_without_a_free_port_is_refused():
     with pytest.raises(BadInput, match="no run of ports is free"):
         plan(held("node3", *range(9091, 65100)))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from mxcluster.plan import table
+from mxcluster.job.plan import table
 from tests.inventories.cases import changed, load, plan_of
 
 
@@ -8,12 +8,15 @@ def plan(name="local", **of):
     return plan_of(changed(load("good/" + name), {"options": of}))
 
 
-def test_table_of_a_grouped_job():
+def test_the_table_of_a_grouped_job():
     text = table(plan("gpus"))
-    assert text == """\
+    assert (
+        text
+        == """\
 job job-1
 kv dist_gsync, 5 workers in 2 groups, 4 servers
-program image_classification: network resnet50_v1, data imagenet (1281167 samples), batch size 32 per worker, 20 epochs
+program image_classification: network resnet50_v1, data imagenet (1281167 samples), \
+batch size 32 per worker, 20 epochs
 learning rate 0.05
 batches per epoch: 4449 (worker 4), 8897 (workers 0-3)
 samples repeated per epoch to fill them: 0 to 16 a worker
@@ -30,69 +33,94 @@ worker     2      fast2  10.1.0.3:9091  ib0        1,2   fast   0.444444 0.66666
 worker     3      fast2  10.1.0.3:9092  ib0        3     fast   0.666667 0.888889
 worker     4      slow1  10.1.0.4:9091  ib0        0     slow   0.888889 1
 """
+    )
 
 
-def test_staleness_and_even_batches():
+def test_the_table_shows_staleness_and_equal_batches():
     lines = table(plan(kv="dist_ssync", staleness="2", num_examples="1280")).splitlines()
     assert lines[1] == "kv dist_ssync (staleness 2), 4 workers in 2 groups, 2 servers"
     assert lines[4] == "batches per epoch: 10" and lines[5] == ""
 
 
-def test_ports_that_nothing_closes():
-    """Only root can, and without a training user there is none."""
+def test_the_table_shows_ports_without_a_firewall():
+    """Only root can set the firewall; without a training user there is no root."""
     case = load("good/local")
     assert "ports:" not in table(plan_of(case))
     for host in ("node1", "node3"):
         case = changed(case, {"hosts": {host: {"mxcluster_user": ""}}})
     text = table(plan_of(case))
-    assert "\nports: open to anybody who can reach node1, node3: jobs run without root there" in text
+    assert (
+        "\nports: open to every host that can reach node1, node3: jobs run without root there"
+        in text
+    )
     alone = changed(case, {"options": {"kv": "local"}, "groups": {"workers": ["node1"]}})
     assert "ports:" not in table(plan_of(alone))  # one process, without a port
 
 
-def test_script():
+def test_the_table_shows_the_script():
     text = table(plan(script="path/my.py", script_args=["--lr", "0.1"]))
     assert "script path/my.py --lr 0.1\n" in text and "batches" not in text
 
 
-def test_local():
+def test_the_table_of_a_job_without_servers():
     text = table(plan("single"))
     assert "kv device, 1 worker in 1 group, 0 servers" in text
     assert text.endswith("worker  0      laptop  192.168.7.20  wlan0      0,1   all    0 1\n")
 
 
-@pytest.mark.parametrize("kv, expected", [
-    ("dist_async", "batches per epoch: 1 (workers 0-1, 3), 2 (worker 2)"),
-    ("dist_gsync", "batches per epoch: 1 (workers 0-1), 2 (workers 2-3)"),
-    ("dist_ssync", "batches per epoch: 2"),
-])
-def test_batches_follow_who_waits_for_whom(kv, expected):
-    case = changed(load("good/local"), {
-        "options": {"kv": kv, "num_examples": "130", "data_allocator": "1"},
-        "files": {"data_sharding": "0 0.2\n0.2 0.4\n0.4 0.8\n0.8 1\n"}})
+@pytest.mark.parametrize(
+    "kv, expected",
+    [
+        ("dist_async", "batches per epoch: 1 (workers 0-1, 3), 2 (worker 2)"),
+        ("dist_gsync", "batches per epoch: 1 (workers 0-1), 2 (workers 2-3)"),
+        ("dist_ssync", "batches per epoch: 2"),
+    ],
+)
+def test_batches_are_equal_within_a_waiting_set(kv, expected):
+    case = changed(
+        load("good/local"),
+        {
+            "options": {"kv": kv, "num_examples": "130", "data_allocator": "1"},
+            "files": {"data_sharding": "0 0.2\n0.2 0.4\n0.4 0.8\n0.8 1\n"},
+        },
+    )
     assert expected in table(plan_of(case))
 
 
-@pytest.mark.parametrize("options, expected", [
-    ({"kv": "dist_async"},
-     "learning rate 0.0125 for every push: lr=0.05 divided by 4 workers, because dist_async applies each push by itself"),
-    ({"kv": "dist_ssync", "lr": "0.4"}, "learning rate 0.1 for every push: lr=0.4 divided by 4 workers"),
-    ({"kv": "dist_async", "lr_scale": "none"}, "learning rate 0.05 for every push of each of the 4 workers (lr_scale=none)"),
-    ({"kv": "dist_async", "num_workers": "1"}, "learning rate 0.05\n"),
-    ({"kv": "dist_gsync"}, "learning rate 0.05\n"),
-    ({"kv": "dist_sync", "lr_scale": "auto"}, "learning rate 0.05\n"),
-])
-def test_the_step_is_told_and_is_what_the_workers_get(options, expected):
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        (
+            {"kv": "dist_async"},
+            "learning rate 0.0125 for every push: lr=0.05 divided by 4 workers, because dist_async "
+            "applies each push by itself",
+        ),
+        (
+            {"kv": "dist_ssync", "lr": "0.4"},
+            "learning rate 0.1 for every push: lr=0.4 divided by 4 workers",
+        ),
+        (
+            {"kv": "dist_async", "lr_scale": "none"},
+            "learning rate 0.05 for every push of each of the 4 workers (lr_scale=none)",
+        ),
+        ({"kv": "dist_async", "num_workers": "1"}, "learning rate 0.05\n"),
+        ({"kv": "dist_gsync"}, "learning rate 0.05\n"),
+        ({"kv": "dist_sync", "lr_scale": "auto"}, "learning rate 0.05\n"),
+    ],
+)
+def test_the_table_shows_the_learning_rate_that_the_workers_get(options, expected):
     made = plan(**options)
     assert expected in table(made)
     step = expected.split()[2]
     commands = [process["command"] for process in made["processes"] if process["role"] == "worker"]
     assert {command[command.index("--lr") + 1] for command in commands} == {step}
-    assert made["options"]["lr"] == float(options.get("lr", 0.05)), "a job that goes on starts from what was asked for"
+    assert made["options"]["lr"] == float(options.get("lr", 0.05)), (
+        "a resumed job starts from the given lr"
+    )
 
 
-def test_one_group_under_gsync_is_told():
-    told = "dist_gsync with one group of all workers trains as dist_sync does: give"
+def test_gsync_with_one_group_gives_a_hint():
+    told = "dist_gsync with one group of all workers trains as dist_sync does: for several"
     one = load("good/local")
     for host in one["hosts"].values():
         host.pop("worker_group", None)

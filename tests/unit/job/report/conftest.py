@@ -1,26 +1,35 @@
 import pytest
 
-from mxcluster import report
-from tests.unit.report import fake_run
+from mxcluster.job import report
+from tests.unit.job.report import fake_run
 
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
-    """matplotlib's font list, made once for all tests."""
+    """Return the folder of matplotlib's font list, which all tests share."""
     return str(tmp_path_factory.mktemp("matplotlib"))
 
 
 @pytest.fixture(scope="session")
 def good_run(tmp_path_factory, cache_dir):
-    """The folder of a gsync job of four workers in two groups that went well."""
+    """Return the run folder of a successful gsync job with four workers in two groups."""
     return _run(tmp_path_factory.mktemp("good"), fake_run.make_plan(), cache_dir)
 
 
 @pytest.fixture(scope="session")
 def failed_run(tmp_path_factory, cache_dir):
-    """The folder of a job whose worker-3 died after 7 seconds, with a log that would like to be HTML."""
-    return _run(tmp_path_factory.mktemp("failed"), fake_run.make_plan(), cache_dir, until=7.0, failed=(
-        "worker-3", 1, ["<script>alert('log')</script>", "ModuleNotFoundError: No module named 'gluoncv'"]))
+    """Return the run folder of a job whose worker-3 died after 7 s; its log contains HTML."""
+    return _run(
+        tmp_path_factory.mktemp("failed"),
+        fake_run.make_plan(),
+        cache_dir,
+        until=7.0,
+        failed=(
+            "worker-3",
+            1,
+            ["<script>alert('log')</script>", "ModuleNotFoundError: No module named 'gluoncv'"],
+        ),
+    )
 
 
 def _run(folder, plan, cache_dir, **how):

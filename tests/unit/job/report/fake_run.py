@@ -1,19 +1,22 @@
-"""A run folder as the nodes of a job would leave it, made up from a few formulas."""
+"""A run folder as a job's nodes leave it, generated from a few formulas."""
+
 import json
 import math
 import os
 import random
 import tarfile
 
-from mxcluster import exitcodes
+from mxcluster import exit_codes
 
 BEGIN = 1795250000.0
 
 
 def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
-    """A plan in the shape of the contract; two workers a node, groups of neighbours, labels a, b, ..."""
+    """Return a plan with two workers a node, in groups of neighbours with the labels a, b, ..."""
     hosts = ["node%d" % (number + 1) for number in range((workers + 1) // 2)]
-    members = [list(range(g * workers // groups, (g + 1) * workers // groups)) for g in range(groups)]
+    members = [
+        list(range(g * workers // groups, (g + 1) * workers // groups)) for g in range(groups)
+    ]
     group_of = {index: group for group, indices in enumerate(members) for index in indices}
     roles = [("scheduler", 0, hosts[0])]
     roles += [("server", index, hosts[index % len(hosts)]) for index in range(servers)]
@@ -22,27 +25,62 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
     processes = []
     for role, index, host in roles:
         ports[host] += 1
-        process = {"name": "%s-%d" % (role, index), "role": role, "index": index,
-                   "host": host, "address": "127.0.0.%d" % (11 + hosts.index(host)), "port": ports[host], "gpus": [],
-                   "command": [], "env": {}}
+        process = {
+            "name": "%s-%d" % (role, index),
+            "role": role,
+            "index": index,
+            "host": host,
+            "address": "127.0.0.%d" % (11 + hosts.index(host)),
+            "port": ports[host],
+            "gpus": [],
+            "command": [],
+            "env": {},
+        }
         if role == "worker":
             process.update(group=group_of[index], share=[index / workers, (index + 1) / workers])
         processes.append(process)
-    return {"schema": 1, "job": "20261121-101500-%s" % kv, "kv": kv, "lease": 60.0,
-            "workers": workers, "servers": servers,
-            "root": {"address": "127.0.0.11", "port": 9091}, "groups": members,
-            "group_labels": [chr(ord("a") + number) for number in range(groups)],
-            "shares": [[i / workers, (i + 1) / workers] for i in range(workers)], "staleness": None, "files": {},
-            "options": {"kv": kv, "program": "image_classification", "script": script, "script_args": [],
-                        "network": "mlp", "data": "digits", "batch_size": 32, "lr": 0.05, "num_epochs": 20,
-                        "env": {}, "gpus": "auto", "savemodel": False},
-            "nodes": {host: {"address": "127.0.0.%d" % (11 + number), "interface": "lo", "job_dir": "/jobs/" + host,
-                             "python": "/env/bin/python"} for number, host in enumerate(hosts)},
-            "processes": processes}
+    return {
+        "schema": 1,
+        "job": "20261121-101500-%s" % kv,
+        "kv": kv,
+        "lease": 60.0,
+        "workers": workers,
+        "servers": servers,
+        "root": {"address": "127.0.0.11", "port": 9091},
+        "groups": members,
+        "group_labels": [chr(ord("a") + number) for number in range(groups)],
+        "shares": [[i / workers, (i + 1) / workers] for i in range(workers)],
+        "staleness": None,
+        "files": {},
+        "options": {
+            "kv": kv,
+            "program": "image_classification",
+            "script": script,
+            "script_args": [],
+            "network": "mlp",
+            "data": "digits",
+            "batch_size": 32,
+            "lr": 0.05,
+            "num_epochs": 20,
+            "env": {},
+            "gpus": "auto",
+            "savemodel": False,
+        },
+        "nodes": {
+            host: {
+                "address": "127.0.0.%d" % (11 + number),
+                "interface": "lo",
+                "job_dir": "/jobs/" + host,
+                "python": "/env/bin/python",
+            }
+            for number, host in enumerate(hosts)
+        },
+        "processes": processes,
+    }
 
 
 def worker_events(plan, index, epochs=20, batches=25, until=None):
-    """The events of a worker; the workers of later groups are slower. `until` (seconds) cuts them off."""
+    """Yield the events of a worker until `until` seconds; later groups have slower workers."""
     dice = random.Random(index)
     group = next(g for g, members in enumerate(plan["groups"]) if index in members)
     process = next(p for p in plan["processes"] if p["name"] == "worker-%d" % index)
@@ -53,8 +91,16 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
     def event(kind, **fields):
         return dict({"event": kind, "time": round(moment, 3)}, **dict(who, **fields))
 
-    events = [event("start", epochs=epochs, batches=batches, batch_size=32, samples_in_share=batches * 32 - 3,
-                    repeated=3)]
+    events = [
+        event(
+            "start",
+            epochs=epochs,
+            batches=batches,
+            batch_size=32,
+            samples_in_share=batches * 32 - 3,
+            repeated=3,
+        )
+    ]
     waited = 0.0
     for step in range(1, epochs * batches + 1):
         seconds = pace * (0.85 + 0.3 * dice.random())
@@ -63,34 +109,78 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
         done = step / (epochs * batches)
         loss = 2.3 * math.exp(-5 * done) + 0.04 + 0.25 * math.exp(-3 * done) * dice.random()
         epoch, batch = divmod(step - 1, batches)
-        events.append(event("batch", epoch=epoch, batch=batch, step=step, samples=step * 32, loss=loss,
-                            train_accuracy=1 - loss / 3, samples_per_s=32 / seconds, done=done))
+        events.append(
+            event(
+                "batch",
+                epoch=epoch,
+                batch=batch,
+                step=step,
+                samples=step * 32,
+                loss=loss,
+                train_accuracy=1 - loss / 3,
+                samples_per_s=32 / seconds,
+                done=done,
+            )
+        )
         if step % batches == 0:
             accuracy = 0.975 - 0.8 * math.exp(-7 * done) + 0.006 * dice.random()
-            events.append(event("epoch", epoch=epoch, accuracy=accuracy, samples=step * 32, seconds=batches * pace))
+            events.append(
+                event(
+                    "epoch",
+                    epoch=epoch,
+                    accuracy=accuracy,
+                    samples=step * 32,
+                    seconds=batches * pace,
+                )
+            )
     seconds = moment - BEGIN - 1.5
-    events.append(event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited))
-    events.append(event("end", accuracy=0.9722, samples=epochs * batches * 32, seconds=seconds,
-                        samples_per_s=epochs * batches * 32 / seconds))
+    events.append(
+        event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited)
+    )
+    events.append(
+        event(
+            "end",
+            accuracy=0.9722,
+            samples=epochs * batches * 32,
+            seconds=seconds,
+            samples_per_s=epochs * batches * 32 / seconds,
+        )
+    )
     events.append(event("done"))
     return [e for e in events if until is None or e["time"] < BEGIN + until]
 
 
 def server_events(plan, index):
-    """What a gsync server tells: Y of every group."""
+    """Yield the events of a gsync server: Y of every group."""
     host = next(p for p in plan["processes"] if p["name"] == "server-%d" % index)["host"]
     groups = len(plan["groups"])
     for part in (0.5, 1.0):
         for group in range(groups):
-            y = {str(v): int(part * 400 * math.exp(-(v - groups - 0.4 * group) ** 2 / (1 + 0.5 * groups)))
-                 for v in range(1, 2 * groups + 4)}
+            y = {
+                str(v): int(
+                    part * 400 * math.exp(-((v - groups - 0.4 * group) ** 2) / (1 + 0.5 * groups))
+                )
+                for v in range(1, 2 * groups + 4)
+            }
             y = {value: count for value, count in y.items() if count}
-            yield {"event": "gsync", "time": BEGIN + 18 * part, "role": "server", "index": index, "host": host,
-                   "group": group, "updates": sum(y.values()), "y": y}
+            yield {
+                "event": "gsync",
+                "time": BEGIN + 18 * part,
+                "role": "server",
+                "index": index,
+                "host": host,
+                "group": group,
+                "updates": sum(y.values()),
+                "y": y,
+            }
 
 
 def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
-    """{host: tar file} of the job folders; `failed` is (process name, exit code, log lines), `until` when that was."""
+    """Return {host: tar file} of the job folders.
+
+    `failed` is (process name, exit code, log lines), and `until` is the time of the failure in
+    seconds.
+    """
     os.makedirs(folder, exist_ok=True)
     archives = {}
     for host in plan["nodes"]:
@@ -98,33 +188,65 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
         os.makedirs(os.path.join(job, "checkpoints"), exist_ok=True)
         events, states, first = [], [], None
         for process in (p for p in plan["processes"] if p["host"] == host):
-            code, log = 0, ["[10:15:01] %s is ready" % process["name"], "colours \x1b[31mred\x1b[0m", "done"]
+            code, log = (
+                0,
+                ["[10:15:01] %s is ready" % process["name"], "colours \x1b[31mred\x1b[0m", "done"],
+            )
             if process["role"] == "worker":
                 events += worker_events(plan, process["index"], epochs, batches, until)
             elif process["role"] == "server" and plan["kv"] == "dist_gsync" and failed is None:
                 events += server_events(plan, process["index"])
             if failed and failed[0] == process["name"]:
                 code, log = failed[1], failed[2]
-                first = {"host": host, "role": process["role"], "index": process["index"], "name": process["name"],
-                         "reason": exitcodes.describe(code), "exit_code": code, "time": BEGIN + until,
-                         "log": log[-20:], "echo": False}
+                first = {
+                    "host": host,
+                    "role": process["role"],
+                    "index": process["index"],
+                    "name": process["name"],
+                    "reason": exit_codes.describe(code),
+                    "exit_code": code,
+                    "time": BEGIN + until,
+                    "log": log[-20:],
+                    "echo": False,
+                }
             elif failed:
                 code = -15
-            states.append({"name": process["name"], "role": process["role"], "index": process["index"], "pid": 1000,
-                           "start_time": 1, "state": "ended", "exit_code": code, "ended_at": BEGIN + (until or 30),
-                           "ended_by": "agent" if code == -15 else "self"})
+            states.append(
+                {
+                    "name": process["name"],
+                    "role": process["role"],
+                    "index": process["index"],
+                    "pid": 1000,
+                    "start_time": 1,
+                    "state": "ended",
+                    "exit_code": code,
+                    "ended_at": BEGIN + (until or 30),
+                    "ended_by": "agent" if code == -15 else "self",
+                }
+            )
             with open(os.path.join(job, process["name"] + ".log"), "w") as stream:
                 stream.write("\n".join(log) + "\n")
             if process["name"] == "worker-0":
                 with open(os.path.join(job, "checkpoints", "model-0020.params"), "w") as stream:
                     stream.write("weights")
-        status = {"job": plan["job"], "host": host, "agent": {"pid": 1, "start_time": 1}, "state": "ended",
-                  "reason": "failed" if failed else "done", "started": BEGIN, "ended": BEGIN + (until or 30),
-                  "processes": states, "first_failure": first}
+        status = {
+            "job": plan["job"],
+            "host": host,
+            "agent": {"pid": 1, "start_time": 1},
+            "state": "ended",
+            "reason": "failed" if failed else "done",
+            "started": BEGIN,
+            "ended": BEGIN + (until or 30),
+            "processes": states,
+            "first_failure": first,
+        }
         with open(os.path.join(job, "status.json"), "w") as stream:
             json.dump(status, stream)
         with open(os.path.join(job, "events.jsonl"), "w") as stream:
-            stream.writelines(json.dumps(event) + "\n" for event in sorted(events, key=lambda event: event["time"]))
+            stream.writelines(
+                json.dumps(event) + "\n"
+                for event in sorted(events, key=lambda event: event["time"])
+            )
         archives[host] = os.path.join(folder, host + ".tar")
         with tarfile.open(archives[host], "w") as tar:
             tar.add(job, arcname=".")

@@ -8,11 +8,11 @@ import pytest
 
 import mxcluster
 from mxcluster.errors import BadInput
-from mxcluster.report import archive
+from mxcluster.job.report import archive
 
 
 def make_tar(path, *members, **files):
-    """A tar file with the given TarInfos, and files {name: text}."""
+    """Write a tar file with the given TarInfos and the files {name: text}; return its path."""
     with tarfile.open(str(path), "w") as tar:
         for member in members:
             tar.addfile(member, io.BytesIO(b"x" * member.size))
@@ -25,24 +25,50 @@ def make_tar(path, *members, **files):
 
 def member(name, kind=tarfile.REGTYPE, target="", size=0, mode=0o644, owner=0):
     info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size, info.mode, info.uid, info.gid = kind, target, size, mode, owner, owner
+    info.type, info.linkname, info.size, info.mode, info.uid, info.gid = (
+        kind,
+        target,
+        size,
+        mode,
+        owner,
+        owner,
+    )
     return info
 
 
-def test_files_land_in_the_folder(tmp_path):
-    path = make_tar(tmp_path / "a.tar", member("checkpoints", tarfile.DIRTYPE), status="{}", checkpoints__m="weights")
+def test_unpack_writes_files_into_the_folder(tmp_path):
+    path = make_tar(
+        tmp_path / "a.tar",
+        member("checkpoints", tarfile.DIRTYPE),
+        status="{}",
+        checkpoints__m="weights",
+    )
     archive.unpack(path, str(tmp_path / "to"))
     assert (tmp_path / "to" / "status").read_text() == "{}"
     assert (tmp_path / "to" / "checkpoints" / "m").read_text() == "weights"
 
 
-@pytest.mark.parametrize("bad", [
-    member("/etc/passwd", size=1), member("../up", size=1), member("a/../../up", size=1),
-    member("link", tarfile.SYMTYPE, "/etc"), member("hard", tarfile.LNKTYPE, "good"), member("pipe", tarfile.FIFOTYPE),
-    member("disk", tarfile.BLKTYPE), member("terminal", tarfile.CHRTYPE), member("sparse", tarfile.GNUTYPE_SPARSE),
-    member("./good", size=1), member("what", b"Z")], ids=lambda info: info.name)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        member("/etc/passwd", size=1),
+        member("../up", size=1),
+        member("a/../../up", size=1),
+        member("link", tarfile.SYMTYPE, "/etc"),
+        member("hard", tarfile.LNKTYPE, "good"),
+        member("pipe", tarfile.FIFOTYPE),
+        member("disk", tarfile.BLKTYPE),
+        member("terminal", tarfile.CHRTYPE),
+        member("sparse", tarfile.GNUTYPE_SPARSE),
+        member("./good", size=1),
+        member("what", b"Z"),
+    ],
+    ids=lambda info: info.name,
+)
 @pytest.mark.parametrize("with_filter", [True, False])
-def test_what_could_leave_the_folder_is_refused_as_a_whole(tmp_path, monkeypatch, bad, with_filter):
+def test_an_archive_with_an_unsafe_member_is_refused_as_a_whole(
+    tmp_path, monkeypatch, bad, with_filter
+):
     if not with_filter:
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
     path = make_tar(tmp_path / "a.tar", member("good", size=1), bad)
@@ -51,30 +77,53 @@ def test_what_could_leave_the_folder_is_refused_as_a_whole(tmp_path, monkeypatch
     assert [found.name for found in tmp_path.rglob("*")] == ["a.tar"]
 
 
-OLD = "/usr/bin/python3"  # of Debian 12: 3.11.2, without tarfile.data_filter
-UNPACK = "import sys; sys.path.insert(0, sys.argv[1]); from mxcluster.report import archive; archive.unpack(*sys.argv[2:])"
+OLD = "/usr/bin/python3"  # Python 3.11.2 of Debian 12, without tarfile.data_filter
+UNPACK = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from mxcluster.job.report import archive; archive.unpack(*sys.argv[2:])"
+)
 
 
 @pytest.mark.parametrize("under", ["with the filter", "without", "the system's"])
-def test_a_node_gives_the_controller_no_owner_and_no_permission(tmp_path, monkeypatch, under):
-    """A node gave the controller a setuid-root file."""
-    path = make_tar(tmp_path / "a.tar", member("folder", tarfile.DIRTYPE, mode=0o7777, owner=1), member("private", mode=0o600),
-                    member("root", size=1, mode=0o6755, owner=0), member("folder/other", size=1, mode=0o7777, owner=65534))
+def test_unpacked_files_keep_neither_owner_nor_mode_of_the_node(tmp_path, monkeypatch, under):
+    """An earlier version unpacked a setuid-root file from a node."""
+    path = make_tar(
+        tmp_path / "a.tar",
+        member("folder", tarfile.DIRTYPE, mode=0o7777, owner=1),
+        member("private", mode=0o600),
+        member("root", size=1, mode=0o6755, owner=0),
+        member("folder/other", size=1, mode=0o7777, owner=65534),
+    )
     if under == "the system's":
-        done = subprocess.run([OLD, "-c", UNPACK, str(pathlib.Path(mxcluster.__file__).parents[1]), path, str(tmp_path / "to")],
-                              stderr=subprocess.PIPE)
+        done = subprocess.run(
+            [
+                OLD,
+                "-c",
+                UNPACK,
+                str(pathlib.Path(mxcluster.__file__).parents[1]),
+                path,
+                str(tmp_path / "to"),
+            ],
+            stderr=subprocess.PIPE,
+        )
         assert done.returncode == 0, done.stderr
     else:
         if under == "without":
             monkeypatch.delattr(tarfile, "data_filter", raising=False)
         archive.unpack(path, str(tmp_path / "to"))
-    found = {str(path.relative_to(tmp_path / "to")): path.stat() for path in (tmp_path / "to").rglob("*")}
+    found = {
+        str(path.relative_to(tmp_path / "to")): path.stat() for path in (tmp_path / "to").rglob("*")
+    }
     assert {name: oct(seen.st_mode & 0o7777) for name, seen in found.items()} == {
-        "folder": "0o755", "private": "0o600", "root": "0o644", "folder/other": "0o644"}
+        "folder": "0o755",
+        "private": "0o600",
+        "root": "0o644",
+        "folder/other": "0o644",
+    }
     assert {(seen.st_uid, seen.st_gid) for seen in found.values()} == {(os.getuid(), os.getgid())}
 
 
-def test_a_small_file_cannot_fill_the_disk(tmp_path):
+def test_a_compressed_archive_cannot_fill_the_disk(tmp_path):
     with tarfile.open(str(tmp_path / "a.tar"), "w:gz") as tar:
         tar.addfile(member("zeros", size=1 << 24), io.BytesIO(bytes(1 << 24)))
     assert (tmp_path / "a.tar").stat().st_size < 1 << 16
@@ -82,24 +131,36 @@ def test_a_small_file_cannot_fill_the_disk(tmp_path):
     assert not list((tmp_path / "run").rglob("zeros"))
 
 
-def test_a_bad_archive_costs_only_its_own_node(tmp_path):
+def test_a_bad_archive_affects_its_own_node_only(tmp_path):
     (tmp_path / "torn.tar").write_bytes(b"this is no tar file")
-    problems = archive.unpack_all({
-        "good": make_tar(tmp_path / "good.tar", **{"worker-0.log": "hello"}),
-        "evil": make_tar(tmp_path / "evil.tar", member("../up", size=1)),
-        "gone": str(tmp_path / "gone.tar"), "torn": str(tmp_path / "torn.tar"), "none": None,
-        "garbled": make_tar(tmp_path / "garbled.tar", **{"status.json": "{not json"})}, str(tmp_path / "run"))
+    problems = archive.unpack_all(
+        {
+            "good": make_tar(tmp_path / "good.tar", **{"worker-0.log": "hello"}),
+            "evil": make_tar(tmp_path / "evil.tar", member("../up", size=1)),
+            "gone": str(tmp_path / "gone.tar"),
+            "torn": str(tmp_path / "torn.tar"),
+            "none": None,
+            "garbled": make_tar(tmp_path / "garbled.tar", **{"status.json": "{not json"}),
+        },
+        str(tmp_path / "run"),
+    )
     assert sorted(problems) == ["evil", "garbled", "gone", "none", "torn"]
     assert "../up" in problems["evil"] and "nothing was collected" in problems["none"]
     assert "not valid JSON" in problems["garbled"]
     assert (tmp_path / "run" / "nodes" / "good" / "worker-0.log").read_text() == "hello"
 
 
-def test_checkpoints_are_gathered_and_none_is_lost(tmp_path):
-    archives = {host: make_tar(tmp_path / (host + ".tar"), checkpoints__m=host, **{"checkpoints__" + host: host})
-                for host in ("node1", "node2")}
-    for _ in range(2):  # again gives the same
+def test_checkpoints_of_all_nodes_are_gathered(tmp_path):
+    archives = {
+        host: make_tar(
+            tmp_path / (host + ".tar"), checkpoints__m=host, **{"checkpoints__" + host: host}
+        )
+        for host in ("node1", "node2")
+    }
+    for _ in range(2):  # the second time gives the same
         assert archive.unpack_all(archives, str(tmp_path / "run")) == {}
-        found = {path.name: path.read_text() for path in (tmp_path / "run" / "checkpoints").iterdir()}
+        found = {
+            path.name: path.read_text() for path in (tmp_path / "run" / "checkpoints").iterdir()
+        }
         assert found == {"m": "node1", "node1": "node1", "node2": "node2", "node2-m": "node2"}
     assert not list((tmp_path / "run" / "nodes").rglob("checkpoints"))

@@ -11,14 +11,14 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from mxcluster import report
 from mxcluster.errors import BadInput
-from mxcluster.report import curves, page, series
-from tests.unit.report import fake_run
+from mxcluster.job import report
+from mxcluster.job.report import curves, page, series
+from tests.unit.job.report import fake_run
 
 
 class Page(HTMLParser):
-    """The texts of a page, and the addresses that its tags fetch or link to."""
+    """The texts of a page, and the addresses that its tags load or link to."""
 
     def __init__(self, path):
         super().__init__()
@@ -29,16 +29,31 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "srcset", "href", "action", "data")]
+        self.addresses += [
+            value
+            for name, value in attributes
+            if name in ("src", "srcset", "href", "action", "data")
+        ]
 
     def handle_data(self, data):
         self.texts.append(data)
 
 
-def test_the_run_folder_holds_everything(good_run):
-    names = sorted(str(path.relative_to(good_run)) for path in good_run.rglob("*") if path.is_file())
-    assert {"plan.json", "verdict.json", "report.html", "curves.png", "events.jsonl", "checkpoints/model-0020.params",
-            "nodes/node1/worker-0.log", "nodes/node1/status.json", "nodes/node2/events.jsonl"} <= set(names), names
+def test_the_run_folder_is_complete(good_run):
+    names = sorted(
+        str(path.relative_to(good_run)) for path in good_run.rglob("*") if path.is_file()
+    )
+    assert {
+        "plan.json",
+        "verdict.json",
+        "report.html",
+        "curves.png",
+        "events.jsonl",
+        "checkpoints/model-0020.params",
+        "nodes/node1/worker-0.log",
+        "nodes/node1/status.json",
+        "nodes/node2/events.jsonl",
+    } <= set(names), names
     assert not [name for name in names if name.endswith(".new")], names
 
 
@@ -49,24 +64,37 @@ def test_the_events_of_all_nodes_are_merged_by_time(good_run):
     assert times == sorted(times)
 
 
-def test_no_node_tells_of_the_workers_of_another(tmp_path, cache_dir):
-    """Or one node could say that all have done their work."""
+def test_a_node_cannot_report_events_of_another_nodes_workers(tmp_path, cache_dir):
+    """Otherwise one node could report that all workers are done."""
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
-    done = '{"event": "done", "time": 1.0, "role": "worker", "index": %d, "host": "node%d", "text": "forged"}\n'
+    done = (
+        '{"event": "done", "time": 1.0, "role": "worker", "index": %d, "host": "node%d", '
+        '"text": "forged"}\n'
+    )
     path = tmp_path / "nodes" / "node2" / "events.jsonl"
-    lines = [line for line in path.read_text().splitlines(True) if '"done"' not in line or '"index": 3' in line]
+    lines = [
+        line
+        for line in path.read_text().splitlines(True)
+        if '"done"' not in line or '"index": 3' in line
+    ]
     path.write_text("".join(lines) + done % (0, 1) + done % (0, 2) + done % (2, 1))
     with tarfile.open(archives["node2"], "w") as tar:
         tar.add(str(path.parent), arcname=".")
     report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
-    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    ]
     forged = [(event["host"], event["index"]) for event in events if event.get("text") == "forged"]
-    assert forged in ([("node2", 2)], [("node1", 2)]), "of its own worker it may tell what it likes"
+    assert forged in ([("node2", 2)], [("node1", 2)]), (
+        "a node may report any events of its own worker"
+    )
 
 
 def test_the_verdict_is_written(good_run, failed_run):
-    good, failed = (json.loads((run / "verdict.json").read_text()) for run in (good_run, failed_run))
+    good, failed = (
+        json.loads((run / "verdict.json").read_text()) for run in (good_run, failed_run)
+    )
     assert good["ok"] and good["accuracy"] == 0.9722 and good["samples_per_s"] > 0, good
     assert not failed["ok"] and failed["first_failure"]["name"] == "worker-3", failed
 
@@ -74,25 +102,42 @@ def test_the_verdict_is_written(good_run, failed_run):
 def test_the_page_needs_no_network(good_run, failed_run):
     for run in (good_run, failed_run):
         found = Page(run / "report.html")
-        assert found.addresses and all(address.startswith("data:image/png;base64,") for address in found.addresses)
+        assert found.addresses and all(
+            address.startswith("data:image/png;base64,") for address in found.addresses
+        )
         assert not {"script", "link", "iframe", "object"} & set(found.tags), set(found.tags)
         assert not re.search(r"https?://|url\(|@import", found.source)
 
 
-def test_the_page_of_a_success_tells_the_figures(good_run):
+def test_the_page_of_a_success_has_the_figures(good_run):
     found = Page(good_run / "report.html").text
     verdict = json.loads((good_run / "verdict.json").read_text())
-    for words in ("OK", verdict["job"], "97.22 %", "%.0f" % verdict["samples_per_s"], "mlp on digits",
-                  "Y of the groups", "worker 3", "127.0.0.12:9093", "0.75 – 1", "317 samples, 3 repeated",
-                  "batch_size"):
+    for words in (
+        "OK",
+        verdict["job"],
+        "97.22 %",
+        "%.0f" % verdict["samples_per_s"],
+        "mlp on digits",
+        "Y of the groups",
+        "worker 3",
+        "127.0.0.12:9093",
+        "0.75 – 1",
+        "317 samples, 3 repeated",
+        "batch_size",
+    ):
         assert words in found, words
     assert "First failure" not in found
 
 
 def test_the_page_of_a_failure_begins_with_its_cause(failed_run):
     found = Page(failed_run / "report.html").text
-    for words in ("FAILED", "worker 3 on node2: exited with status 1", "Hint:", "killed by signal 15 (SIGTERM)",
-                  "<script>alert('log')</script>"):
+    for words in (
+        "FAILED",
+        "worker 3 on node2: exited with status 1",
+        "Hint:",
+        "killed by signal 15 (SIGTERM)",
+        "<script>alert('log')</script>",
+    ):
         assert words in found, words
     assert found.index("First failure") < found.index("Curves")
 
@@ -104,36 +149,63 @@ def test_logs_are_escaped_and_lose_their_colours(failed_run, good_run):
     assert "\x1b" not in (good_run / "report.html").read_text()
 
 
-def test_the_picture_is_described_as_it_is_drawn():
+def test_the_text_describes_the_panels_of_the_picture():
     pages = {}
     for groups in (1, 2):
         plan = fake_run.make_plan(workers=4, groups=groups)
         data = series.collect(plan, [])
         if groups == 2:
             data["y"] = {0: {"updates": 1, "mean": 1.0, "counts": {1: 1}}}
-        verdict = {"ok": True, "job": "j", "kv": "k", "accuracy": None, "samples_per_s": None, "seconds": 1.0, "exit_codes": {},
-                   "first_failure": None}
+        verdict = {
+            "ok": True,
+            "job": "j",
+            "kv": "k",
+            "accuracy": None,
+            "samples_per_s": None,
+            "seconds": 1.0,
+            "exit_codes": {},
+            "first_failure": None,
+        }
         pages[groups] = page.render(data, plan, verdict, b"\x89PNG", {})
     curves = 'alt="Loss, validation accuracy and samples per second of every worker over time'
     assert curves + '"' in pages[1] and curves + ', and the histogram of Y"' in pages[2]
 
 
-def test_a_dark_screen_turns_the_picture_round(good_run):
+def test_a_dark_screen_inverts_the_picture(good_run):
     source = (good_run / "report.html").read_text()
-    assert source.count("<img") == 1 and re.search(r"prefers-color-scheme: dark\) \{[^}]*\n *img \{ filter: invert", source)
+    assert source.count("<img") == 1 and re.search(
+        r"prefers-color-scheme: dark\) \{[^}]*\n *img \{ filter: invert", source
+    )
 
 
-def test_every_word_that_others_choose_is_escaped():
+def test_every_foreign_text_is_escaped():
     evil = "<img src=x onerror=alert(1)>"
     plan = fake_run.make_plan(workers=2, groups=1)
     plan.update(job=evil, kv=evil)
     plan["options"]["network"] = evil
     plan["processes"][-1]["host"] = evil
-    failure = {"role": "worker", "index": 1, "name": "worker-1", "host": evil, "reason": evil,
-               "time": None, "log": [evil]}
-    verdict = {"ok": False, "job": evil, "kv": evil, "accuracy": None, "samples_per_s": None, "seconds": 1.0,
-               "exit_codes": {}, "first_failure": failure}
-    data = series.collect(plan, [{"event": "note", "time": 1.0, "role": evil, "index": 0, "host": evil, "text": evil}])
+    failure = {
+        "role": "worker",
+        "index": 1,
+        "name": "worker-1",
+        "host": evil,
+        "reason": evil,
+        "time": None,
+        "log": [evil],
+    }
+    verdict = {
+        "ok": False,
+        "job": evil,
+        "kv": evil,
+        "accuracy": None,
+        "samples_per_s": None,
+        "seconds": 1.0,
+        "exit_codes": {},
+        "first_failure": failure,
+    }
+    data = series.collect(
+        plan, [{"event": "note", "time": 1.0, "role": evil, "index": 0, "host": evil, "text": evil}]
+    )
     source = page.render(data, plan, verdict, b"", {"worker-1": [evil]})
     assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
 
@@ -142,20 +214,29 @@ def size_of(png):
     return Image.open(io.BytesIO(png)).size
 
 
-def test_the_picture_is_a_png_and_the_same_as_in_the_page(good_run):
+def test_the_png_file_is_the_picture_of_the_page(good_run):
     png = (good_run / "curves.png").read_bytes()
     assert size_of(png)[0] > 1000
     assert base64.b64encode(png).decode() in (good_run / "report.html").read_text()
 
 
-@pytest.mark.parametrize("how, rows", [
-    ({"workers": 40, "groups": 4, "servers": 4}, 2), ({"workers": 40, "groups": 40, "servers": 1}, 2),
-    ({"workers": 1, "groups": 1, "kv": "local", "servers": 0}, 2), ({"workers": 3, "groups": 1, "kv": "dist_sync"}, 2)],
-    ids=["40 workers", "40 groups", "one worker", "one group"])
+@pytest.mark.parametrize(
+    "how, rows",
+    [
+        ({"workers": 40, "groups": 4, "servers": 4}, 2),
+        ({"workers": 40, "groups": 40, "servers": 1}, 2),
+        ({"workers": 1, "groups": 1, "kv": "local", "servers": 0}, 2),
+        ({"workers": 3, "groups": 1, "kv": "dist_sync"}, 2),
+    ],
+    ids=["40 workers", "40 groups", "one worker", "one group"],
+)
 def test_pictures_of_all_sizes(how, rows, cache_dir):
     plan = fake_run.make_plan(**how)
-    events = [event for index in range(plan["workers"])
-              for event in fake_run.worker_events(plan, index, epochs=2, batches=4)]
+    events = [
+        event
+        for index in range(plan["workers"])
+        for event in fake_run.worker_events(plan, index, epochs=2, batches=4)
+    ]
     if plan["kv"] == "dist_gsync":
         events += fake_run.server_events(plan, 0)
     picture = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
@@ -163,10 +244,14 @@ def test_pictures_of_all_sizes(how, rows, cache_dir):
     assert width > 1000 and height > 300 * rows, (width, height)
 
 
-@pytest.mark.parametrize("kinds, panels", [(("batch",), 2), (("epoch",), 1), (("gsync",), 1), (("start",), 0)])
+@pytest.mark.parametrize(
+    "kinds, panels", [(("batch",), 2), (("epoch",), 1), (("gsync",), 1), (("start",), 0)]
+)
 def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypatch):
     plan = fake_run.make_plan(workers=2)
-    events = fake_run.worker_events(plan, 0, epochs=2, batches=4) + list(fake_run.server_events(plan, 0))
+    events = fake_run.worker_events(plan, 0, epochs=2, batches=4) + list(
+        fake_run.server_events(plan, 0)
+    )
     events = [event for event in events if event["event"] in kinds]
     layouts = []
     monkeypatch.setattr(curves, "LAYOUTS", Recorder(curves.LAYOUTS, layouts))
@@ -176,7 +261,7 @@ def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypat
 
 
 class Recorder(dict):
-    """A dict that notes which keys are asked for."""
+    """A dict that records the requested keys."""
 
     def __init__(self, content, asked):
         super().__init__(content)
@@ -197,7 +282,7 @@ def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
     assert "There is nothing to draw" in Page(tmp_path / "report.html").text
 
 
-def test_a_lost_node_does_not_cost_the_logs_of_the_others(tmp_path, cache_dir):
+def test_a_lost_node_does_not_hide_the_logs_of_the_others(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     del archives["node2"]
@@ -207,58 +292,99 @@ def test_a_lost_node_does_not_cost_the_logs_of_the_others(tmp_path, cache_dir):
     assert "worker-0 is ready" in Page(tmp_path / "run" / "report.html").text
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
+def test_a_folder_without_a_plan_is_refused(tmp_path):
     with pytest.raises(BadInput, match="has no plan.json: give the folder of a run"):
         report.write(str(tmp_path))
 
 
-def test_the_command_makes_the_report_again_and_leaves_the_home_alone(good_run, tmp_path):
+def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_run, tmp_path):
     before = (good_run / "report.html").read_text()
     (good_run / "report.html").unlink()
-    environment = dict(os.environ, HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "c"),
-                       XDG_CONFIG_HOME=str(tmp_path / "d"))
+    environment = dict(
+        os.environ,
+        HOME=str(tmp_path),
+        XDG_CACHE_HOME=str(tmp_path / "c"),
+        XDG_CONFIG_HOME=str(tmp_path / "d"),
+    )
     environment.pop("MPLCONFIGDIR", None)
-    command = [sys.executable, "-m", "mxcluster.report"]
-    done = subprocess.run(command + [str(good_run)], env=environment, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-m", "mxcluster.job.report"]
+    done = subprocess.run(
+        command + [str(good_run)], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done
     assert str(good_run / "report.html") in done.stdout
     assert (good_run / "report.html").read_text() == before
     assert list(tmp_path.iterdir()) == []
-    refused = subprocess.run(command + [str(tmp_path)], env=environment, capture_output=True, text=True, timeout=60)
-    assert refused.returncode == 1 and refused.stderr.startswith("error: %s has no plan.json" % tmp_path), refused
+    refused = subprocess.run(
+        command + [str(tmp_path)], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert refused.returncode == 1 and refused.stderr.startswith(
+        "error: %s has no plan.json" % tmp_path
+    ), refused
 
 
-def test_what_a_node_says_of_files_that_stay_is_told_within_bounds(tmp_path):
+def test_the_list_of_files_left_on_a_node_is_limited(tmp_path):
     said = report.heard({"packed": {"behind": ["worker-0: 1 file stays", 3, "x" * 1000]}})
     assert report._behind("node1", said) == ["node1: worker-0: 1 file stays", "node1: " + "x" * 500]
     assert report._behind("node1", {"behind": "no list"}) == report._behind("node1", {}) == []
 
 
-FULL = {"failed": True, "msg": "MODULE FAILURE\nSee stdout/stderr for the exact error", "module_stderr":
-        "Traceback (most recent call last):\n  File \"x.py\", line 1\nOSError: [Errno 28] No space left on device: '/tmp/a'\n"}
+FULL = {
+    "failed": True,
+    "msg": "MODULE FAILURE\nSee stdout/stderr for the exact error",
+    "module_stderr": 'Traceback (most recent call last):\n  File "x.py", line 1\nOSError: [Errno '
+    "28] No space left on device: '/tmp/a'\n",
+}
 
 
-@pytest.mark.parametrize("wait, words", [
-    ({"failed": True, "msg": "/jobs/j/status.json is not JSON"}, "/jobs/j/status.json is not JSON"),
-    (FULL, "the module broke off on the node: OSError: [Errno 28] No space left on device: '/tmp/a'"),
-    (dict(FULL, ended=True), "the module broke off on the node: OSError: [Errno 28] No space left on device: '/tmp/a'"),
-    ({"ended": True, "packed": {"problem": "it could not be packed"}}, "it could not be packed"),
-    ({"ended": True, "packed": {"files": 3}}, None), ({"ended": True, "packed": "no dict"}, None)])
-def test_the_reason_is_that_of_the_node(wait, words):
+@pytest.mark.parametrize(
+    "wait, words",
+    [
+        (
+            {"failed": True, "msg": "/jobs/j/status.json is not JSON"},
+            "/jobs/j/status.json is not JSON",
+        ),
+        (
+            FULL,
+            "the module crashed on the node: OSError: [Errno 28] No space left on device: '/tmp/a'",
+        ),
+        (
+            dict(FULL, ended=True),
+            "the module crashed on the node: OSError: [Errno 28] No space left on device: '/tmp/a'",
+        ),
+        (
+            {"ended": True, "packed": {"problem": "it could not be packed"}},
+            "it could not be packed",
+        ),
+        ({"ended": True, "packed": {"files": 3}}, None),
+        ({"ended": True, "packed": "no dict"}, None),
+    ],
+)
+def test_the_problem_is_the_nodes_own_reason(wait, words):
     assert report.heard(wait)["problem"] == words
 
 
-def test_a_node_that_could_not_be_contacted_is_lost():
+def test_an_unreachable_node_is_lost():
     lost = {"since": 1.0, "why": "No route to host"}
     assert report.heard({}, {"lost": lost})["lost"] == lost
     assert report.heard({"lost": dict(lost, since=2.0)}, {"user": "root"})["lost"]["since"] == 2.0
 
 
-def test_each_node_whose_wait_failed_is_told_with_its_own_reason(tmp_path, cache_dir):
+def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
-    answers = {host: report.heard({"failed": True, "msg": "%s has its own reason" % host}) for host in ("node1", "node2")}
+    answers = {
+        host: report.heard({"failed": True, "msg": "%s has its own reason" % host})
+        for host in ("node1", "node2")
+    }
     verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, answers)
-    assert verdict["first_failure"]["reason"] == "its status could not be collected: node1 has its own reason"
-    assert "node2: nothing of it is here: node2 has its own reason" in verdict["warnings"], verdict
-    assert str(tmp_path) not in json.dumps(verdict), "a path on the controller says nothing about a node"
+    assert (
+        verdict["first_failure"]["reason"]
+        == "its status could not be collected: node1 has its own reason"
+    )
+    assert "node2: its files were not collected: node2 has its own reason" in verdict["warnings"], (
+        verdict
+    )
+    assert str(tmp_path) not in json.dumps(verdict), (
+        "a path of the controller does not describe a node"
+    )

@@ -1,19 +1,24 @@
 import pytest
 
-from mxcluster.report import series
-from tests.unit.report import fake_run
+from mxcluster.job.report import series
+from tests.unit.job.report import fake_run
 
 
 def batch(index, time, **fields):
     return dict({"event": "batch", "role": "worker", "index": index, "time": time}, **fields)
 
 
-def test_series_begin_with_the_first_event_and_keep_workers_apart():
-    data = series.collect(fake_run.make_plan(), [
-        {"event": "start", "role": "worker", "index": 1, "time": 100.0, "epochs": 2},
-        batch(0, 101.0, loss=2.0, samples_per_s=50.0), batch(1, 102.0, loss=4.0, samples_per_s=None),
-        {"event": "epoch", "role": "worker", "index": 0, "time": 103.0, "accuracy": 0.5},
-        {"event": "end", "role": "worker", "index": 0, "time": 104.0, "accuracy": 0.75}])
+def test_series_begin_with_the_first_event_and_separate_the_workers():
+    data = series.collect(
+        fake_run.make_plan(),
+        [
+            {"event": "start", "role": "worker", "index": 1, "time": 100.0, "epochs": 2},
+            batch(0, 101.0, loss=2.0, samples_per_s=50.0),
+            batch(1, 102.0, loss=4.0, samples_per_s=None),
+            {"event": "epoch", "role": "worker", "index": 0, "time": 103.0, "accuracy": 0.5},
+            {"event": "end", "role": "worker", "index": 0, "time": 104.0, "accuracy": 0.75},
+        ],
+    )
     assert data["begin"] == 100.0
     assert data["workers"][0]["loss"] == [(1.0, 2.0)]
     assert data["workers"][0]["speed"] == [(1.0, 50.0)]
@@ -23,29 +28,31 @@ def test_series_begin_with_the_first_event_and_keep_workers_apart():
     assert data["workers"][1]["start"]["epochs"] == 2
 
 
-def test_a_job_without_events():
+def test_series_of_a_job_without_events_are_empty():
     data = series.collect(fake_run.make_plan(), [])
     assert data["begin"] is None and data["y"] == {} and data["notes"] == []
     assert all(worker["loss"] == [] for worker in data["workers"].values())
 
 
-def test_events_of_workers_that_are_not_in_the_plan_are_left_out():
+def test_events_of_workers_outside_the_plan_are_dropped():
     data = series.collect(fake_run.make_plan(workers=2, groups=1), [batch(7, 1.0, loss=1.0)])
     assert sorted(data["workers"]) == [0, 1]
 
 
-def test_smooth_leaves_a_handful_of_points_as_they_are():
+def test_smooth_keeps_a_few_points_unchanged():
     points = [(float(x), float(x * x)) for x in range(9)]
     assert series.smooth(points) == points
     assert series.smooth([]) == []
 
 
-def test_smooth_takes_means_of_a_few_points_of_a_short_series():
+def test_smooth_averages_a_few_points_of_a_short_series():
     points = [(float(x), float(x % 3)) for x in range(15)]
-    assert series.smooth(points) == [(0.0, 0.0), (1.0, 0.5)] + [(float(x), 1.0) for x in range(2, 15)]
+    assert series.smooth(points) == [(0.0, 0.0), (1.0, 0.5)] + [
+        (float(x), 1.0) for x in range(2, 15)
+    ]
 
 
-def test_smooth_takes_trailing_means_and_keeps_both_ends():
+def test_smooth_averages_backwards_and_keeps_both_ends():
     points = [(float(x), float(x % 2)) for x in range(5000)]
     smoothed = series.smooth(points)
     assert len(smoothed) <= series.MOST_POINTS + 1
@@ -53,18 +60,33 @@ def test_smooth_takes_trailing_means_and_keeps_both_ends():
     assert all(value == pytest.approx(0.5, abs=0.01) for _, value in smoothed[100:])
 
 
-def test_y_is_the_last_word_of_every_server_summed_over_servers():
+def test_y_sums_the_last_event_of_every_server():
     def gsync(server, time, group, y):
-        return {"event": "gsync", "role": "server", "index": server, "time": time, "group": group, "y": y}
+        return {
+            "event": "gsync",
+            "role": "server",
+            "index": server,
+            "time": time,
+            "group": group,
+            "y": y,
+        }
 
-    assert series.y_histograms([
-        gsync(0, 1.0, 0, {"1": 5}), gsync(1, 1.0, 0, {"1": 1, "10": 1}), gsync(0, 2.0, 0, {"1": 6, "2": 2}),
-        gsync(0, 2.0, 1, {"2": 4}), gsync(1, 1.0, 1, {}), gsync(0, 2.0, 2, {}),
-    ]) == {0: {"updates": 10, "counts": {1: 7, 2: 2, 10: 1}, "mean": 2.1},
-           1: {"updates": 4, "counts": {2: 4}, "mean": 2.0}}
+    assert series.y_histograms(
+        [
+            gsync(0, 1.0, 0, {"1": 5}),
+            gsync(1, 1.0, 0, {"1": 1, "10": 1}),
+            gsync(0, 2.0, 0, {"1": 6, "2": 2}),
+            gsync(0, 2.0, 1, {"2": 4}),
+            gsync(1, 1.0, 1, {}),
+            gsync(0, 2.0, 2, {}),
+        ]
+    ) == {
+        0: {"updates": 10, "counts": {1: 7, 2: 2, 10: 1}, "mean": 2.1},
+        1: {"updates": 4, "counts": {2: 4}, "mean": 2.0},
+    }
 
 
-def test_labels_name_the_group_only_where_there_are_several():
+def test_labels_name_the_group_if_there_are_several():
     assert series.label(fake_run.make_plan(), 2) == "worker-2, node2, group b"
     assert series.label(fake_run.make_plan(groups=1), 2) == "worker-2, node2"
     assert series.group_label(dict(fake_run.make_plan(), group_labels=None), 1) == "1"

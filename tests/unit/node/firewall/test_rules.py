@@ -1,17 +1,28 @@
-"""Firewalls, as their programs print them, and what is asked of them. The real ones: test_packets.py."""
+"""Commands for the firewall programs, and the parsing of their output.
+
+test_packets.py has the real programs.
+"""
+
 import json
 import shutil
 import signal
 import threading
 
-from mxcluster import firewall
-from mxcluster.firewall import firewalld, iptables, nft
-from mxcluster.firewall.nft import Chain
+from mxcluster.node import firewall
+from mxcluster.node.firewall import firewalld, iptables, nft
+from mxcluster.node.firewall.nft import Chain
 
-WANTED = {"job": "job-1", "address": "10.0.0.2", "interface": "eth1", "ports": [9091, 9092, 9200],
-          "peers": ["10.0.0.1", "10.0.0.3"], "uid": 1001}
+WANTED = {
+    "job": "job-1",
+    "address": "10.0.0.2",
+    "interface": "eth1",
+    "ports": [9091, 9092, 9200],
+    "peers": ["10.0.0.1", "10.0.0.3"],
+    "uid": 1001,
+}
 OWN = nft.name("job-1")
-RULESET = '''table ip nat { # handle 1
+RULESET = (
+    """table ip nat { # handle 1
 \tchain OUTPUT { # handle 2
 \t\ttype nat hook output priority -100; policy accept;
 \t\tip daddr 127.0.0.11 counter packets 4 bytes 262 jump DOCKER_OUTPUT # handle 3
@@ -60,49 +71,72 @@ table ip %s { # handle 7
 \t\tip daddr 10.0.0.2 tcp dport xmltec-xmlmail jump peers comment "mxcluster job-1" # handle 5
 \t}
 }
-''' % OWN
+"""
+    % OWN
+)
 
 
-def test_the_ports_are_closed_in_a_table_of_the_jobs_own_and_opened_where_input_is_filtered():
+def test_nft_closes_ports_in_a_table_of_the_job_and_opens_filtering_chains():
     found = nft.parse(RULESET)
     assert found.chains == [Chain("inet", "filter", "input"), Chain("ip", "old", "INPUT")]
     assert found.tables == [OWN] and found.firewalld == "table inet firewalld { # handle 4"
     mark = ' comment "mxcluster job-1"'
     fresh = nft.Ruleset([], found.chains[:1], [], None)
     assert nft.opening(WANTED, fresh) == [
-        "add table ip %s" % OWN, "add chain ip %s peers" % OWN] + [
-        "add chain ip %s %s { type filter hook %s priority -1 ; policy accept ; }" % (OWN, hook, hook)
-        for hook in ("input", "output")] + [
+        "add table ip %s" % OWN,
+        "add chain ip %s peers" % OWN,
+    ] + [
+        "add chain ip %s %s { type filter hook %s priority -1 ; policy accept ; }"
+        % (OWN, hook, hook)
+        for hook in ("input", "output")
+    ] + [
         "add rule ip %s peers %s%s" % (OWN, rule, mark)
-        for rule in ("ip saddr 10.0.0.1 accept", "ip saddr 10.0.0.3 accept", "drop")] + [
-        line % dict(own="ip " + OWN, ports=ports, mark=mark) for ports in ("9091-9092", "9200") for line in (
+        for rule in ("ip saddr 10.0.0.1 accept", "ip saddr 10.0.0.3 accept", "drop")
+    ] + [
+        line % dict(own="ip " + OWN, ports=ports, mark=mark)
+        for ports in ("9091-9092", "9200")
+        for line in (
             "add rule %(own)s input ip daddr 10.0.0.2 tcp dport %(ports)s jump peers%(mark)s",
-            "add rule %(own)s output ip daddr 10.0.0.2 tcp dport %(ports)s meta skuid != 0 meta skuid != 1001 drop%(mark)s",
-            "insert rule inet filter input ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport %(ports)s accept%(mark)s",
-            "insert rule inet filter input ip saddr 10.0.0.3 ip daddr 10.0.0.2 tcp dport %(ports)s accept%(mark)s")]
+            "add rule %(own)s output ip daddr 10.0.0.2 tcp dport %(ports)s meta skuid != 0 meta "
+            "skuid != 1001 drop%(mark)s",
+            "insert rule inet filter input ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport %(ports)s "
+            "accept%(mark)s",
+            "insert rule inet filter input ip saddr 10.0.0.3 ip daddr 10.0.0.2 tcp dport %(ports)s "
+            "accept%(mark)s",
+        )
+    ]
     closing = ["delete table ip " + OWN, "delete rule inet filter input handle 7"]
-    assert nft.closing("job-1", found) == closing == nft.opening(WANTED, found)[:2]  # what is there is replaced
+    assert (
+        nft.closing("job-1", found) == closing == nft.opening(WANTED, found)[:2]
+    )  # existing rules are replaced
     assert nft.closing("other", found) == []
 
 
-def test_names_fit_old_kernels_and_hold_nothing_special():
+def test_names_fit_old_kernels_and_have_no_special_characters():
     for job in ("x", "20261121-033935-dist_gsync", "a.b-c" * 20):
         assert len(nft.name(job)) < 29 and nft.name(job).replace("_", "").isalnum()
     assert nft.name("a") != nft.name("b")
 
 
-def test_what_is_missing_is_named():
+def test_missing_chains_and_tables_are_named():
     assert nft.missing(WANTED, nft.parse("")) == ["table ip " + OWN]
-    assert nft.missing(WANTED, nft.parse(RULESET)) == ["table inet filter", "table ip " + OWN, "table ip old"]
+    assert nft.missing(WANTED, nft.parse(RULESET)) == [
+        "table inet filter",
+        "table ip " + OWN,
+        "table ip old",
+    ]
     alone = {"job": "job-1", "address": "10.0.0.2", "ports": [9091], "peers": [], "uid": None}
-    assert nft.missing(alone, nft.parse(RULESET)) == []  # counted, since services have names there
+    # Rules are counted, since nft may print service names.
+    assert nft.missing(alone, nft.parse(RULESET)) == []
 
 
-def test_what_is_still_there_is_told():
+def test_remaining_rules_are_named():
     found = nft.parse(RULESET)
     assert nft.left("job-1", found) == [
         "the firewall's table ip %s is still there" % OWN,
-        "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport 9091"]
+        "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp "
+        "dport 9091",
+    ]
     assert nft.left("other", found) == []
 
 
@@ -110,21 +144,30 @@ LISTED = """-P INPUT DROP
 -N INPUT_direct
 -N %s
 -A INPUT -d 10.0.0.2/32 -p tcp -m tcp --dport 9091:9092 -m comment --comment "mxcluster job-1" -j %s
--A INPUT -d 10.0.0.2/32 -p tcp -m tcp --dport 9091 -m comment --comment "mxcluster job-11" -j mxcluster_0123456789abcdef
+-A INPUT -d 10.0.0.2/32 -p tcp -m tcp --dport 9091 -m comment --comment \
+"mxcluster job-11" -j mxcluster_0123456789abcdef
 -A INPUT -j INPUT_direct
 -A %s -s 10.0.0.1/32 -m comment --comment "mxcluster job-1" -j ACCEPT
 """.replace("%s", OWN).splitlines()
 
 
-def test_iptables_gets_a_chain_of_the_jobs_own():
+def test_iptables_gets_a_chain_of_the_job():
     calls = [" ".join(call) for call in iptables.opening(WANTED)]
     mark = " -m comment --comment mxcluster job-1"
-    assert calls[:4] == ["-N " + OWN] + ["-A %s %s" % (OWN, rule) for rule in (
-        "-s 10.0.0.1%s -j ACCEPT" % mark, "-s 10.0.0.3%s -j ACCEPT" % mark, mark.strip() + " -j DROP")]
+    assert calls[:4] == ["-N " + OWN] + [
+        "-A %s %s" % (OWN, rule)
+        for rule in (
+            "-s 10.0.0.1%s -j ACCEPT" % mark,
+            "-s 10.0.0.3%s -j ACCEPT" % mark,
+            mark.strip() + " -j DROP",
+        )
+    ]
     assert calls[4:6] == [
         "-I INPUT 1 -d 10.0.0.2 -p tcp --dport 9091:9092%s -j %s" % (mark, OWN),
-        "-I OUTPUT 1 -d 10.0.0.2 -p tcp --dport 9091:9092 -m owner --socket-exists ! --uid-owner 1001 -m owner ! --uid-owner 0%s "
-        "-j DROP" % mark]
+        "-I OUTPUT 1 -d 10.0.0.2 -p tcp --dport 9091:9092 -m owner --socket-exists ! --uid-owner "
+        "1001 -m owner ! --uid-owner 0%s "
+        "-j DROP" % mark,
+    ]
     closing = [" ".join(call) for call in iptables.closing("job-1", LISTED)]
     assert closing == ["-D" + LISTED[3][2:].replace('"', ""), "-F " + OWN, "-X " + OWN]
     assert len(iptables.left("job-1", LISTED)) == 2
@@ -132,42 +175,54 @@ def test_iptables_gets_a_chain_of_the_jobs_own():
     assert iptables.is_missing(WANTED, LISTED)
 
 
-def test_a_wish_that_is_still_there_is_told(tmp_path, monkeypatch):
-    """Closing removes it when it has succeeded, also where a firewalld is asked that knows no job's name."""
+def test_a_remaining_wish_file_is_reported(tmp_path, monkeypatch):
+    """A successful close removes the file, also with firewalld, which knows no job names."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     wish = tmp_path / "job-1.json"
     assert firewall.left(str(wish)) == []
     wish.write_text("{}")
-    assert firewall.left(str(wish)) == ["the firewall may still be open: %s is there, which says for whom" % wish]
+    assert firewall.left(str(wish)) == [
+        "the firewall may still be open: its request %s is still there" % wish
+    ]
 
 
-ZONES = '''public (default)
+ZONES = """public (default)
   interfaces: eth0
 trusted
   interfaces: eth1
   sources: 10.0.0.3/32 aa:bb:cc:dd:ee:ff
-'''
+"""
 
 
 def test_the_zone_of_a_peer():
     zones = firewalld.parse_zones(ZONES)
-    assert zones == {"public": {"interfaces": ["eth0"], "sources": []},
-                     "trusted": {"interfaces": ["eth1"], "sources": ["10.0.0.3/32", "aa:bb:cc:dd:ee:ff"]}}
+    assert zones == {
+        "public": {"interfaces": ["eth0"], "sources": []},
+        "trusted": {"interfaces": ["eth1"], "sources": ["10.0.0.3/32", "aa:bb:cc:dd:ee:ff"]},
+    }
     assert firewalld.zone_of("10.0.0.1", "eth1", zones, "public") == "trusted"
     assert firewalld.zone_of("10.0.0.1", "eth0", zones, "public") == "public"
-    assert firewalld.zone_of("10.0.0.3", "eth0", zones, "public") == "trusted"  # a source counts before an interface
+    assert (
+        firewalld.zone_of("10.0.0.3", "eth0", zones, "public") == "trusted"
+    )  # a source precedes an interface
     assert firewalld.zone_of("10.0.0.1", "eth9", zones, "work") == "work"
 
 
-def test_rich_rules():
-    rules = firewalld.rich_rules(dict(WANTED, interface="eth0"), firewalld.parse_zones(ZONES), "public")
+def test_rich_rules_of_each_zone():
+    rules = firewalld.rich_rules(
+        dict(WANTED, interface="eth0"), firewalld.parse_zones(ZONES), "public"
+    )
     assert sorted(rules) == ["public", "trusted"] and len(rules["public"]) == 2
-    assert rules["trusted"] == ['rule family="ipv4" source address="10.0.0.3" destination address="10.0.0.2" port port="%s" '
-                                'protocol="tcp" accept' % ports for ports in ("9091-9092", "9200")]
+    assert rules["trusted"] == [
+        'rule family="ipv4" source address="10.0.0.3" destination address="10.0.0.2" port '
+        'port="%s" '
+        'protocol="tcp" accept' % ports
+        for ports in ("9091-9092", "9200")
+    ]
 
 
-def test_what_was_opened_is_closed_where_it_was_opened(monkeypatch):
-    """An interface may be in another of firewalld's zones by then, where the rules are not."""
+def test_firewalld_rules_are_removed_from_their_own_zone(monkeypatch):
+    """The interface may have another zone at the end of the job."""
     changes, zones = [], iter([{"public": ["a rule"]}, {"trusted": ["a rule"]}])
     monkeypatch.setattr(nft, "ruleset", lambda: None)
     monkeypatch.setattr(iptables, "program", lambda with_nft: None)
@@ -179,17 +234,19 @@ def test_what_was_opened_is_closed_where_it_was_opened(monkeypatch):
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         firewall.hold(WANTED, lambda text: None)
     finally:
-        signal.sigtimedwait({signal.SIGTERM}, 0)  # it would end the tests, had it not been heard
+        signal.sigtimedwait({signal.SIGTERM}, 0)  # an unhandled SIGTERM would end the tests
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert changes == [("open", {"public": ["a rule"]}), ("close", {"public": ["a rule"]})]
 
 
-def test_nothing_was_asked_for(tmp_path, capsys):
-    assert firewall.main(["close", str(tmp_path / "none.json")]) == 0 and capsys.readouterr().err == ""
+def test_close_without_a_wish_file_does_nothing(tmp_path, capsys):
+    assert (
+        firewall.main(["close", str(tmp_path / "none.json")]) == 0 and capsys.readouterr().err == ""
+    )
 
 
 def programs(folder, monkeypatch, **texts):
-    """These programs on the PATH, beside what every system has."""
+    """Install these programs into the PATH, beside the system's programs."""
     for name, text in texts.items():
         (folder / name).write_text("#!/bin/sh\n" + text)
         (folder / name).chmod(0o755)
@@ -198,29 +255,46 @@ def programs(folder, monkeypatch, **texts):
     monkeypatch.setattr(iptables, "LEGACY_TABLES", str(folder / "none"))
 
 
-def test_an_nft_whose_kernel_has_no_nf_tables_is_no_firewall(tmp_path, monkeypatch):
-    programs(tmp_path, monkeypatch, nft="echo 'Error: Could not process rule: Operation not supported' >&2; exit 1\n")
+def test_an_nft_without_kernel_support_is_no_firewall(tmp_path, monkeypatch):
+    programs(
+        tmp_path,
+        monkeypatch,
+        nft="echo 'Error: Could not process rule: Operation not supported' >&2; exit 1\n",
+    )
     opened = firewall.open_for(WANTED)
-    assert opened == ({}, None, False) and firewall.missing(WANTED, opened) == [] and firewall.can() == firewall.CANNOT
+    assert (
+        opened == ({}, None, False)
+        and firewall.missing(WANTED, opened) == []
+        and firewall.can() == firewall.CANNOT
+    )
     firewall.close_for(WANTED, opened)
 
 
-def test_an_old_nft_reads_commands_from_a_file_by_name(tmp_path, monkeypatch):
+def test_an_old_nft_reads_commands_from_a_named_file(tmp_path, monkeypatch):
     (tmp_path / "rules").write_text(RULESET)
     text = 'if [ "$1" = -a ]; then cat %s/rules; else [ "$2" != - ] && cat "$2" > %s/said; fi\n'
     programs(tmp_path, monkeypatch, nft=text % (tmp_path, tmp_path))
     firewall.close_for(WANTED)
-    assert (tmp_path / "said").read_text() == "delete table ip %s\ndelete rule inet filter input handle 7\n" % OWN
+    assert (
+        tmp_path / "said"
+    ).read_text() == "delete table ip %s\ndelete rule inet filter input handle 7\n" % OWN
 
 
-def test_firewalld_on_nftables_is_opened_anew_after_its_reload(tmp_path, monkeypatch):
-    """Its reload makes its table anew, without the rules of the runtime."""
+def test_firewalld_on_nftables_is_opened_again_after_a_reload(tmp_path, monkeypatch):
+    """The reload creates firewalld's table again without the runtime rules."""
     (tmp_path / "handle").write_text("4")
-    programs(tmp_path, monkeypatch,
-             nft="[ \"$1\" = -a ] && echo \"table inet firewalld { # handle $(cat %s/handle)\" || cat >/dev/null\n" % tmp_path,
-             **{"firewall-cmd": "case $1 in --get-active-zones) echo public; echo '  interfaces: eth1';; --get-default-zone) "
-                                "echo public;; *) echo \"$@\" >> %s/asked;; esac\n" % tmp_path})
-    monkeypatch.setattr(nft, "missing", lambda wanted, found: [])  # this nft forgets at once
+    programs(
+        tmp_path,
+        monkeypatch,
+        nft='[ "$1" = -a ] && echo "table inet firewalld { # handle $(cat %s/handle)" || cat '
+        ">/dev/null\n" % tmp_path,
+        **{
+            "firewall-cmd": "case $1 in --get-active-zones) echo public; echo '  interfaces: "
+            "eth1';; --get-default-zone) "
+            'echo public;; *) echo "$@" >> %s/asked;; esac\n' % tmp_path
+        },
+    )
+    monkeypatch.setattr(nft, "missing", lambda wanted, found: [])  # this nft stores no rules
     opened = firewall.open_for(WANTED)
     assert firewall.missing(WANTED, opened) == []
     (tmp_path / "handle").write_text("5")
@@ -229,15 +303,19 @@ def test_firewalld_on_nftables_is_opened_anew_after_its_reload(tmp_path, monkeyp
     assert firewall.missing(WANTED, opened) == []
     firewall.close_for(WANTED, opened)
     asked = [line for line in (tmp_path / "asked").read_text().splitlines() if "rich-rule" in line]
-    assert ["--add" in line for line in asked] == [True, True, False] and opened.rich["public"][0] in asked[2]
+    assert ["--add" in line for line in asked] == [True, True, False] and opened.rich["public"][
+        0
+    ] in asked[2]
 
 
-def test_what_closing_could_not_close_is_printed(tmp_path, monkeypatch, capsys):
+def test_rules_that_remain_after_close_are_printed(tmp_path, monkeypatch, capsys):
     (tmp_path / "rules").write_text(RULESET)
-    programs(tmp_path, monkeypatch, nft="if [ \"$1\" = -a ]; then cat %s/rules; fi\n" % tmp_path)
+    programs(tmp_path, monkeypatch, nft='if [ "$1" = -a ]; then cat %s/rules; fi\n' % tmp_path)
     (tmp_path / "job-1.json").write_text(json.dumps(WANTED))
-    for _ in range(2):  # the file is gone the second time
+    for _ in range(2):  # the second close has no file
         assert firewall.main(["close", str(tmp_path / "job-1.json")]) == 0
         assert capsys.readouterr().out == (
             "the firewall's table ip %s is still there\n"
-            "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport 9091\n" % OWN)
+            "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 "
+            "tcp dport 9091\n" % OWN
+        )

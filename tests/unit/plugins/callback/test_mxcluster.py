@@ -1,4 +1,5 @@
-"""The callback under real playbooks, with a module that answers as a node does."""
+"""The callback in real playbooks, with a module that simulates a node's answers."""
+
 import fcntl
 import os
 import pty
@@ -27,7 +28,7 @@ home = home
 localhost_warning = False
 """
 
-# Answers as mxcluster_node does with command=wait: the job ends at the third poll.
+# Answers as mxcluster_node with command=wait: the job ends at the third poll.
 WAIT = """#!/usr/bin/python
 import os, time
 from ansible.module_utils.basic import AnsibleModule
@@ -38,32 +39,39 @@ polls = len(open(host).read()) + 1 if os.path.exists(host) else 1
 open(host, "a").write("x")
 time.sleep(module.params["seconds"])
 name = "worker-" + host[-1]
-batch = {"epoch": polls, "step": 10 * polls, "samples_per_s": 100.0, "loss": 0.5, "done": polls / 4.0,
-         "time": 10.0 + polls}
-status = {"host": host, "kv": evil or "dist_gsync", "started": 1.0, "ended": None, "reason": None, "first_failure": None,
-          "state": "running",
-          "processes": [{"name": name, "role": "worker", "index": int(host[-1]), "state": "running"}]}
+batch = {"epoch": polls, "step": 10 * polls, "samples_per_s": 100.0, "loss": 0.5,
+         "done": polls / 4.0, "time": 10.0 + polls}
+status = {"host": host, "kv": evil or "dist_gsync", "started": 1.0, "ended": None,
+          "reason": None, "first_failure": None, "state": "running",
+          "processes": [{"name": name, "role": "worker", "index": int(host[-1]),
+                         "state": "running"}]}
 if evil and polls >= 3:
-    status["first_failure"] = dict(name=evil, host=host, role="worker", index=0, reason=evil, time=1.0)
+    status["first_failure"] = dict(name=evil, host=host, role="worker", index=0, reason=evil,
+                                   time=1.0)
 module.exit_json(status=status, ended=polls >= 3,
                  progress={name: {"start": {"epochs": 9, "time": 10.0}, "batch": batch}})
 """
 
-# What a node can put into any text: title, clear, cursor up (C1), right to left, a line of its own, invisible.
+# A node may put all of this into a text: a title, clear, cursor up (C1), right to left, a line
+# break, invisible.
 EVIL = "\x1b]0;owned\x07\x1b[2Jover\x9b3A\u202eKO\rhere\u2028\nFAILED    job forged\x1b[8m"
 
-EVIL_MODULE = """#!/usr/bin/python
+EVIL_MODULE = (
+    """#!/usr/bin/python
 # -*- coding: utf-8 -*-
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule(dict(fail=dict(type="bool")), supports_check_mode=True)
 evil = %r
-answer = dict(changed=True, msg=evil, mxcluster_verdict_text=["OK        forged"], mxcluster_exit_status=0,
-              warnings=[evil], deprecations=[dict(msg=evil)], nested={evil: [evil]},
+answer = dict(changed=True, msg=evil, mxcluster_verdict_text=["OK        forged"],
+              mxcluster_exit_status=0, warnings=[evil], deprecations=[dict(msg=evil)],
+              nested={evil: [evil]},
               diff=dict(before=evil, after="x"))
 if module.params["fail"]:
     module.fail_json(cmd=[evil], rc=1, stderr=evil, **answer)
 module.exit_json(**answer)
-""" % EVIL
+"""
+    % EVIL
+)
 
 EVIL_PLAY = """
 - name: What a node says
@@ -77,14 +85,14 @@ EVIL_PLAY = """
     - name: Fail for each
       fake_evil: {fail: true}
       loop: ["{{ said.msg }}"]
-      ignore_errors: true # there is more to show
+      ignore_errors: true # the next tasks must run
     - name: Retry
       fake_evil: {fail: true}
       register: other
       until: other is success
       retries: 1
       delay: 0
-      ignore_errors: true # there is more to show
+      ignore_errors: true # the next tasks must run
     - name: Wait for the job
       fake_wait: {host: node0, seconds: 0, evil: "{{ said.msg }}"}
       register: job
@@ -100,7 +108,9 @@ EVIL_PLAY = """
 VERDICT = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule(dict(evil=dict()))
-lines = [module.params["evil"]] if module.params["evil"] else ["FAILED    job j", "report    r.html"]
+lines = ["FAILED    job j", "report    r.html"]
+if module.params["evil"]:
+    lines = [module.params["evil"]]
 module.exit_json(changed=True, verdict={"ok": False}, mxcluster_verdict_text=lines)
 """
 
@@ -119,7 +129,7 @@ PLAY = """
       until: other is success
       retries: 1
       delay: 0
-      ignore_errors: true # it has to fail, so that there is a retry to show; the play goes on to the wait
+      ignore_errors: true # the task must fail, so that a retry is shown
       run_once: true
     - name: Wait for the job
       fake_wait: {host: "{{ inventory_hostname }}", seconds: "{{ seconds }}"}
@@ -138,23 +148,43 @@ PLAY = """
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with the play above."""
-    (tmp_path / "library").mkdir()
-    files = {"ansible.cfg": CONFIG % PLUGINS, "play.yml": PLAY,
-             "library/fake_wait.py": WAIT, "library/mxcluster_verify.py": VERDICT, "library/fake_evil.py": EVIL_MODULE,
-             "hosts": "node[0:1] ansible_connection=local ansible_python_interpreter=%s\n" % sys.executable}
+    """Return a folder with the play above."""
+    return written(tmp_path)
+
+
+def written(folder):
+    """Write the play, its modules and its inventory into a folder, and return the folder."""
+    (folder / "library").mkdir()
+    files = {
+        "ansible.cfg": CONFIG % PLUGINS,
+        "play.yml": PLAY,
+        "library/fake_wait.py": WAIT,
+        "library/mxcluster_verify.py": VERDICT,
+        "library/fake_evil.py": EVIL_MODULE,
+        "hosts": "node[0:1] ansible_connection=local ansible_python_interpreter=%s\n"
+        % sys.executable,
+    }
     for name, content in files.items():
-        (tmp_path / name).write_text(content)
-    return tmp_path
+        (folder / name).write_text(content)
+    return folder
 
 
 def start(project, *arguments, **kwargs):
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith("ANSIBLE_") and name != "COLUMNS"}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ANSIBLE_") and name != "COLUMNS"
+    }
     environment.update(TERM="xterm", LC_ALL="C.UTF-8", ANSIBLE_NOCOLOR="1")
     command = [sys.executable, "-m", "ansible", "playbook", "play.yml"] + list(arguments)
-    return subprocess.Popen(command, cwd=str(project), env=environment, stdin=subprocess.DEVNULL,
-                            stderr=subprocess.STDOUT, **kwargs)
+    return subprocess.Popen(
+        command,
+        cwd=str(project),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        **kwargs,
+    )
 
 
 def run_piped(project, *arguments):
@@ -167,7 +197,7 @@ def resize(terminal, columns):
 
 
 def run_on_terminal(project, columns, *arguments, heard=lambda terminal, output: None):
-    """The raw output on a pseudo-terminal of that width. `heard` gets every piece of it when it comes."""
+    """Return the raw output on a pseudo-terminal of this width; `heard` gets each piece."""
     master, slave = pty.openpty()
     resize(slave, columns)
     process = start(project, *arguments, stdout=slave)
@@ -185,10 +215,14 @@ def run_on_terminal(project, columns, *arguments, heard=lambda terminal, output:
 
 
 class Screen:
-    """What stands on a terminal that wraps its lines anew when its width changes, as those of today do."""
+    """A simulated terminal that wraps its lines again when its width changes."""
 
     def __init__(self, columns):
-        self.columns, self.lines, self.at = columns, [""], 0  # the place in the last line, rows one after the other
+        self.columns, self.lines, self.at = (
+            columns,
+            [""],
+            0,
+        )  # the cursor's place in the last line, over all its rows
 
     def write(self, text):
         for command, sign in re.findall(r"(\x1b\[\d*[A-Z])|([\s\S])", text):
@@ -196,37 +230,50 @@ class Screen:
             if command.endswith("A"):
                 self.at = max(0, self.at - int(command[2:-1]) * self.columns)
             elif command.endswith("J"):
-                self.lines[-1] = line[:self.at]
+                self.lines[-1] = line[: self.at]
             elif command.endswith("K"):
-                self.lines[-1] = line[:self.at] + line[row + self.columns:]
+                self.lines[-1] = line[: self.at] + line[row + self.columns :]
             elif sign == "\r":
                 self.at = row
             elif sign == "\n":
                 self.lines, self.at = self.lines + [""], 0
             else:
-                self.lines[-1], self.at = line[:self.at] + sign + line[self.at + 1:], self.at + 1
+                self.lines[-1], self.at = line[: self.at] + sign + line[self.at + 1 :], self.at + 1
 
 
-def test_into_a_pipe(project):
+def test_output_into_a_pipe_has_one_line_every_five_seconds(project):
     begun = time.monotonic()
     output, code = run_piped(project, "-e", "seconds=0")
     seconds = time.monotonic() - begun
     assert code == 2, output
-    for lines in ("TASK [Do something]\nchanged: [", "ok: [node1] => {\n    \"msg\": \"not for everybody\"\n}\n",
-                  "skipping: [node0]\n", "FAILED - RETRYING: [node0]: Retry something else (1 retries left).\n",
-                  "gsync  epoch 4/9  step 30  200 samples/s (slowest worker-0 100)  loss 0.5  ETA 0:01\n"
-                  "TASK [Judge]\nchanged: [node0]\n",
-                  "fatal: [node1]: FAILED!\n  worker 1 on node1: killed\n    its last line\n"):
+    for lines in (
+        "TASK [Do something]\nchanged: [",
+        'ok: [node1] => {\n    "msg": "not for everybody"\n}\n',
+        "skipping: [node0]\n",
+        "FAILED - RETRYING: [node0]: Retry something else (1 retries left).\n",
+        "gsync  epoch 4/9  step 30  200 samples/s (slowest worker-0 100)  loss 0.5  ETA 0:01\n"
+        "TASK [Judge]\nchanged: [node0]\n",
+        "fatal: [node1]: FAILED!\n  worker 1 on node1: killed\n    its last line\n",
+    ):
         assert lines in output, output
     waiting = output.split("TASK [Wait for the job]\n")[1].split("TASK [Judge]")[0].splitlines()
-    assert len(waiting) <= 1 + seconds // 5, "the last line, and one every five seconds; %.1f s: %s" % (seconds, output)
-    assert sorted(re.search(r"changed: \[(node.)\], \[(node.)\]\n", output).groups()) == ["node0", "node1"], output
-    assert output.count("RETRYING") == 1 and "Warning" not in output.title().replace("[Warning]: No", ""), output
-    assert output.split("PLAY RECAP", 1)[1].rstrip().endswith("\nFAILED    job j\nreport    r.html"), output
+    assert len(waiting) <= 1 + seconds // 5, (
+        "the last line, and one every five seconds; %.1f s: %s" % (seconds, output)
+    )
+    assert sorted(re.search(r"changed: \[(node.)\], \[(node.)\]\n", output).groups()) == [
+        "node0",
+        "node1",
+    ], output
+    assert output.count("RETRYING") == 1 and "Warning" not in output.title().replace(
+        "[Warning]: No", ""
+    ), output
+    assert (
+        output.split("PLAY RECAP", 1)[1].rstrip().endswith("\nFAILED    job j\nreport    r.html")
+    ), output
     assert "\r" not in output and "invocation" not in output
 
 
-def test_on_a_terminal_one_line_is_rewritten(project):
+def test_a_terminal_rewrites_one_line(project):
     output = run_on_terminal(project, 60, "-e", "seconds=0.1")
     waiting = output.split("TASK [Wait for the job]\n")[1].split("TASK [Judge]")[0]
     assert waiting.count("\n") == 1 and waiting.endswith("\x1b[K\n"), waiting
@@ -238,7 +285,7 @@ def test_on_a_terminal_one_line_is_rewritten(project):
     assert output.rstrip().endswith("\nFAILED    job j\nreport    r.html"), output
 
 
-def test_a_terminal_that_is_made_narrower_keeps_nothing_of_the_line(project):
+def test_a_narrowed_terminal_keeps_no_rest_of_the_line(project):
     screen = Screen(100)
 
     def heard(terminal, output):
@@ -246,21 +293,28 @@ def test_a_terminal_that_is_made_narrower_keeps_nothing_of_the_line(project):
         if "step 10" in output:
             screen.columns = 30
             resize(terminal, 30)
+
     run_on_terminal(project, 100, "-e", "seconds=0.3", heard=heard)
     begin = screen.lines.index("TASK [Wait for the job]")
-    assert screen.lines[begin + 1:begin + 3] == ["epoch 4/9  200 samples/s", "TASK [Judge]"], screen.lines
+    assert screen.lines[begin + 1 : begin + 3] == ["epoch 4/9  200 samples/s", "TASK [Judge]"], (
+        screen.lines
+    )
 
 
 @pytest.mark.parametrize("options", [["--diff"], ["--diff", "-v"]], ids=["usual", "verbose"])
-def test_a_text_of_a_node_is_shown_and_not_obeyed(project, options):
+def test_control_characters_of_a_node_have_no_effect(project, options):
     (project / "play.yml").write_text(EVIL_PLAY)
     output = run_on_terminal(project, 200, *options)
     ours = re.sub(r"\r|\x1b\[K|\n", "", output)
     assert ours.isprintable(), sorted({sign for sign in ours if not sign.isprintable()})
     live = output.split("TASK [Wait for the job]")[1].split("\n", 1)[1].split("\nTASK [Judge]")[0]
-    assert "overKOhere  FAILED    job forged  epoch 2/9" in live and "\n" not in live.rstrip("\n"), live
-    assert "\nFAILED    job" not in output, "a line of the node's own"
-    assert "PLAY RECAP" in output and output.rstrip().endswith("\noverKOhere  FAILED    job forged"), output
+    assert "overKOhere  FAILED    job forged  epoch 2/9" in live and "\n" not in live.rstrip(
+        "\n"
+    ), live
+    assert "\nFAILED    job" not in output, "a node must not print a line of its own"
+    assert "PLAY RECAP" in output and output.rstrip().endswith(
+        "\noverKOhere  FAILED    job forged"
+    ), output
 
 
 def test_verbose_output_is_that_of_the_default_callback(project):
@@ -271,7 +325,7 @@ def test_verbose_output_is_that_of_the_default_callback(project):
     assert "RETRYING: [node0]: Wait" not in output, output
 
 
-def test_without_the_package_jobs_have_no_live_line_and_all_else_works(project, monkeypatch):
+def test_without_the_package_only_the_live_line_is_missing(project, monkeypatch):
     (project / "mxcluster.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(project))
     output, code = run_piped(project, "-e", "seconds=0")

@@ -1,4 +1,5 @@
-"""Our module_utils stand beside Ansible's, where Ansible puts them for modules."""
+"""Put our module_utils beside Ansible's, where Ansible puts them for modules."""
+
 import ansible.module_utils
 
 from tests.ansible_modules import PROJECT

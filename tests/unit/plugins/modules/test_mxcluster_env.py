@@ -1,4 +1,8 @@
-"""mxcluster_env for real, with small wheels in MXNet's place: Ansible's Python on the node may be older than the target."""
+"""mxcluster_env with small wheels instead of MXNet.
+
+Ansible's Python on the node may be older than the Python of the environment.
+"""
+
 import concurrent.futures
 import fcntl
 import hashlib
@@ -21,10 +25,15 @@ from tests.training.environments import find_python
 
 pytestmark = pytest.mark.slow
 
-# The interpreter of Ansible's modules, and that of the environment.
-PAIRS = {"2.7 for 3.6": (find_python("2.7"), find_python("3.6")), "controller": (sys.executable, sys.executable)}
-BUNDLED = ("import ensurepip, glob, os; "
-           "print(glob.glob(os.path.join(os.path.dirname(ensurepip.__file__), '_bundled', 'pip-*'))[0])")
+# The interpreter of Ansible's modules, and the interpreter of the environment.
+PAIRS = {
+    "2.7 for 3.6": (find_python("2.7"), find_python("3.6")),
+    "controller": (sys.executable, sys.executable),
+}
+BUNDLED = (
+    "import ensurepip, glob, os; "
+    "print(glob.glob(os.path.join(os.path.dirname(ensurepip.__file__), '_bundled', 'pip-*'))[0])"
+)
 LOOK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -33,29 +42,47 @@ def ask(python, script):
 
 
 def make_wheel(folder, name, version, source):
-    """The smallest wheel that pip installs."""
-    path, info = folder / ("%s-%s-py3-none-any.whl" % (name, version)), "%s-%s.dist-info/" % (name, version)
+    """Write the smallest wheel that pip installs."""
+    path, info = (
+        folder / ("%s-%s-py3-none-any.whl" % (name, version)),
+        "%s-%s.dist-info/" % (name, version),
+    )
     with zipfile.ZipFile(str(path), "w") as wheel:
         wheel.writestr(name + ".py", source)
-        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: %s\nVersion: %s\n" % (name, version))
-        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            info + "METADATA", "Metadata-Version: 2.1\nName: %s\nVersion: %s\n" % (name, version)
+        )
+        wheel.writestr(
+            info + "WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         wheel.writestr(info + "RECORD", "")
     return path
 
 
 class Node:
-    """What the role would ask for, with an archive of what the node needs for it."""
+    """The role's arguments, with an archive of the wheels."""
 
     def __init__(self, folder, under, python):
         self.folder, self.under, self.path = folder, under, folder / "home" / "env"
         self.version = ask(python, LOOK)
-        files = [make_wheel(folder, "mxnet", "1.0.post1", "__version__ = '1.0'\n"), make_wheel(folder, "numpy", "1.0", ""),
-                 pathlib.Path(ask(python, BUNDLED))]
+        files = [
+            make_wheel(folder, "mxnet", "1.0.post1", "__version__ = '1.0'\n"),
+            make_wheel(folder, "numpy", "1.0", ""),
+            pathlib.Path(ask(python, BUNDLED)),
+        ]
         names = ["==".join(path.name.split("-")[:2]) for path in files]
         self.params = {
-            "path": str(self.path), "python": python, "name": "MXNet 1.0 (test)", "archive": str(folder / "wheels.tar"),
+            "path": str(self.path),
+            "python": python,
+            "name": "MXNet 1.0 (test)",
+            "archive": str(folder / "wheels.tar"),
             "builds": [{"python": [self.version], "wheels": names[:2], "pip": names[2]}],
-            "hashes": {name: [hashlib.sha256(path.read_bytes()).hexdigest()] for name, path in zip(names, files, strict=True)}}
+            "hashes": {
+                name: [hashlib.sha256(path.read_bytes()).hexdigest()]
+                for name, path in zip(names, files, strict=True)
+            },
+        }
         self.pack(files)
 
     def pack(self, files):
@@ -64,11 +91,17 @@ class Node:
                 archive.add(str(path), arcname=path.name)
 
     def run(self, **options):
-        return ansible_modules.run("mxcluster_env", self.folder, under=self.under, **dict(self.params, **options))
+        return ansible_modules.run(
+            "mxcluster_env", self.folder, under=self.under, **dict(self.params, **options)
+        )
 
     def left(self):
-        """What lies in the home but the lock."""
-        return sorted(set(os.listdir(str(self.path.parent))) - {"env.lock"}) if self.path.parent.exists() else []
+        """Return the names in the home, without the lock."""
+        return (
+            sorted(set(os.listdir(str(self.path.parent))) - {"env.lock"})
+            if self.path.parent.exists()
+            else []
+        )
 
 
 @pytest.fixture(params=sorted(PAIRS))
@@ -81,25 +114,41 @@ def controller(tmp_path):
     return Node(tmp_path, *PAIRS["controller"])
 
 
-def test_from_nothing_to_done(node, monkeypatch):
+def test_an_environment_is_built_once(node, monkeypatch):
     monkeypatch.setenv("PIP_TARGET", str(node.folder / "elsewhere"))
     monkeypatch.setenv("PIP_INDEX_URL", "https://192.0.2.1/simple")
     for options in ({"ask": True}, {"check": True}):
         asked = node.run(**options)
-        assert asked["changed"] and not asked["done"] and asked["needs"]["python"] == node.version, asked
-        assert [line.split("==")[0] for line in asked["needs"]["requirements"]] == ["mxnet", "numpy", "pip"]
+        assert (
+            asked["changed"] and not asked["done"] and asked["needs"]["python"] == node.version
+        ), asked
+        assert [line.split("==")[0] for line in asked["needs"]["requirements"]] == [
+            "mxnet",
+            "numpy",
+            "pip",
+        ]
         assert node.left() == []
     package, unpacked = node.folder / "lib.zip", node.folder / ("lib-" + node.version)
     package.write_bytes(b"no zip file")
     refused = node.run(site_path=str(package))
-    assert refused["failed"] and "lib.zip is not a zip file" in refused["msg"] and not unpacked.exists(), refused
+    assert (
+        refused["failed"]
+        and "lib.zip is not a zip file" in refused["msg"]
+        and not unpacked.exists()
+    ), refused
     with zipfile.ZipFile(str(package), "w") as archive:
         archive.writestr("carried.py", "def fail():\n    raise ValueError\n")
     built = node.run(site_path=str(package))
     assert built["changed"] and built["done"] and node.left() == ["env"], built
-    assert ask(built["python"], "import carried; print(carried.__file__)") == str(unpacked / "carried.py")
-    assert unpacked.stat().st_mode & 0o777 == 0o755 and list(unpacked.glob("__pycache__/carried.*.pyc"))
-    assert ask(built["python"], "import carried; print(carried.fail.__code__.co_filename)") == str(unpacked / "carried.py")
+    assert ask(built["python"], "import carried; print(carried.__file__)") == str(
+        unpacked / "carried.py"
+    )
+    assert unpacked.stat().st_mode & 0o777 == 0o755 and list(
+        unpacked.glob("__pycache__/carried.*.pyc")
+    )
+    assert ask(built["python"], "import carried; print(carried.fail.__code__.co_filename)") == str(
+        unpacked / "carried.py"
+    )
     shutil.rmtree(str(unpacked))
     assert node.run(site_path=str(package), archive="")["changed"] and unpacked.is_dir()
     assert ask(built["python"], "import mxnet; print(mxnet.__version__)") == "1.0"
@@ -108,38 +157,53 @@ def test_from_nothing_to_done(node, monkeypatch):
     assert not again["changed"] and again["needs"]["requirements"] == [], again
 
 
-def test_all_can_read_it(controller):
+def test_all_users_can_read_the_environment(controller):
     before = os.umask(0o077)
     try:
         assert controller.run()["changed"]
     finally:
         os.umask(before)
-    for path in (controller.path, controller.path / "mxcluster-env.json", *controller.path.glob("lib/*/site-packages/mxnet.py")):
+    for path in (
+        controller.path,
+        controller.path / "mxcluster-env.json",
+        *controller.path.glob("lib/*/site-packages/mxnet.py"),
+    ):
         assert path.stat().st_mode & 0o044 == 0o044, path
 
 
-def test_what_root_runs_is_nobody_elses(node):
-    """Owners and modes of the archive mean nothing, and the folder with pip's wheel is closed; MXNet is imported from there."""
+def test_files_that_root_runs_belong_to_root(node):
+    """Owners and modes of the archive are dropped; other users cannot enter the build folder."""
     if os.geteuid() == 0:
         for path in node.folder.glob("*.whl"):
             os.chown(str(path), 65534, 65534)
-    path = make_wheel(node.folder, "mxnet", "1.0.post1", "import glob, os\nassert os.stat('.').st_mode & 0o777 == 0o700\n"
-                      "for path in glob.glob('*.whl'):\n"
-                      "    assert os.stat(path).st_uid == os.geteuid() and not os.stat(path).st_mode & 0o022\n"
-                      "__version__ = '1.0'\n")
+    path = make_wheel(
+        node.folder,
+        "mxnet",
+        "1.0.post1",
+        "import glob, os\nassert os.stat('.').st_mode & 0o777 == 0o700\n"
+        "for path in glob.glob('*.whl'):\n"
+        "    assert os.stat(path).st_uid == os.geteuid() and not os.stat(path).st_mode & 0o022\n"
+        "__version__ = '1.0'\n",
+    )
     node.params["hashes"]["mxnet==1.0.post1"] = [hashlib.sha256(path.read_bytes()).hexdigest()]
-    files = [path, node.folder / "numpy-1.0-py3-none-any.whl", pathlib.Path(ask(node.params["python"], BUNDLED))]
+    files = [
+        path,
+        node.folder / "numpy-1.0-py3-none-any.whl",
+        pathlib.Path(ask(node.params["python"], BUNDLED)),
+    ]
     for wheel in files[:2]:
         os.chmod(str(wheel), 0o666)
     node.pack(files)
     answer = node.run()
     assert answer["changed"], answer
-    assert (node.path.parent / "env.lock").stat().st_mode & 0o777 == 0o600, "others can hold the lock"
+    assert (node.path.parent / "env.lock").stat().st_mode & 0o777 == 0o600, (
+        "other users can hold the lock"
+    )
 
 
 @pytest.mark.parametrize("marker", [None, "", '{"digest": "of something else"}', '{"dig'])
-def test_what_was_half_made_is_not_trusted(controller, marker):
-    """As if it had been killed: files, but no marker, or one of something else."""
+def test_a_partial_environment_is_built_again(controller, marker):
+    """As after a kill: files without a marker, or with a wrong one."""
     (controller.path / "bin").mkdir(parents=True)
     (controller.path / "bin" / "python").symlink_to(sys.executable)
     (controller.path / "leftover").write_text("")
@@ -148,7 +212,10 @@ def test_what_was_half_made_is_not_trusted(controller, marker):
         (controller.path / "mxcluster-env.json").write_text(marker)
     assert controller.run()["changed"] and controller.left() == ["env"]
     assert not (controller.path / "leftover").exists()
-    assert set(json.loads((controller.path / "mxcluster-env.json").read_text())) == {"digest", "wheels"}
+    assert set(json.loads((controller.path / "mxcluster-env.json").read_text())) == {
+        "digest",
+        "wheels",
+    }
 
 
 def swap(node):
@@ -162,27 +229,52 @@ def truncate(node):
 
 
 def no_import(node):
-    path = make_wheel(node.folder, "mxnet", "1.0.post1", "raise ImportError('libgomp.so.1: cannot open shared object file')\n")
+    path = make_wheel(
+        node.folder,
+        "mxnet",
+        "1.0.post1",
+        "raise ImportError('libgomp.so.1: cannot open shared object file')\n",
+    )
     node.params["hashes"]["mxnet==1.0.post1"] = [hashlib.sha256(path.read_bytes()).hexdigest()]
-    swapped = [path, node.folder / "numpy-1.0-py3-none-any.whl", pathlib.Path(ask(node.params["python"], BUNDLED))]
+    swapped = [
+        path,
+        node.folder / "numpy-1.0-py3-none-any.whl",
+        pathlib.Path(ask(node.params["python"], BUNDLED)),
+    ]
     node.pack(swapped)
 
 
-@pytest.mark.parametrize("harm, told", [
-    (swap, "DO NOT MATCH THE HASHES"), (truncate, "is not a tar file of wheels"),
-    (lambda node: os.unlink(node.params["archive"]), "No such file or directory"),
-    (lambda node: node.params.pop("archive"), "is not a tar file of wheels"), (no_import, "The node lacks the library libgomp")])
-def test_what_fails_is_told_and_leaves_nothing(controller, harm, told):
+@pytest.mark.parametrize(
+    "harm, told",
+    [
+        (swap, "DO NOT MATCH THE HASHES"),
+        (truncate, "is not a tar file of wheels"),
+        (lambda node: os.unlink(node.params["archive"]), "No such file or directory"),
+        (lambda node: node.params.pop("archive"), "is not a tar file of wheels"),
+        (no_import, "The node lacks the library libgomp"),
+    ],
+)
+def test_a_failed_build_reports_the_cause_and_leaves_nothing(controller, harm, told):
     harm(controller)
     answer = controller.run()
     assert answer["rc"] == 1 and told in answer["msg"] and controller.left() == [], answer
 
 
-@pytest.mark.parametrize("change, told", [
-    ({"python": "/no/python"}, "there is no Python at /no/python on this node"), ({"hashes": {}}, "no sha256 is known for mxnet"),
-    ({"builds": [{"python": ["3.5", "3.10"], "wheels": [], "pip": "pip==1"}], "note": "So it is."},
-     "only for Python 3.5, 3.10. So it is. Set mxnet_python")])
-def test_refusals(node, change, told):
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"python": "/no/python"}, "there is no Python at /no/python on this node"),
+        ({"hashes": {}}, "no sha256 is known for mxnet"),
+        (
+            {
+                "builds": [{"python": ["3.5", "3.10"], "wheels": [], "pip": "pip==1"}],
+                "note": "So it is.",
+            },
+            "only for Python 3.5, 3.10. So it is. Set mxnet_python",
+        ),
+    ],
+)
+def test_an_impossible_environment_is_refused(node, change, told):
     if change.get("builds") and node.version == "3.10":
         change = {"builds": [dict(change["builds"][0], python=["3.5"])]}
         told = "only for Python 3.5"
@@ -190,12 +282,28 @@ def test_refusals(node, change, told):
     assert answer["rc"] == 1 and told in answer["msg"] and node.left() == [], answer
 
 
-def test_in_the_system(tmp_path):
-    """All who use the interpreter find MXNet; the environment only borrows it. In a copy of an interpreter, to be spoilt."""
+def test_mxnet_is_installed_into_the_systems_python(tmp_path):
+    """All users of that interpreter find MXNet.
+
+    The test uses a copy of an interpreter.
+    """
     original = pathlib.Path(ask(find_python("3.6"), "import sys; print(sys.base_prefix)"))
     copied = tmp_path / "usr"
-    shutil.copytree(str(original / "lib"), str(copied / "lib"), ignore=shutil.ignore_patterns(
-        "test", "tests", "__pycache__", "config-*", "site-packages", "*.a", "idlelib", "lib2to3", "turtledemo"))
+    shutil.copytree(
+        str(original / "lib"),
+        str(copied / "lib"),
+        ignore=shutil.ignore_patterns(
+            "test",
+            "tests",
+            "__pycache__",
+            "config-*",
+            "site-packages",
+            "*.a",
+            "idlelib",
+            "lib2to3",
+            "turtledemo",
+        ),
+    )
     (copied / "lib" / "python3.6" / "site-packages").mkdir()
     (copied / "bin").mkdir()
     shutil.copy2(str(original / "bin" / "python3.6"), str(copied / "bin" / "python3.6"))
@@ -205,15 +313,20 @@ def test_in_the_system(tmp_path):
     for python in (str(copied / "bin" / "python3.6"), built["python"]):
         assert ask(python, "import mxnet; print(mxnet.__file__)").startswith(str(copied))
     assert not node.run(system=True)["changed"]
-    assert node.run(ask=True)["needs"]["requirements"]  # an environment of its own would be another
+    assert node.run(ask=True)["needs"]["requirements"]  # a separate environment would differ
 
 
-MEMBERS = {"carried/__init__.py": "", "carried/first.py": "NAME = 'first'\n", "carried/data.txt": "some text\n",
-           "carried/later.py": "NAME = 'later'\nNUMBERS = %r\n" % list(range(400)), "carried/deep/__init__.py": "DEEP = 1\n"}
+MEMBERS = {
+    "carried/__init__.py": "",
+    "carried/first.py": "NAME = 'first'\n",
+    "carried/data.txt": "some text\n",
+    "carried/later.py": "NAME = 'later'\nNUMBERS = %r\n" % list(range(400)),
+    "carried/deep/__init__.py": "DEEP = 1\n",
+}
 
 
 class Package:
-    """An environment that imports from a zip file; the folder that it is unpacked into is for tests to spoil."""
+    """An environment that imports from an unpacked zip file, which the tests damage."""
 
     def __init__(self, node):
         self.node, self.zip = node, node.folder / "lib" / "mxcluster-0123.zip"
@@ -231,26 +344,39 @@ class Package:
         return self.node.run(site_path=str(self.zip), **options)
 
     def path_of(self, name):
-        """The member `name`; for the name of a .pyc file that of Python's choice."""
+        """Return the path of a member; for a .pyc pattern, the path of the one match."""
         if name.endswith(".pyc"):
             (path,) = self.unpacked.glob(name)
             return path
         return self.unpacked / name
 
     def files(self):
-        """Which of the paths in the folder are links, and what the files hold; a FIFO would not end."""
-        return {path: (path.is_symlink(), path.is_file() and path.read_bytes()) for path in self.unpacked.glob("**/*")}
+        """Return {path: (is a link, content)} of the folder; only regular files are read."""
+        return {
+            path: (path.is_symlink(), path.is_file() and path.read_bytes())
+            for path in self.unpacked.glob("**/*")
+        }
 
     def is_whole(self):
-        """Whether all is there, all of it is compiled, and nothing lies beside it but the lock."""
-        found = {str(path.relative_to(self.unpacked)) for path in self.unpacked.glob("**/*")
-                 if (path.is_symlink() or not path.is_dir()) and path.parent.name != "__pycache__"}
-        compiled = {str(path.relative_to(self.unpacked)).replace("__pycache__/", "").split(".")[0] + ".py"
-                    for path in self.unpacked.glob("**/__pycache__/*.pyc") if path.stat().st_size > 16}
-        return (found - {"mxcluster-compiled.json"} == set(MEMBERS) and not self.unpacked.is_symlink()
-                and all((self.unpacked / name).read_text() == MEMBERS[name] for name in MEMBERS)
-                and compiled == {name for name in MEMBERS if name.endswith(".py")}
-                and set(os.listdir(str(self.zip.parent))) - {self.unpacked.name + ".lock"} == {self.zip.name, self.unpacked.name})
+        """Return True if the folder has all members compiled, and besides them only the lock."""
+        found = {
+            str(path.relative_to(self.unpacked))
+            for path in self.unpacked.glob("**/*")
+            if (path.is_symlink() or not path.is_dir()) and path.parent.name != "__pycache__"
+        }
+        compiled = {
+            str(path.relative_to(self.unpacked)).replace("__pycache__/", "").split(".")[0] + ".py"
+            for path in self.unpacked.glob("**/__pycache__/*.pyc")
+            if path.stat().st_size > 16
+        }
+        return (
+            found - {"mxcluster-compiled.json"} == set(MEMBERS)
+            and not self.unpacked.is_symlink()
+            and all((self.unpacked / name).read_text() == MEMBERS[name] for name in MEMBERS)
+            and compiled == {name for name in MEMBERS if name.endswith(".py")}
+            and set(os.listdir(str(self.zip.parent))) - {self.unpacked.name + ".lock"}
+            == {self.zip.name, self.unpacked.name}
+        )
 
 
 @pytest.fixture(scope="module", params=sorted(PAIRS))
@@ -260,11 +386,17 @@ def built(request, tmp_path_factory):
 
 @pytest.fixture
 def package(built):
-    """The environment that all these tests share, as it should be."""
+    """Return the environment that the tests share, repaired."""
     built.pack()
-    leftovers = [built.node.folder / "elsewhere", *built.zip.parent.glob("*.draft"), *built.zip.parent.glob("*.old")]
+    leftovers = [
+        built.node.folder / "elsewhere",
+        *built.zip.parent.glob("*.draft"),
+        *built.zip.parent.glob("*.old"),
+    ]
     for path in [built.unpacked, *leftovers]:
-        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(str(path), ignore_errors=True)
+        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(
+            str(path), ignore_errors=True
+        )
     assert built.run()["done"] and built.is_whole()
     return built
 
@@ -274,7 +406,7 @@ def cut(path):
 
 
 def flip(path):
-    """One bit, and neither the size nor the time."""
+    """Change one bit, and neither the size nor the time."""
     content, times = bytearray(path.read_bytes()), path.stat()
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))
@@ -282,7 +414,7 @@ def flip(path):
 
 
 def move_away(package, path):
-    """A link in its place, to the same."""
+    """Move the file away and put a link to it in its place."""
     path.rename(package.node.folder / "elsewhere")
     path.symlink_to(package.node.folder / "elsewhere")
 
@@ -290,34 +422,57 @@ def move_away(package, path):
 DAMAGE = {
     "a source is gone": lambda package: package.path_of("carried/later.py").unlink(),
     "a source is cut": lambda package: cut(package.path_of("carried/later.py")),
-    "a source is empty": lambda package: os.truncate(str(package.path_of("carried/deep/__init__.py")), 0),
+    "a source is empty": lambda package: os.truncate(
+        str(package.path_of("carried/deep/__init__.py")), 0
+    ),
     "a bit of a source": lambda package: flip(package.path_of("carried/later.py")),
     "a bit of a text": lambda package: flip(package.path_of("carried/data.txt")),
     "a file is a link": lambda package: move_away(package, package.path_of("carried/later.py")),
     "a folder is a link": lambda package: move_away(package, package.path_of("carried/deep")),
-    "a file is a folder": lambda package: (package.path_of("carried/data.txt").unlink(),
-                                           package.path_of("carried/data.txt").mkdir()),
-    "a file is a FIFO": lambda package: (package.path_of("carried/data.txt").unlink(),
-                                         os.mkfifo(str(package.path_of("carried/data.txt")))),
+    "a file is a folder": lambda package: (
+        package.path_of("carried/data.txt").unlink(),
+        package.path_of("carried/data.txt").mkdir(),
+    ),
+    "a file is a FIFO": lambda package: (
+        package.path_of("carried/data.txt").unlink(),
+        os.mkfifo(str(package.path_of("carried/data.txt"))),
+    ),
     "one more source": lambda package: package.path_of("sitecustomize.py").write_text(""),
     "one more folder by a link": lambda package: package.path_of("mxnet").symlink_to("/tmp"),
     "one more that is compiled": lambda package: (package.unpacked / "mxnet.pyc").write_text(""),
     "nothing of it": lambda package: shutil.rmtree(str(package.path_of("carried"))),
-    "a compiled file is gone": lambda package: package.path_of("carried/__pycache__/later.*.pyc").unlink(),
-    "a compiled file is cut": lambda package: cut(package.path_of("carried/__pycache__/later.*.pyc")),
-    "a bit of a compiled file": lambda package: flip(package.path_of("carried/__pycache__/later.*.pyc")),
-    "what was compiled is not known": lambda package: package.path_of("mxcluster-compiled.json").write_text("[1]"),
+    "a compiled file is gone": lambda package: package.path_of(
+        "carried/__pycache__/later.*.pyc"
+    ).unlink(),
+    "a compiled file is cut": lambda package: cut(
+        package.path_of("carried/__pycache__/later.*.pyc")
+    ),
+    "a bit of a compiled file": lambda package: flip(
+        package.path_of("carried/__pycache__/later.*.pyc")
+    ),
+    "what was compiled is not known": lambda package: package.path_of(
+        "mxcluster-compiled.json"
+    ).write_text("[1]"),
     "it is a link": lambda package: move_away(package, package.unpacked),
-    "it is a file": lambda package: (shutil.rmtree(str(package.unpacked)), package.unpacked.write_text("")),
-    "an unfinished one is left": lambda package: (package.unpacked.parent / (package.unpacked.name + ".draft")).mkdir(),
-    "the old one is left": lambda package: shutil.copytree(str(package.unpacked), str(package.unpacked) + ".old"),
-    "killed between the renames": lambda package: (shutil.copytree(str(package.unpacked), str(package.unpacked) + ".draft"),
-                                                   package.unpacked.rename(str(package.unpacked) + ".old")),
+    "it is a file": lambda package: (
+        shutil.rmtree(str(package.unpacked)),
+        package.unpacked.write_text(""),
+    ),
+    "an unfinished one is left": lambda package: (
+        package.unpacked.parent / (package.unpacked.name + ".draft")
+    ).mkdir(),
+    "the old one is left": lambda package: shutil.copytree(
+        str(package.unpacked), str(package.unpacked) + ".old"
+    ),
+    "killed between the renames": lambda package: (
+        shutil.copytree(str(package.unpacked), str(package.unpacked) + ".draft"),
+        package.unpacked.rename(str(package.unpacked) + ".old"),
+    ),
 }
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGE))
-def test_a_damaged_package_is_mended(package, damage):
+def test_a_damaged_package_is_repaired(package, damage):
     before = package.files()
     DAMAGE[damage](package)
     damaged = package.files()
@@ -326,30 +481,53 @@ def test_a_damaged_package_is_mended(package, damage):
     assert mended["changed"] and mended["done"] and package.is_whole(), mended
     assert package.files() != damaged or damaged == before
     elsewhere = package.node.folder / "elsewhere"
-    assert elsewhere.exists() == ("link" in damage and "one more" not in damage), "it went through a link"
-    assert not elsewhere.is_dir() or list(elsewhere.iterdir()), "it went through a link"
+    assert elsewhere.exists() == ("link" in damage and "one more" not in damage), (
+        "the module followed a link"
+    )
+    assert not elsewhere.is_dir() or list(elsewhere.iterdir()), "the module followed a link"
 
 
-def test_a_damaged_package_is_told_of(package):
+def test_a_damaged_package_is_reported(package):
     before = package.unpacked.stat().st_ino
     for options in ({"ask": True}, {"check": True}, {}):
         asked = package.run(**options)
-        assert not asked["changed"] and asked["done"] and package.unpacked.stat().st_ino == before, asked
-    # What a run of Python with other options compiles is no damage.
-    subprocess.run([package.node.run(ask=True)["python"], "-OO", "-m", "compileall", "-q", str(package.unpacked)], check=True)
+        assert (
+            not asked["changed"] and asked["done"] and package.unpacked.stat().st_ino == before
+        ), asked
+    # Files that Python compiles with other options are no damage.
+    subprocess.run(
+        [
+            package.node.run(ask=True)["python"],
+            "-OO",
+            "-m",
+            "compileall",
+            "-q",
+            str(package.unpacked),
+        ],
+        check=True,
+    )
     assert package.run(ask=True)["done"]
     cut(package.path_of("carried/later.py"))
     for options in ({"ask": True}, {"check": True}):
         asked = package.run(**options)
-        assert asked["changed"] and not asked["done"] and asked["needs"]["requirements"] == [], asked
+        assert asked["changed"] and not asked["done"] and asked["needs"]["requirements"] == [], (
+            asked
+        )
         assert package.unpacked.stat().st_ino == before
 
 
-def test_a_running_program_imports_the_mended_package(package):
-    script = "import carried.first; print(carried.first.NAME, flush=True); input(); from carried import later; print(later.NAME)"
+def test_a_running_program_imports_the_repaired_package(package):
+    script = (
+        "import carried.first; print(carried.first.NAME, flush=True); input(); "
+        "from carried import later; print(later.NAME)"
+    )
     python = str(package.node.path / "bin" / "python")
-    with subprocess.Popen([python, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          universal_newlines=True) as program:
+    with subprocess.Popen(
+        [python, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+    ) as program:
         assert program.stdout.readline() == "first\n"
         package.path_of("carried/later.py").unlink()
         assert package.run(archive="")["changed"]
@@ -357,7 +535,7 @@ def test_a_running_program_imports_the_mended_package(package):
 
 
 def spoil_members(path):
-    """What they hold, and not what the zip file says of them."""
+    """Damage the members' content, but not the directory of the zip file."""
     with zipfile.ZipFile(str(path)) as archive:
         start = archive.getinfo("carried/later.py").header_offset + 30 + len("carried/later.py")
     with open(str(path), "r+b") as target:
@@ -365,45 +543,63 @@ def spoil_members(path):
         target.write(b"\xff" * 8)
 
 
-@pytest.mark.parametrize("harm, told", [
-    (lambda path: path.unlink(), "mxcluster-0123.zip on this node, from which mxcluster is unpacked: run provision.yml"),
-    (cut, "mxcluster-0123.zip is not a zip file"), (spoil_members, "mxcluster-0123.zip is not a zip file")])
-def test_no_whole_zip_file(package, harm, told):
-    """What is there stays as it is."""
+@pytest.mark.parametrize(
+    "harm, told",
+    [
+        (
+            lambda path: path.unlink(),
+            "mxcluster-0123.zip with the package mxcluster is missing on this node: run "
+            "provision.yml",
+        ),
+        (cut, "mxcluster-0123.zip is not a zip file"),
+        (spoil_members, "mxcluster-0123.zip is not a zip file"),
+    ],
+)
+def test_without_a_valid_zip_file_a_package_is_not_repaired(package, harm, told):
+    """The existing files stay unchanged."""
     before = package.unpacked.stat().st_ino
     harm(package.zip)
     package.path_of("carried/later.py").unlink()
     assert not package.run(ask=True)["done"]
     refused = package.run(archive="")
-    assert refused["rc"] == 1 and told in refused["msg"] and package.unpacked.stat().st_ino == before, refused
+    assert (
+        refused["rc"] == 1 and told in refused["msg"] and package.unpacked.stat().st_ino == before
+    ), refused
     assert not list(package.zip.parent.glob("*.draft"))
 
 
-def test_no_zip_file_for_a_new_environment(controller):
-    """It is refused at once: a build takes minutes."""
+def test_a_new_environment_without_a_zip_file_is_refused(controller):
+    """The refusal comes at once, since a build takes minutes."""
     refused = controller.run(site_path=str(controller.folder / "lib.zip"))
-    assert refused["rc"] == 1 and "there is no" in refused["msg"] and controller.left() == [], refused
+    assert (
+        refused["rc"] == 1
+        and "is missing on this node" in refused["msg"]
+        and controller.left() == []
+    ), refused
 
 
-def test_one_unpacks_at_a_time(package):
-    """Environments share the package, and each has but its own lock."""
+def test_one_process_unpacks_at_a_time(package):
+    """Environments share the package, and each environment has its own lock only."""
     lock = package.zip.parent / (package.unpacked.name + ".lock")
     lock.chmod(0o644)
     cut(package.path_of("carried/later.py"))
     with open(str(lock)) as held, concurrent.futures.ThreadPoolExecutor(1) as pool:
-        fcntl.flock(held, fcntl.LOCK_SH)  # a module that asked for a shared lock would get it
+        fcntl.flock(held, fcntl.LOCK_SH)  # a module with a shared lock would not wait
         draft = package.zip.parent / (package.unpacked.name + ".draft")
-        draft.mkdir()  # the other one's
+        draft.mkdir()  # the draft of the other process
         waiting = pool.submit(package.run, archive="")
         time.sleep(3)
         assert not waiting.done() and draft.is_dir() and not package.is_whole()
         fcntl.flock(held, fcntl.LOCK_UN)
         assert waiting.result()["done"] and package.is_whole()
-    assert lock.stat().st_mode & 0o777 == 0o600, "others can hold the lock"
+    assert lock.stat().st_mode & 0o777 == 0o600, "other users can hold the lock"
 
 
-def test_it_is_on_the_disk_before_it_is_in_place(package, monkeypatch):
-    """After a power cut there are no empty files behind the name. And what compiles holds the lock: it may outlive the module."""
+def test_the_package_is_synced_before_it_is_renamed(package, monkeypatch):
+    """A power cut leaves no empty files under the final name.
+
+    The compiling process holds the lock, since it may outlive the module.
+    """
     done, shared = [], []
 
     def run_command(argv, pass_fds=(), **_):
@@ -416,7 +612,9 @@ def test_it_is_on_the_disk_before_it_is_in_place(package, monkeypatch):
 
     rename = os.rename
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "rename", lambda old, new: (done.append(("rename", old)), rename(old, new)))
+    monkeypatch.setattr(
+        os, "rename", lambda old, new: (done.append(("rename", old)), rename(old, new))
+    )
     environment = object.__new__(mxcluster_env.Environment)
     environment.module, environment.inherited = mock.Mock(run_command=run_command), ()
     environment.zip, environment.site_path = str(package.zip), str(package.unpacked)
@@ -430,4 +628,8 @@ def test_it_is_on_the_disk_before_it_is_in_place(package, monkeypatch):
     synced = {path for what, path in done[began:ended] if what == "fsync"}
     files = [str(path) for path in package.unpacked.glob("**/*")]
     assert {path.replace(here, draft) for path in [here, *files]} <= synced
-    assert done[ended - 1:] == [("rename", here), ("rename", draft), ("fsync", str(package.zip.parent))]
+    assert done[ended - 1 :] == [
+        ("rename", here),
+        ("rename", draft),
+        ("fsync", str(package.zip.parent)),
+    ]

@@ -1,4 +1,5 @@
-"""mxcluster_file under the Pythons of nodes: whole or not at all, and the truth in check mode."""
+"""mxcluster_file under the Pythons of nodes: atomic writes and an exact check mode."""
+
 import base64
 import hashlib
 import importlib
@@ -18,35 +19,50 @@ PYTHONS = {"2.7": find_python("2.7"), "3.6": find_python("3.6"), "controller": s
 @pytest.fixture(params=sorted(PYTHONS))
 def write(request, tmp_path):
     def run(text, path=tmp_path / "there" / "file", **options):
-        return ansible_modules.run("mxcluster_file", tmp_path, under=PYTHONS[request.param], path=str(path),
-                                   content=base64.b64encode(text.encode()).decode(), **options)
+        return ansible_modules.run(
+            "mxcluster_file",
+            tmp_path,
+            under=PYTHONS[request.param],
+            path=str(path),
+            content=base64.b64encode(text.encode()).decode(),
+            **options,
+        )
+
     return run
 
 
-def test_twice(write, tmp_path):
+def test_a_file_is_written_once(write, tmp_path):
     path = tmp_path / "there" / "file"
     assert write("a\n", check=True)["changed"] and not path.exists()
     assert write("a\n")["changed"] and path.read_text() == "a\n"
     assert not write("a\n")["changed"]
     changed = write("b\n", mode="0600")
-    assert changed["changed"] and changed["diff"]["before"] == "a\n" and changed["diff"]["after"] == "b\n"
+    assert (
+        changed["changed"]
+        and changed["diff"]["before"] == "a\n"
+        and changed["diff"]["after"] == "b\n"
+    )
     assert path.read_text() == "b\n" and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(str(path.parent)) == ["file"]
 
 
-def test_a_disk_that_is_full(write):
+def test_a_full_disk_is_an_error(write):
     answer = write("x", path="/dev/full/file")
     assert answer["failed"] and "/dev/full/file cannot be written" in answer["msg"]
 
 
-def test_a_user_that_is_not_there(write, tmp_path):
+def test_a_missing_user_is_an_error_except_in_check_mode(write, tmp_path):
     answer = write("x", user="nobody-of-that-name")
-    assert answer["failed"] and "run provision.yml" in answer["msg"] and not (tmp_path / "there").exists()
+    assert (
+        answer["failed"]
+        and "run provision.yml" in answer["msg"]
+        and not (tmp_path / "there").exists()
+    )
     assert write("x", user="nobody-of-that-name", check=True)["changed"]
 
 
-def test_for_another_user(write, tmp_path):
-    """Root writes as the user; anybody else is told whom it takes."""
+def test_a_file_of_another_user_needs_root(write, tmp_path):
+    """Root writes as that user; for other users, the message names ansible_become."""
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
@@ -58,9 +74,15 @@ def test_for_another_user(write, tmp_path):
         assert answer["failed"] and "ansible_become" in answer["msg"]
 
 
-def test_nobody_with_the_rights_of_root_is_the_training_user(tmp_path):
-    answer = ansible_modules.run("mxcluster_file", tmp_path, path=str(tmp_path / "there"), content="", user="root")
-    assert answer["rc"] == 1 and "root has uid 0" in answer["msg"] and not (tmp_path / "there").exists()
+def test_a_training_user_with_uid_0_is_refused(tmp_path):
+    answer = ansible_modules.run(
+        "mxcluster_file", tmp_path, path=str(tmp_path / "there"), content="", user="root"
+    )
+    assert (
+        answer["rc"] == 1
+        and "root has uid 0" in answer["msg"]
+        and not (tmp_path / "there").exists()
+    )
 
 
 @pytest.fixture(params=sorted(PYTHONS))
@@ -69,12 +91,19 @@ def copy(request, tmp_path):
     (tmp_path / "brought").chmod(0o600)
 
     def run(path, **options):
-        return ansible_modules.run("mxcluster_file", tmp_path, under=PYTHONS[request.param], path=str(path),
-                                   src=str(tmp_path / "brought"), **options)
+        return ansible_modules.run(
+            "mxcluster_file",
+            tmp_path,
+            under=PYTHONS[request.param],
+            path=str(path),
+            src=str(tmp_path / "brought"),
+            **options,
+        )
+
     return run
 
 
-def test_a_file_that_was_brought(copy, tmp_path):
+def test_a_copied_file_is_written_once(copy, tmp_path):
     path = tmp_path / "there" / "file"
     assert copy(path, check=True)["changed"] and not path.exists()
     assert copy(path)["changed"] and path.read_bytes() == (tmp_path / "brought").read_bytes()
@@ -87,8 +116,8 @@ def test_a_file_that_was_brought(copy, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
-def test_root_writes_through_no_link_of_the_users(copy, tmp_path):
-    """What root brings and nobody else can read goes into the user's folder as the user, wherever his links lead."""
+def test_root_does_not_write_through_a_users_link(copy, tmp_path):
+    """Root writes with the rights of `user`, so a user's link cannot redirect the write."""
     theirs, roots = tmp_path / "theirs", tmp_path / "roots"
     theirs.mkdir()
     roots.mkdir(mode=0o755)
@@ -98,7 +127,10 @@ def test_root_writes_through_no_link_of_the_users(copy, tmp_path):
     (theirs / "link").symlink_to(roots / "file")
     (theirs / "resume").symlink_to(roots)
     assert copy(theirs / "link", user="nobody")["changed"]
-    assert not (theirs / "link").is_symlink() and pwd.getpwuid((theirs / "link").stat().st_uid).pw_name == "nobody"
+    assert (
+        not (theirs / "link").is_symlink()
+        and pwd.getpwuid((theirs / "link").stat().st_uid).pw_name == "nobody"
+    )
     assert "Permission denied" in copy(theirs / "resume" / "file", user="nobody")["msg"]
     assert (roots / "file").read_text() == "root's" and os.listdir(str(roots)) == ["file"]
 
@@ -106,38 +138,65 @@ def test_root_writes_through_no_link_of_the_users(copy, tmp_path):
 @pytest.fixture(params=sorted(PYTHONS))
 def act(request, tmp_path):
     def run(path, **options):
-        return ansible_modules.run("mxcluster_file", tmp_path, under=PYTHONS[request.param], path=str(path), **options)
+        return ansible_modules.run(
+            "mxcluster_file", tmp_path, under=PYTHONS[request.param], path=str(path), **options
+        )
+
     return run
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
-def test_a_folder_is_made_looked_at_and_removed(act, tmp_path):
-    """For a user: what root makes on the way stays root's."""
-    folder, theirs = tmp_path / "above" / "data", {"bytes": 1, "sha256": hashlib.sha256(b"x").hexdigest()}
+def test_a_folder_is_created_inspected_and_removed(act, tmp_path):
+    """Root creates the folders above, and they stay root's."""
+    folder, theirs = (
+        tmp_path / "above" / "data",
+        {"bytes": 1, "sha256": hashlib.sha256(b"x").hexdigest()},
+    )
     ansible_modules.let_everybody_through(folder.parent)
     asked = dict(state="directory", user="nobody", files={"a": theirs, "b/c": theirs})
     told = act(folder, check=True, **asked)
     assert told["changed"] and told["lacking"] == ["a", "b/c"] and not folder.parent.exists()
     assert act(folder, **asked)["changed"]
-    assert [pwd.getpwuid(path.stat().st_uid).pw_name for path in (folder, folder.parent)] == ["nobody", "root"]
+    assert [pwd.getpwuid(path.stat().st_uid).pw_name for path in (folder, folder.parent)] == [
+        "nobody",
+        "root",
+    ]
     (folder / "a").write_text("x")
     told = act(folder, **asked)
     assert not told["changed"] and told["lacking"] == ["b/c"]
-    assert act(folder, state="directory", user="nobody", mode="0700")["changed"] and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert (
+        act(folder, state="directory", user="nobody", mode="0700")["changed"]
+        and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    )
     refused = act(folder, state="directory", user="daemon", mode="0755")
-    assert refused["failed"] and "is not of daemon" in refused["msg"]
-    assert "cannot be removed" in act(folder, state="absent", user="nobody")["msg"], "the folder above is root's"
-    assert not (folder / "a").exists() and act(folder, state="absent")["changed"] and not act(folder, state="absent")["changed"]
+    assert refused["failed"] and "must belong to daemon" in refused["msg"]
+    assert "cannot be removed" in act(folder, state="absent", user="nobody")["msg"], (
+        "the folder above is root's"
+    )
+    assert (
+        not (folder / "a").exists()
+        and act(folder, state="absent")["changed"]
+        and not act(folder, state="absent")["changed"]
+    )
     for one, other in (("one", "other"), ("other", "one")):
         (tmp_path / one).symlink_to(tmp_path / other)
-    assert "others than root can change" in act(tmp_path / "one" / "x", state="directory", roots=[str(tmp_path / "one")])["msg"]
+    assert (
+        "non-root users can change"
+        in act(tmp_path / "one" / "x", state="directory", roots=[str(tmp_path / "one")])["msg"]
+    )
 
 
-def test_a_file_is_on_the_disk_before_it_is_in_place(tmp_path, monkeypatch):
-    """After a power cut there is no empty file behind the name."""
+def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
+    """A power cut leaves no empty file under the final name."""
     done, fsync, rename = [], os.fsync, os.rename
-    monkeypatch.setattr(os, "fsync", lambda number: (done.append(os.readlink("/proc/self/fd/%d" % number)), fsync(number)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda number: (done.append(os.readlink("/proc/self/fd/%d" % number)), fsync(number)),
+    )
     monkeypatch.setattr(os, "rename", lambda old, new: (done.append((old, new)), rename(old, new)))
     path = str(tmp_path / "groups")
-    importlib.import_module("ansible.module_utils.mxcluster_whole").write(path, b"text", 0o644)
+    importlib.import_module("ansible.module_utils.mxcluster_atomic_files").write(
+        path, b"text", 0o644
+    )
     assert len(done) == 2 and done[1] == (done[0], path)

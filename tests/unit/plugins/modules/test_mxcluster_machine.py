@@ -1,4 +1,5 @@
-"""mxcluster_machine under the Pythons of nodes: what it says of this machine, and of a bus with GPUs."""
+"""mxcluster_machine under the Pythons of nodes: this machine, and a PCI bus with GPUs."""
+
 import importlib.util
 import os
 import sys
@@ -12,29 +13,46 @@ PYTHONS = {"2.7": find_python("2.7"), "3.6": find_python("3.6"), "controller": s
 
 
 @pytest.mark.parametrize("under", sorted(PYTHONS))
-def test_this_machine(under, tmp_path):
-    answer = ansible_modules.run("mxcluster_machine", tmp_path, under=PYTHONS[under], python=str(find_python("3.6")),
-                                 libraries=["libc.so.6", "libnone.so.1"], programs=["sh", "no-such-program"])
+def test_the_facts_of_this_machine(under, tmp_path):
+    answer = ansible_modules.run(
+        "mxcluster_machine",
+        tmp_path,
+        under=PYTHONS[under],
+        python=str(find_python("3.6")),
+        libraries=["libc.so.6", "libnone.so.1"],
+        programs=["sh", "no-such-program"],
+    )
     assert answer["python"] == "3.6" and answer["kernel"] == os.uname()[2]
-    assert answer["missing_libraries"] == ["libnone.so.1"] and answer["missing_programs"] == ["no-such-program"]
-    assert ansible_modules.run("mxcluster_machine", tmp_path, under=PYTHONS[under], python="/no/python")["python"] is None
+    assert answer["missing_libraries"] == ["libnone.so.1"] and answer["missing_programs"] == [
+        "no-such-program"
+    ]
+    assert (
+        ansible_modules.run(
+            "mxcluster_machine", tmp_path, under=PYTHONS[under], python="/no/python"
+        )["python"]
+        is None
+    )
 
 
 @pytest.fixture(scope="module")
 def machine():
-    spec = importlib.util.spec_from_file_location("machine", str(ansible_modules.MODULES / "mxcluster_machine.py"))
+    spec = importlib.util.spec_from_file_location(
+        "machine", str(ansible_modules.MODULES / "mxcluster_machine.py")
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_gpus_are_told_by_class_and_vendor(machine, tmp_path):
-    """Not sound functions and switches of the same maker, nor displays of others."""
-    for slot, (vendor, kind, device) in {"0000:3b:00.0": ("0x10de", "0x030200", "0x1db4"),
-                                         "0000:3b:00.1": ("0x10de", "0x040300", "0x10f2"),
-                                         "0000:03:00.0": ("0x102b", "0x030000", "0x0522"),
-                                         "0000:04:00.0": ("0x10de", "0x030000", "0x102d"),
-                                         "0000:05:00.0": ("0x10de", "0x068000", "0x1ac2")}.items():
+def test_gpus_are_found_by_class_and_vendor(machine, tmp_path):
+    """Sound functions and switches of NVIDIA do not count, nor displays of other vendors."""
+    for slot, (vendor, kind, device) in {
+        "0000:3b:00.0": ("0x10de", "0x030200", "0x1db4"),
+        "0000:3b:00.1": ("0x10de", "0x040300", "0x10f2"),
+        "0000:03:00.0": ("0x102b", "0x030000", "0x0522"),
+        "0000:04:00.0": ("0x10de", "0x030000", "0x102d"),
+        "0000:05:00.0": ("0x10de", "0x068000", "0x1ac2"),
+    }.items():
         (tmp_path / slot).mkdir()
         for name, value in (("vendor", vendor), ("class", kind), ("device", device)):
             (tmp_path / slot / name).write_text(value + "\n")
@@ -42,21 +60,47 @@ def test_gpus_are_told_by_class_and_vendor(machine, tmp_path):
     assert machine.gpus(str(tmp_path / "none")) == []
 
 
-@pytest.mark.parametrize("text, version", [
-    ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024\nGCC version:", "470.256.02"),
-    ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  396.37  Tue Jun 12 13:47:27 PDT 2018", "396.37"),
-    ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build", "535.104.05"), ("", None)])
+@pytest.mark.parametrize(
+    "text, version",
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC "
+            "2024\nGCC version:",
+            "470.256.02",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  396.37  Tue Jun 12 13:47:27 PDT 2018",
+            "396.37",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build",
+            "535.104.05",
+        ),
+        ("", None),
+    ],
+)
 def test_the_loaded_driver(machine, tmp_path, text, version):
     (tmp_path / "version").write_text(text)
     assert machine.loaded_driver(str(tmp_path / "version")) == version
 
 
-def test_a_library_of_the_interpreters_own_is_there(tmp_path):
-    """As in conda, whose libraries ldconfig does not know."""
+def test_a_library_of_the_interpreters_own_is_not_missing(tmp_path):
+    """ldconfig does not list conda's libraries."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexport LD_LIBRARY_PATH=%s\nexec %s \"$@\"\n" % (tmp_path, sys.executable))
+    python.write_text(
+        '#!/bin/sh\nexport LD_LIBRARY_PATH=%s\nexec %s "$@"\n' % (tmp_path, sys.executable)
+    )
     python.chmod(0o755)
-    library = next(line.split()[-1] for line in open("/proc/self/maps") if "libc.so.6" in line or "/libc-" in line)
+    library = next(
+        line.split()[-1]
+        for line in open("/proc/self/maps")
+        if "libc.so.6" in line or "/libc-" in line
+    )
     os.symlink(library, str(tmp_path / "libmine.so.1"))
-    answer = ansible_modules.run("mxcluster_machine", tmp_path, python=str(python), libraries=["libmine.so.1", "libnone.so.1"])
+    answer = ansible_modules.run(
+        "mxcluster_machine",
+        tmp_path,
+        python=str(python),
+        libraries=["libmine.so.1", "libnone.so.1"],
+    )
     assert answer["missing_libraries"] == ["libnone.so.1"]

@@ -1,4 +1,8 @@
-"""mxcluster_blocks under the Pythons of nodes: foreign lines stay, and nothing is done that the user himself could not do."""
+"""The blocks of mxcluster_ssh under the Pythons of nodes.
+
+The module keeps foreign lines, and root follows no link.
+"""
+
 import os
 import pwd
 import stat
@@ -17,15 +21,26 @@ BLOCK = "# BEGIN of ours\n%s\n# END of ours\n"
 
 @pytest.fixture(params=sorted(PYTHONS))
 def rebuild(request, tmp_path):
-    """Runs the module for a user whose home is tmp_path/home, with one file of these options."""
+    """Return a function that runs the module for a user with the home tmp_path/home."""
     (tmp_path / "home").mkdir()
-    lie = ("import pwd; one, real = pwd.getpwuid, pwd.getpwnam; there = lambda entry: "
-           "type(entry)(entry[:5] + (%r,) + entry[6:]); pwd.getpwuid = lambda uid: there(one(uid)); "
-           "pwd.getpwnam = lambda name: there(real(name)); " % str(tmp_path / "home"))
+    lie = (
+        "import pwd; one, real = pwd.getpwuid, pwd.getpwnam; there = lambda entry: "
+        "type(entry)(entry[:5] + (%r,) + entry[6:]); pwd.getpwuid = lambda uid: there(one(uid)); "
+        "pwd.getpwnam = lambda name: there(real(name)); " % str(tmp_path / "home")
+    )
 
     def run(block, path=".ssh/config", check=False, user="", **options):
-        return ansible_modules.run("mxcluster_blocks", tmp_path, under=PYTHONS[request.param], before=lie, check=check, user=user,
-                                   files=[dict(path=path, block=block, marker=MARKER, **options)], _ansible_diff=True)
+        return ansible_modules.run(
+            "mxcluster_ssh",
+            tmp_path,
+            under=PYTHONS[request.param],
+            before=lie,
+            check=check,
+            user=user,
+            blocks=[dict(path=path, block=block, marker=MARKER, **options)],
+            _ansible_diff=True,
+        )
+
     return run
 
 
@@ -33,12 +48,18 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_made_once(rebuild, tmp_path):
+def test_a_block_is_written_once(rebuild, tmp_path):
     path = tmp_path / "home" / ".ssh" / "config"
     bare = rebuild("a\nb", check=True)
-    assert bare["changed"] and bare["diff"][0]["after"] == BLOCK % "a\nb" and not path.parent.exists()
+    assert (
+        bare["changed"] and bare["diff"][0]["after"] == BLOCK % "a\nb" and not path.parent.exists()
+    )
     assert rebuild("a\nb")["changed"] and path.read_text() == BLOCK % "a\nb"
-    assert mode(path) == 0o600 and mode(path.parent) == 0o700 and os.listdir(str(path.parent)) == ["config"]
+    assert (
+        mode(path) == 0o600
+        and mode(path.parent) == 0o700
+        and os.listdir(str(path.parent)) == ["config"]
+    )
     again = rebuild("a\nb")
     assert not again["changed"] and again["diff"] == []
     path.parent.chmod(0o755)
@@ -46,42 +67,67 @@ def test_made_once(rebuild, tmp_path):
     assert rebuild("a\nb")["changed"] and mode(path.parent) == 0o700
 
 
-@pytest.mark.parametrize("before, place, after", [
-    ("mine", "EOF", "mine\n" + BLOCK % "new"),
-    ("mine\n", "BOF", BLOCK % "new" + "mine\n"),
-    ("one\n" + BLOCK % "old" + "two", "EOF", "one\n" + BLOCK % "new" + "two"),
-    ("one\r\n" + BLOCK % "old\nolder" + "two\n", "BOF", "one\r\n" + BLOCK % "new" + "two\n"),
-    (BLOCK % "old" + "mine\n" + BLOCK % "copied", "EOF", BLOCK % "new" + "mine\n"),
-    ("# BEGIN of ours\nthe end was lost\n", "EOF", "# BEGIN of ours\nthe end was lost\n" + BLOCK % "new")])
-def test_what_is_not_ours_stays(rebuild, tmp_path, before, place, after):
+@pytest.mark.parametrize(
+    "before, place, after",
+    [
+        ("mine", "EOF", "mine\n" + BLOCK % "new"),
+        ("mine\n", "BOF", BLOCK % "new" + "mine\n"),
+        ("one\n" + BLOCK % "old" + "two", "EOF", "one\n" + BLOCK % "new" + "two"),
+        ("one\r\n" + BLOCK % "old\nolder" + "two\n", "BOF", "one\r\n" + BLOCK % "new" + "two\n"),
+        (BLOCK % "old" + "mine\n" + BLOCK % "copied", "EOF", BLOCK % "new" + "mine\n"),
+        (
+            "# BEGIN of ours\nthe end was lost\n",
+            "EOF",
+            "# BEGIN of ours\nthe end was lost\n" + BLOCK % "new",
+        ),
+    ],
+)
+def test_foreign_lines_stay(rebuild, tmp_path, before, place, after):
     path = tmp_path / "home" / "file"
     path.write_bytes(before.encode())
     path.chmod(0o640)
     told = rebuild("new", path="file", place=place, mode="0604", check=True)
     assert told["changed"] and path.read_bytes().decode() == before
     assert rebuild("new", path="file", place=place, mode="0604")["changed"]
-    assert path.read_bytes().decode() == after and mode(path) == 0o600  # no more than it had, and no more than it may have
+    assert (
+        path.read_bytes().decode() == after and mode(path) == 0o600
+    )  # no more than the old mode and the given mode allow
     assert not rebuild("new", path="file", place=place, mode="0604")["changed"]
 
 
-def test_as_blockinfile_did(rebuild, tmp_path):
-    """Nodes that were provisioned with ansible.builtin.blockinfile change nothing."""
+def test_a_block_of_blockinfile_is_unchanged(rebuild, tmp_path):
+    """Nodes provisioned with ansible.builtin.blockinfile change nothing."""
     for place in ("BOF", "EOF"):
         path = tmp_path / "home" / place
         path.write_text("mine\n")
-        subprocess.run([os.path.join(os.path.dirname(sys.executable), "ansible"), "-i", "localhost,", "-c", "local", "-e",
-                        "ansible_python_interpreter=" + sys.executable, "localhost", "-m", "ansible.builtin.blockinfile", "-a",
-                        "path=%s marker='%s' insert%s=%s block='a\nb' mode=0600" % (
-                            path, MARKER, {"BOF": "before", "EOF": "after"}[place], place)],
-                       check=True, stdout=subprocess.PIPE, env=dict(os.environ, LC_ALL="C.UTF-8"))
+        subprocess.run(
+            [
+                os.path.join(os.path.dirname(sys.executable), "ansible"),
+                "-i",
+                "localhost,",
+                "-c",
+                "local",
+                "-e",
+                "ansible_python_interpreter=" + sys.executable,
+                "localhost",
+                "-m",
+                "ansible.builtin.blockinfile",
+                "-a",
+                "path=%s marker='%s' insert%s=%s block='a\nb' mode=0600"
+                % (path, MARKER, {"BOF": "before", "EOF": "after"}[place], place),
+            ],
+            check=True,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, LC_ALL="C.UTF-8"),
+        )
         assert BLOCK % "a\nb" in path.read_text()
         assert not rebuild("a\nb", path=place, place=place)["changed"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to become another")
 @pytest.mark.parametrize("link", ["file", "folder"])
-def test_root_does_not_follow_a_users_link_with_his_own_rights(rebuild, tmp_path, link):
-    """A link of the user's to a file or folder of root's is as closed to the module as to the user."""
+def test_root_does_not_follow_a_users_link(rebuild, tmp_path, link):
+    """The module cannot read a file of root through a user's link, as the user cannot."""
     theirs, home = tmp_path / "roots", tmp_path / "home"
     theirs.mkdir(mode=0o755)
     (theirs / "config").write_text("root's\n")
@@ -95,13 +141,17 @@ def test_root_does_not_follow_a_users_link_with_his_own_rights(rebuild, tmp_path
         os.chown(str(home / ".ssh"), nobody.pw_uid, nobody.pw_gid)
         (home / ".ssh" / "config").symlink_to(theirs / "config")
     told = rebuild("let me in", user="nobody")
-    assert told["failed"] and "cannot be written by nobody" in told["msg"] and "mend that" in told["msg"], told
+    assert (
+        told["failed"]
+        and "cannot be written by nobody" in told["msg"]
+        and "correct the cause" in told["msg"]
+    ), told
     assert (theirs / "config").read_text() == "root's\n" and os.listdir(str(theirs)) == ["config"]
     assert theirs.stat().st_uid == 0 and mode(theirs) == 0o755
 
 
-def test_a_link_of_ones_own_is_followed(rebuild, tmp_path):
-    """Dotfiles that are kept elsewhere stay there."""
+def test_a_users_link_to_an_own_file_is_followed(rebuild, tmp_path):
+    """Dotfiles in another folder stay there."""
     (tmp_path / "dotfiles").mkdir()
     (tmp_path / "dotfiles" / "bashrc").write_text("mine\n")
     (tmp_path / "home" / ".bashrc").symlink_to(tmp_path / "dotfiles" / "bashrc")
@@ -110,7 +160,11 @@ def test_a_link_of_ones_own_is_followed(rebuild, tmp_path):
     assert (tmp_path / "dotfiles" / "bashrc").read_text() == "mine\n" + BLOCK % "new"
 
 
-def test_a_user_that_was_only_talked_of(rebuild):
+def test_check_mode_accepts_a_user_that_does_not_exist_yet(rebuild):
     told = rebuild("new", user="nobody-of-that-name", check=True)
-    assert told["changed"] and told["home"] == "/home/nobody-of-that-name" and told["diff"][0]["after"] == BLOCK % "new"
+    assert (
+        told["changed"]
+        and told["home"] == "/home/nobody-of-that-name"
+        and told["diff"][0]["after"] == BLOCK % "new"
+    )
     assert "run provision.yml" in rebuild("new", user="nobody-of-that-name")["msg"]

@@ -1,4 +1,5 @@
-"""mxcluster_ssh_key with the real ssh-keygen, under the Pythons of nodes."""
+"""The key of mxcluster_ssh with the real ssh-keygen, under the Pythons of nodes."""
+
 import os
 import stat
 import subprocess
@@ -14,24 +15,36 @@ PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
 
 @pytest.fixture(params=sorted(PYTHONS))
 def see_to(request, tmp_path):
-    """Runs the module for a user whose home is tmp_path/home."""
+    """Return a function that runs the module for a user with the home tmp_path/home."""
     (tmp_path / "home").mkdir()
-    lie = ("import os, pwd; entry = pwd.getpwuid(os.geteuid()); pwd.getpwuid = lambda _: "
-           "type(entry)(entry[:5] + (%r,) + entry[6:]); " % str(tmp_path / "home"))
+    lie = (
+        "import os, pwd; entry = pwd.getpwuid(os.geteuid()); pwd.getpwuid = lambda _: "
+        "type(entry)(entry[:5] + (%r,) + entry[6:]); " % str(tmp_path / "home")
+    )
 
-    def run(**options):
-        return ansible_modules.run("mxcluster_ssh_key", tmp_path, under=PYTHONS[request.param], before=lie,
-                                   name="id_ed25519", **options)
+    def run(check=False, **options):
+        return ansible_modules.run(
+            "mxcluster_ssh",
+            tmp_path,
+            under=PYTHONS[request.param],
+            before=lie,
+            check=check,
+            key=dict(name="id_ed25519", **options),
+        )
+
     return run
 
 
-def test_made_once_and_told(see_to, tmp_path):
+def test_a_key_is_created_once(see_to, tmp_path):
     key = tmp_path / "home" / ".ssh" / "id_ed25519"
     bare = see_to(check=True)
     assert bare["changed"] and bare["public_key"] == "" and not key.exists()
     made = see_to()
     assert made["changed"] and made["public_key"].startswith("ssh-ed25519 AAAA"), made
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600 and stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    assert (
+        stat.S_IMODE(key.stat().st_mode) == 0o600
+        and stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    )
     assert sorted(os.listdir(str(key.parent))) == ["id_ed25519", "id_ed25519.pub"]
     again = see_to()
     assert not again["changed"] and again["public_key"] == made["public_key"]
@@ -48,31 +61,61 @@ def test_a_torn_pair_is_repaired(see_to, tmp_path):
 def test_a_key_with_a_passphrase_is_left_alone(see_to, tmp_path):
     key = tmp_path / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(mode=0o700)
-    subprocess.check_call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret words", "-f", str(key)])
+    subprocess.check_call(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret words", "-f", str(key)]
+    )
     before, answer = key.read_bytes(), see_to()
-    assert answer["failed"] and "passphrase" in answer["msg"] and "Move it away" in answer["msg"]
+    assert (
+        answer["failed"] and "passphrase" in answer["msg"] and "Move the file away" in answer["msg"]
+    )
     assert key.read_bytes() == before
 
 
-def test_a_given_key(see_to, tmp_path):
-    """Brought whole, also over another; one that cannot be used leaves the one that is there."""
+def test_a_given_key_is_installed(see_to, tmp_path):
+    """The module replaces another key as a whole; an unusable key changes nothing."""
     given, place = tmp_path / "given", tmp_path / "home" / ".ssh" / "id_ed25519"
     subprocess.check_call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(given)])
     text, public = given.read_text(), (tmp_path / "given.pub").read_text().split()
     bare = see_to(private=text, check=True)
-    assert bare["changed"] and bare["public_key"].split() == public[:2] and not place.parent.exists()
+    assert (
+        bare["changed"] and bare["public_key"].split() == public[:2] and not place.parent.exists()
+    )
     assert see_to(private="still to be made", check=True)["public_key"] == ""
     for before in (None, "another"):
         if before:
             place.write_text(before)
             assert see_to(private=text, check=True)["changed"] and place.read_text() == before
         made = see_to(private=text)
-        assert made["changed"] and made["public_key"].split() == public[:2] and place.read_text() == text, made
+        assert (
+            made["changed"]
+            and made["public_key"].split() == public[:2]
+            and place.read_text() == text
+        ), made
         assert stat.S_IMODE(place.stat().st_mode) == 0o600
         for check in (True, False):
             again = see_to(private=text, check=check)
             assert not again["changed"] and again["public_key"] == made["public_key"]
     broken = see_to(private="no key\n")
-    assert broken["failed"] and "key that was given for" in broken["msg"] and "ssh_mesh_shared_key" in broken["msg"]
+    assert (
+        broken["failed"]
+        and "key that was given for" in broken["msg"]
+        and "ssh_mesh_shared_key" in broken["msg"]
+    )
     assert place.read_text() == text
     assert sorted(os.listdir(str(place.parent))) == ["id_ed25519", "id_ed25519.pub"]
+
+
+def test_a_key_and_a_block_are_one_call(tmp_path):
+    """In check mode, for a user who was only talked of."""
+    blocks = [{"path": ".ssh/config", "block": "a", "marker": "# {mark} of ours"}]
+    told = ansible_modules.run(
+        "mxcluster_ssh",
+        tmp_path,
+        check=True,
+        user="nobody-of-that-name",
+        key={"name": "id_ed25519"},
+        blocks=blocks,
+    )
+    assert told["changed"] and told["public_key"] == "" and told["user"] == "nobody-of-that-name"
+    none = ansible_modules.run("mxcluster_ssh", tmp_path)
+    assert none["failed"] and "one of the following is required: key, blocks" in none["msg"]

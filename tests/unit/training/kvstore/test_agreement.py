@@ -1,13 +1,16 @@
-"""What workers must agree on: the first decides, the one that says otherwise is named."""
+"""Agreement of the workers: the first one decides, and a different one is named."""
+
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.kvstore.agreement import Agreement
+from mxcluster.training.kvstore.agreement import Agreement
 
 
 class SGD(object):
     def __init__(self, **values):
-        self.__dict__.update({"lr": 0.1, "rescale_grad": 0.5, "num_update": 0, "lr_mult": {}}, **values)
+        self.__dict__.update(
+            {"lr": 0.1, "rescale_grad": 0.5, "num_update": 0, "lr_mult": {}}, **values
+        )
 
 
 class Adam(SGD):
@@ -23,21 +26,28 @@ def told(names=(), number=1):
     return {"names": list(names), "number": number}
 
 
-def test_the_first_optimizer_is_taken_and_its_like_is_not():
+def test_the_first_optimizer_is_used_and_equal_ones_are_not():
     agreement = Agreement()
     assert agreement.is_new("worker-1", told(), SGD())
     assert not agreement.is_new("worker-0", told(), SGD(num_update=5))
     assert agreement.is_new("worker-0", told(number=2), Adam())  # a second set_optimizer
     assert not agreement.is_new("worker-1", told(number=2), Adam())
-    assert not agreement.is_new("worker-2", told(number=1), SGD(lr=7))  # late, and of no more use
+    assert not agreement.is_new("worker-2", told(number=1), SGD(lr=7))  # late, and without effect
 
 
-@pytest.mark.parametrize("other, words", [
-    (SGD(rescale_grad=0.25), "the optimizer of worker-0 has rescale_grad=0.25, and that of worker-1 0.5"),
-    (SGD(momentum=0.9), "has momentum=0.9, and that of worker-1 None"),
-    (SGD(lr_mult={"a": 1}), "has lr_mult={'a': 1}, and that of worker-1 {}"),
-    (SGD(lr_scheduler=Halved(5)), "has lr_scheduler.class='Halved', and that of worker-1 None"),
-    (Adam(), "has class='Adam', and that of worker-1 'SGD'")])
+@pytest.mark.parametrize(
+    "other, words",
+    [
+        (
+            SGD(rescale_grad=0.25),
+            "the optimizer of worker-0 has rescale_grad=0.25, and that of worker-1 0.5",
+        ),
+        (SGD(momentum=0.9), "has momentum=0.9, and that of worker-1 None"),
+        (SGD(lr_mult={"a": 1}), "has lr_mult={'a': 1}, and that of worker-1 {}"),
+        (SGD(lr_scheduler=Halved(5)), "has lr_scheduler.class='Halved', and that of worker-1 None"),
+        (Adam(), "has class='Adam', and that of worker-1 'SGD'"),
+    ],
+)
 def test_another_optimizer_is_refused(other, words):
     agreement = Agreement()
     agreement.is_new("worker-1", told(), SGD())
@@ -54,14 +64,20 @@ def test_another_schedule_is_refused():
         agreement.is_new("worker-2", told(), SGD(lr_scheduler=Halved(7)))
     late = Halved(5)
     late.steps = [1, 3]
-    with pytest.raises(BadInput, match=r"has lr_scheduler.steps=\[1, 3\], and that of worker-1 \[1, 2\]"):
+    with pytest.raises(
+        BadInput, match=r"has lr_scheduler.steps=\[1, 3\], and that of worker-1 \[1, 2\]"
+    ):
         agreement.is_new("worker-2", told(), SGD(lr_scheduler=late))
 
 
-def test_keys_have_one_order():
+def test_another_order_of_keys_is_refused():
     agreement = Agreement()
     agreement.is_new("worker-1", told(["a", "b"]), SGD())
     assert not agreement.is_new("worker-0", told(["a"]), SGD())
-    assert not agreement.is_new("worker-1", told(["a", "b", "c"]), None)  # more keys, the same optimizer
-    with pytest.raises(BadInput, match="the key 1 of worker-0 is 'c', and of worker-1 'b': call init"):
+    assert not agreement.is_new(
+        "worker-1", told(["a", "b", "c"]), None
+    )  # more keys, the same optimizer
+    with pytest.raises(
+        BadInput, match="the key 1 of worker-0 is 'c', and of worker-1 'b': call init"
+    ):
         agreement.is_new("worker-0", told(["a", "c"]), None)

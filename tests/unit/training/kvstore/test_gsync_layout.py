@@ -1,11 +1,15 @@
-"""Keys under dist_gsync: every group's part of a parameter is on its own server process, at the parameter's home."""
+"""Keys under dist_gsync: each group's part of a parameter is on the group's own server process.
+
+The process is on the parameter's home host.
+"""
+
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcluster.kvstore.layout import MAX_KEY, Layout, from_environment
+from mxcluster.training.kvstore.gsync_layout import MAX_KEY, Layout, from_environment
 
 
 def made(groups, hosts, seed=0):
@@ -21,16 +25,23 @@ def test_a_key_leads_to_its_process_and_back(groups, hosts, seed, data):
     parameter = data.draw(st.integers(0, layout.capacity - 1))
     key = layout.key(group, parameter, host)
     assert 0 <= key <= MAX_KEY and layout.split(key) == (group, parameter)
-    assert key * 9973 % layout.servers == layout.ranks[host * groups + group]  # ps-lite's choice (kvstore_dist.h)
+    assert (
+        key * 9973 % layout.servers == layout.ranks[host * groups + group]
+    )  # ps-lite's choice (kvstore_dist.h)
 
 
-def test_no_two_places_have_one_key():
+def test_every_place_has_its_own_key():
     layout = made(3, 2)
-    keys = [layout.key(group, parameter, host) for group in range(3) for parameter in range(50) for host in range(2)]
+    keys = [
+        layout.key(group, parameter, host)
+        for group in range(3)
+        for parameter in range(50)
+        for host in range(2)
+    ]
     assert len(set(keys)) == len(keys)
 
 
-@given(st.integers(1, 10 ** 7), st.integers(1, 12), st.integers(0, 100))
+@given(st.integers(1, 10**7), st.integers(1, 12), st.integers(0, 100))
 def test_a_large_parameter_is_cut_over_all_hosts(size, hosts, parameter):
     parts = made(2, hosts).parts(parameter, size, 1000)
     assert all(one[2] == other[1] for one, other in zip(parts, parts[1:]))
@@ -41,7 +52,7 @@ def test_a_large_parameter_is_cut_over_all_hosts(size, hosts, parameter):
         assert [host for host, _, _ in parts] == list(range(hosts))
 
 
-def test_what_cannot_be_laid_out():
+def test_an_impossible_layout_is_refused():
     with pytest.raises(ValueError, match="parameter key 107665 is outside 0 .. 107664"):
         made(2, 1).key(0, 107665, 0)
     with pytest.raises(ValueError, match="leave no key for a parameter"):
@@ -50,6 +61,6 @@ def test_what_cannot_be_laid_out():
         Layout(2, 1, [0, 0])
 
 
-def test_a_process_knows_it_from_its_variables():
+def test_the_layout_is_read_from_the_environment():
     layout = from_environment({"MXCLUSTER_GROUPS": "0,1,1", "MXCLUSTER_SERVER_RANKS": "2,3,0,1"})
     assert (layout.groups, layout.hosts, layout.ranks) == (2, 2, [2, 3, 0, 1])

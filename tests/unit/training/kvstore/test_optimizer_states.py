@@ -1,4 +1,5 @@
-"""Cutting and joining states; MXNet is not needed for that, but for importing the module, so a stand-in is."""
+"""Cutting and joining optimizer states; the tests replace MXNet, which the module imports."""
+
 import importlib.util
 import pathlib
 import sys
@@ -9,7 +10,14 @@ import pytest
 
 from mxcluster.errors import BadInput
 
-PATH = pathlib.Path(__file__).parents[3] / "node" / "mxcluster" / "kvstore" / "states.py"
+PATH = (
+    pathlib.Path(__file__).parents[4]
+    / "python"
+    / "mxcluster"
+    / "training"
+    / "kvstore"
+    / "optimizer_states.py"
+)
 
 
 @pytest.fixture
@@ -29,28 +37,36 @@ def part(**content):
     return {name: np.array(value) for name, value in content.items()}
 
 
-def test_split_arrays_are_joined_by_rank_and_others_are_as_they_are(states):
-    found = states.joined([
-        part(size_0=3, state_0_0=[0., 1, 2], state_0_1=[7.], size_1=2, state_1_0=[8., 9]),
-        part(size_0=2, state_0_0=[3., 4], state_0_1=[7.], size_2=4)])
+def test_split_arrays_are_joined_by_rank_and_others_stay_unchanged(states):
+    found = states.joined(
+        [
+            part(size_0=3, state_0_0=[0.0, 1, 2], state_0_1=[7.0], size_1=2, state_1_0=[8.0, 9]),
+            part(size_0=2, state_0_0=[3.0, 4], state_0_1=[7.0], size_2=4),
+        ]
+    )
     assert found[0][0] == 5 and [list(state) for state in found[0][1]] == [[0, 1, 2, 3, 4], [7]]
     assert found[1][0] == 2 and list(found[1][1][0]) == [8, 9] and found[2] == (4, [])
 
 
 @pytest.mark.parametrize("total", [5, 7, 100, 101, 2000])
 @pytest.mark.parametrize("before,after", [(1, 3), (3, 2), (4, 4), (2, 1)])
-def test_whatever_the_servers_were_it_is_the_same_array(states, total, before, after):
+def test_an_array_survives_another_number_of_servers(states, total, before, after):
     whole = np.arange(total, dtype="f4")
 
     def cut(servers):
         edges = [int(np.floor(total / servers * rank + 0.5)) for rank in range(servers + 1)]
         return [whole[begin:end] for begin, end in zip(edges, edges[1:])]
-    size, (joined,) = states.joined([part(size_4=len(piece), state_4_0=piece) for piece in cut(before)])[4]
+
+    size, (joined,) = states.joined(
+        [part(size_4=len(piece), state_4_0=piece) for piece in cut(before)]
+    )[4]
     assert size == total and (joined == whole).all()
     for rank, piece in enumerate(cut(after)):
         assert (states.share(joined, total, len(piece), rank, after) == piece).all()
 
 
 def test_an_array_of_another_network_is_refused(states):
-    with pytest.raises(BadInput, match="server 1 of 2 holds 4 of 10 numbers of a weight, and should hold 5"):
+    with pytest.raises(
+        BadInput, match="server 1 of 2 holds 4 of 10 numbers of a weight, and should hold 5"
+    ):
         states.share(np.zeros(10), 10, 4, 1, 2)

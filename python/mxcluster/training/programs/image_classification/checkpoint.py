@@ -1,39 +1,54 @@
-"""Checkpoints of a Module: <network>-%04d.params after so many epochs and <network>-symbol.json, MXNet's own names.
+"""Save and load checkpoints of a Module.
 
-Beside the weights lie the optimizer's states, which every server writes when it is told; see `mxcluster.checkpoints`.
+The files have MXNet's own names: <network>-%04d.params after so many epochs, and
+<network>-symbol.json. Each server writes the optimizer's states beside them when worker 0 asks for
+it; see `mxcluster.job.checkpoints`.
 """
+
 import json
 import os
 import uuid
 
 import mxnet as mx
 
-from mxcluster import checkpoints
 from mxcluster.errors import BadInput
-from mxcluster.kvstore import states
+from mxcluster.job import checkpoints
+from mxcluster.training.kvstore import optimizer_states
 
 
 class Saver(object):
-    """Writes checkpoints of `module`, which trains with `kv`, into `folder`, and keeps the last `kept`.
+    """Writes checkpoints of `module`, which trains with `kv`, into `folder`; keeps the last `kept`.
 
-    `about` is what else their manifests shall say: the seed and the like.
+    Args: `about` further entries of their manifests, such as the seed.
     """
 
     def __init__(self, folder, network, symbol, module, kv, kept, about):
-        self.folder, self.network, self.symbol, self.module, self.kv = folder, network, symbol, module, kv
+        self.folder, self.network, self.symbol, self.module, self.kv = (
+            folder,
+            network,
+            symbol,
+            module,
+            kv,
+        )
         self.kept, self.about = kept, about
         self.distributed = "DMLC_ROLE" in os.environ
         self.updates = None
-        if not self.distributed:  # this process is its own server
-            self.updates = states.Updates(module._optimizer, states.resumed(), names=module._param_names)
+        if not self.distributed:  # This process updates the weights itself.
+            self.updates = optimizer_states.Updates(
+                module._optimizer, optimizer_states.resumed(), names=module._param_names
+            )
             kv._set_updater(self.updates)
 
     def save(self, epochs):
-        """Write all that is needed to go on after `epochs` epochs. A reader never finds half of it."""
+        """Write a checkpoint after `epochs` epochs. A reader finds all of it or none of it."""
         name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
         os.makedirs(self.folder, exist_ok=True)
         # The server processes of a host, one for each group, write one part together.
-        servers = self.kv.layout.hosts if hasattr(self.kv, "layout") else int(os.environ.get("DMLC_NUM_SERVER", 1))
+        servers = (
+            self.kv.layout.hosts
+            if hasattr(self.kv, "layout")
+            else int(os.environ.get("DMLC_NUM_SERVER", 1))
+        )
         if self.distributed:
             self._tell("save", name=name, id=number)
         else:
@@ -42,38 +57,56 @@ class Saver(object):
         arrays = {"arg:" + key: array for key, array in weights.items()}
         arrays.update({"aux:" + key: array for key, array in auxiliary.items()})
         path = os.path.join(self.folder, name)
-        checkpoints.write(os.path.join(self.folder, "%s-symbol.json" % self.network), self.symbol.save)
+        checkpoints.write(
+            os.path.join(self.folder, "%s-symbol.json" % self.network), self.symbol.save
+        )
         checkpoints.write(path + ".params", lambda partial: mx.nd.save(partial, arrays))
-        checkpoints.write_manifest(path + ".json", [path + ".params"], id=number, epoch=epochs, network=self.network,
-                                   servers=servers, **self.about)
-        # Only now: until the new one is whole, the old ones are needed.
+        checkpoints.write_manifest(
+            path + ".json",
+            [path + ".params"],
+            id=number,
+            epoch=epochs,
+            network=self.network,
+            servers=servers,
+            **self.about,
+        )
+        # Delete old checkpoints last: they are needed until the new one is complete.
         held = checkpoints.hold(os.path.dirname(self.folder), name)
         if self.distributed:
             self._tell("forget", network=self.network, epochs=epochs - self.kept, spare=held)
         checkpoints.forget(self.folder, self.network, epochs - self.kept, held)
 
     def _tell(self, kind, **what):
-        from mxcluster.kvstore import orders
-        orders.tell(self.kv, kind, json.dumps(what))
+        from mxcluster.training.kvstore import server_messages
+
+        server_messages.tell(self.kv, kind, json.dumps(what))
 
 
 def load(path, module):
-    """Give the Module, bound and initialized, the weights of a .params file.
+    """Set the weights of a bound and initialized Module from a .params file.
 
-    Raises BadInput if it is no such file, or one of another network.
+    Raises BadInput if the file is missing, of another format or of another network.
     """
     if not os.path.isfile(path):
         raise BadInput("--model-load-file %s does not exist" % path)
     try:
         arrays = mx.nd.load(path)
     except (mx.base.MXNetError, ValueError) as error:
-        raise BadInput("--model-load-file %s is not a .params file (%s)" % (path, str(error).splitlines()[0])) from None
+        raise BadInput(
+            "--model-load-file %s is not a .params file (%s)" % (path, str(error).splitlines()[0])
+        ) from None
     arrays = arrays if isinstance(arrays, dict) else {}
     loaded, wrong = [], []
     for kind, own in zip(("arg:", "aux:"), module.get_params()):
         loaded.append({name: arrays.get(kind + name) for name in own})
-        wrong += [name for name, array in loaded[-1].items() if array is None or array.shape != own[name].shape]
+        wrong += [
+            name
+            for name, array in loaded[-1].items()
+            if array is None or array.shape != own[name].shape
+        ]
     if wrong:
-        raise BadInput("--model-load-file %s is not of this network and data set: %d arrays are missing or of another "
-                       "shape, such as %s" % (path, len(wrong), sorted(wrong)[0]))
+        raise BadInput(
+            "--model-load-file %s is not of this network and data set: %d arrays are missing or of "
+            "another shape, such as %s" % (path, len(wrong), sorted(wrong)[0])
+        )
     module.set_params(*loaded)

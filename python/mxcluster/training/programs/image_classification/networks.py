@@ -1,8 +1,9 @@
 """Networks as symbols: four small ones, and all of MXNet's model zoo by name.
 
-Every symbol takes `data` (batch, channels, side, side) and `softmax_label` (batch,), and puts out the
-probabilities (batch, classes). Channels and side are found out when it is bound.
+Every symbol takes `data` (batch, channels, side, side) and `softmax_label` (batch,), and returns
+the probabilities (batch, classes). MXNet infers channels and side when the symbol is bound.
 """
+
 import contextlib
 import io
 
@@ -10,19 +11,19 @@ import mxnet as mx
 
 from mxcluster.errors import BadInput, did_you_mean
 
-# Sides of a square picture to try, in order, when a network cannot work on smaller ones.
+# Sides of a square picture to try, in order, if a network cannot work on smaller ones.
 SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299)
-# Networks of the model zoo halve the picture five times: below 32 nothing would be left of it.
+# Networks of the model zoo halve the picture five times, so a side below 32 leaves no pixel.
 MODEL_ZOO_LEAST_SIDE = 32
 
 
 def names():
-    """All names that symbol() knows with this MXNet: list of str, own networks first."""
+    """Return all names that symbol() knows with this MXNet: list of str, own networks first."""
     return sorted(OWN) + model_zoo_names()
 
 
 def model_zoo_names():
-    """Names in gluon.model_zoo.vision of this MXNet: sorted list of str."""
+    """Return the names in gluon.model_zoo.vision of this MXNet: sorted list of str."""
     # MXNet publishes the table only in the message of this error.
     try:
         mx.gluon.model_zoo.vision.get_model("?")
@@ -32,35 +33,45 @@ def model_zoo_names():
 
 
 def symbol(name, classes):
-    """The network `name` for so many classes, as a Symbol with a SoftmaxOutput. Raises BadInput for an unknown name."""
+    """Return the network `name` for so many classes, as a Symbol with a SoftmaxOutput.
+
+    Raises BadInput for an unknown name.
+    """
     if name in OWN:
         features = OWN[name](mx.sym.Variable("data"), classes)
     elif name in model_zoo_names():
-        # The prefix is fixed so that the names in checkpoints do not depend on what was made before.
-        net = mx.gluon.model_zoo.vision.get_model(name, classes=classes, prefix=name.replace(".", "_") + "_")
+        # With a fixed prefix the names in checkpoints do not depend on earlier networks.
+        net = mx.gluon.model_zoo.vision.get_model(
+            name, classes=classes, prefix=name.replace(".", "_") + "_"
+        )
         features = net(mx.sym.Variable("data"))
     else:
-        raise BadInput("network %r is not known%s; there are: %s"
-                       % (name, did_you_mean(name, names()), ", ".join(names())))
+        raise BadInput(
+            "network %r is not known%s; there are: %s"
+            % (name, did_you_mean(name, names()), ", ".join(names()))
+        )
     return mx.sym.SoftmaxOutput(features, name="softmax")
 
 
 def picture_side(name, net, channels, side):
-    """The side to which pictures of (channels, side, side) must be brought for `net`, the Symbol of network `name`.
+    """Return the side of the pictures for `net`, the Symbol of network `name`.
 
-    It is `side` itself where the network works on that, else the least of SIDES on which it works.
+    The result is `side` if the network works on (channels, side, side), else the least of SIDES
+    on which it works. BadInput if there is none.
     """
     least = 1 if name in OWN else MODEL_ZOO_LEAST_SIDE
     for candidate in [side] + [larger for larger in SIDES if larger > side]:
         if candidate >= least and _works(net, (1, channels, candidate, candidate)):
             return candidate
-    raise BadInput("network %s does not work on images of %d x %d x %d pixels, nor on larger ones: take another"
-                   % (name, channels, side, side))
+    raise BadInput(
+        "network %s does not work on images of %d x %d x %d pixels, nor on larger ones: take "
+        "another" % (name, channels, side, side)
+    )
 
 
 def _works(net, shape):
     try:
-        with contextlib.redirect_stdout(io.StringIO()):     # MXNet prints the shapes that do not fit
+        with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints the shapes that do not fit
             net.infer_shape(data=shape)
     except mx.base.MXNetError:
         return False
@@ -68,7 +79,7 @@ def _works(net, shape):
 
 
 def _mlp(data, classes):
-    """Two hidden layers, 128 and 64."""
+    """Return a perceptron with two hidden layers, 128 and 64."""
     net = mx.sym.Flatten(data)
     for number, width in enumerate((128, 64), 1):
         net = mx.sym.FullyConnected(net, num_hidden=width, name="fc%d" % number)
@@ -77,41 +88,58 @@ def _mlp(data, classes):
 
 
 def _lenet(data, classes):
-    """Two convolutions 5x5 and one hidden layer, after LeCun et al., Proc. IEEE 1998 (with max pooling)."""
+    """Return two convolutions 5x5 and one hidden layer, with max pooling.
+
+    Source: LeCun et al., Proc. IEEE 1998.
+    """
     net = data
     for number, filters in enumerate((20, 50), 1):
         net = mx.sym.Convolution(net, kernel=(5, 5), num_filter=filters, name="conv%d" % number)
         net = mx.sym.Activation(net, act_type="tanh", name="tanh%d" % number)
-        net = mx.sym.Pooling(net, kernel=(2, 2), stride=(2, 2), pool_type="max", name="pool%d" % number)
+        net = mx.sym.Pooling(
+            net, kernel=(2, 2), stride=(2, 2), pool_type="max", name="pool%d" % number
+        )
     net = mx.sym.FullyConnected(mx.sym.Flatten(net), num_hidden=500, name="fc1")
     net = mx.sym.Activation(net, act_type="tanh", name="tanh3")
     return mx.sym.FullyConnected(net, num_hidden=classes, name="fc2")
 
 
 def _convolution(data, filters, name, kernel=3, stride=1, relu=True):
-    """Convolution without bias that keeps the size (but for the stride), batch normalisation, ReLU."""
-    net = mx.sym.Convolution(data, num_filter=filters, kernel=(kernel, kernel), stride=(stride, stride),
-                             pad=(kernel // 2, kernel // 2), no_bias=True, name=name + "_conv")
+    """Return a convolution without bias, batch normalisation and ReLU; stride 1 keeps the size."""
+    net = mx.sym.Convolution(
+        data,
+        num_filter=filters,
+        kernel=(kernel, kernel),
+        stride=(stride, stride),
+        pad=(kernel // 2, kernel // 2),
+        no_bias=True,
+        name=name + "_conv",
+    )
     net = mx.sym.BatchNorm(net, fix_gamma=False, eps=1e-5, momentum=0.9, name=name + "_bn")
     return mx.sym.Activation(net, act_type="relu", name=name + "_relu") if relu else net
 
 
 def _global_average(data, classes, name="fc"):
-    # The kernel is ignored, but MXNet 1.2.1 asks for one.
+    # The kernel has no effect, but MXNet 1.2.1 requires one.
     net = mx.sym.Pooling(data, global_pool=True, kernel=(1, 1), pool_type="avg", name="global_pool")
     return mx.sym.FullyConnected(mx.sym.Flatten(net), num_hidden=classes, name=name)
 
 
 def _resnet20(data, classes):
-    """The 20-layer residual network for CIFAR-10 (He et al., CVPR 2016, section 4.2); shortcuts have no parameters."""
+    """Return the 20-layer residual network for CIFAR-10; shortcuts have no parameters.
+
+    Source: He et al., CVPR 2016, section 4.2.
+    """
     net = _convolution(data, 16, "stem")
     for stage, filters in enumerate((16, 32, 64), 1):
         for block in (1, 2, 3):
             name = "stage%d_block%d" % (stage, block)
             shrink = stage > 1 and block == 1
             shortcut = net
-            if shrink:      # every other pixel, and zeros for the channels that are new
-                shortcut = mx.sym.Pooling(net, kernel=(1, 1), stride=(2, 2), pool_type="max", name=name + "_shortcut")
+            if shrink:  # Take every other pixel, and zeros for the new channels.
+                shortcut = mx.sym.Pooling(
+                    net, kernel=(1, 1), stride=(2, 2), pool_type="max", name=name + "_shortcut"
+                )
                 shortcut = mx.sym.Concat(shortcut, mx.sym.zeros_like(shortcut), dim=1)
             net = _convolution(net, filters, name + "_a", stride=2 if shrink else 1)
             net = _convolution(net, filters, name + "_b", relu=False)
@@ -120,25 +148,50 @@ def _resnet20(data, classes):
 
 
 def _inception_bn_28_small(data, classes):
-    """Inception with batch normalisation for pictures of about 28 x 28 (after Ioffe and Szegedy, ICML 2015).
+    """Return Inception with batch normalisation for pictures of about 28 x 28.
 
-    A block puts a 1x1 and a 3x3 convolution side by side; a shrinking one a 3x3 of stride 2 and a max pooling.
+    Source: after Ioffe and Szegedy, ICML 2015. A block has a 1x1 and a 3x3 convolution side by
+    side. A shrinking block has a 3x3 convolution of stride 2 and a max pooling.
     """
     net = _convolution(data, 96, "stem")
-    blocks = ("3a", 32, 32), ("3b", 32, 48), ("3c", 80), \
-             ("4a", 112, 48), ("4b", 96, 64), ("4c", 80, 80), ("4d", 48, 96), ("4e", 96), \
-             ("5a", 176, 160), ("5b", 176, 160)
+    blocks = (
+        ("3a", 32, 32),
+        ("3b", 32, 48),
+        ("3c", 80),
+        ("4a", 112, 48),
+        ("4b", 96, 64),
+        ("4c", 80, 80),
+        ("4d", 48, 96),
+        ("4e", 96),
+        ("5a", 176, 160),
+        ("5b", 176, 160),
+    )
     for name, *filters in blocks:
         name = "inception" + name
         if len(filters) == 2:
-            paths = (_convolution(net, filters[0], name + "_1x1", kernel=1),
-                     _convolution(net, filters[1], name + "_3x3"))
+            paths = (
+                _convolution(net, filters[0], name + "_1x1", kernel=1),
+                _convolution(net, filters[1], name + "_3x3"),
+            )
         else:
-            paths = (_convolution(net, filters[0], name + "_3x3", stride=2),
-                     mx.sym.Pooling(net, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max",
-                                    name=name + "_pool"))
+            paths = (
+                _convolution(net, filters[0], name + "_3x3", stride=2),
+                mx.sym.Pooling(
+                    net,
+                    kernel=(3, 3),
+                    stride=(2, 2),
+                    pad=(1, 1),
+                    pool_type="max",
+                    name=name + "_pool",
+                ),
+            )
         net = mx.sym.Concat(*paths, dim=1, name=name)
     return _global_average(net, classes)
 
 
-OWN = {"mlp": _mlp, "lenet": _lenet, "resnet20": _resnet20, "inception-bn-28-small": _inception_bn_28_small}
+OWN = {
+    "mlp": _mlp,
+    "lenet": _lenet,
+    "resnet20": _resnet20,
+    "inception-bn-28-small": _inception_bn_28_small,
+}

@@ -1,4 +1,5 @@
-"""The training itself: one worker's epochs, what it tells about them, and how it ends."""
+"""Train one worker: its epochs, its events, and its end."""
+
 import math
 import os
 import random
@@ -7,18 +8,20 @@ import time
 import mxnet as mx
 import numpy as np
 
-from mxcluster import checkpoints, events, exitcodes, pulse
+from mxcluster import events, exit_codes
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.programs.image_classification import checkpoint, data, networks, work
-from mxcluster.programs.image_classification.data import batches
+from mxcluster.job import checkpoints
+from mxcluster.training import progress_file
+from mxcluster.training.programs.image_classification import checkpoint, data, networks, shard
+from mxcluster.training.programs.image_classification.data import batches
 
-READERS = 4             # threads that read the next batches
-TELL_SECONDS = 1.0      # between two `batch` events
+READERS = 4  # threads that read the next batches
+TELL_SECONDS = 1.0  # least seconds between two `batch` events
 
 
 def run(args):
-    """Train as the Namespace of args.parse() says. Raises BadInput for what turns out to be wrong."""
+    """Train as the Namespace of args.parse() says; BadInput for invalid arguments or data."""
     contexts = _contexts(args.gpus)
     _seed(args.seed)
     symbol = networks.symbol(args.network, DATASETS[args.data].classes)
@@ -26,12 +29,16 @@ def run(args):
     train, validation = data.load(args.data, folder, args.num_examples, args.seed)
     samples = args.num_examples or len(train)
     if samples > len(train):
-        raise BadInput("--num-examples %d: the training files of %s hold %d samples; 0 takes all"
-                       % (samples, args.data, len(train)))
+        raise BadInput(
+            "--num-examples %d: the training files of %s hold %d samples; 0 takes all"
+            % (samples, args.data, len(train))
+        )
     channels, side = DATASETS[args.data].shape[:2]
     side = networks.picture_side(args.network, symbol, channels, side)
     kv = mx.kvstore.create(args.kv)
-    share = work.from_env(os.environ, args.kv, kv.num_workers, kv.rank, samples, args.batch_size, args.data_allocator)
+    share = shard.from_env(
+        os.environ, args.kv, kv.num_workers, kv.rank, samples, args.batch_size, args.data_allocator
+    )
     Training(args, contexts, symbol, (channels, side, side), kv, share, train, validation).run()
 
 
@@ -41,8 +48,10 @@ def _contexts(gpus):
         try:
             mx.nd.zeros((1,), context).wait_to_read()
         except mx.base.MXNetError:
-            raise BadInput("--gpus: MXNet %s cannot use %s here; leave --gpus out to train on the CPU"
-                           % (mx.__version__, context)) from None
+            raise BadInput(
+                "--gpus: MXNet %s cannot use %s here; leave --gpus out to train on the CPU"
+                % (mx.__version__, context)
+            ) from None
     return contexts
 
 
@@ -62,44 +71,74 @@ class Training:
         self.steps = 0
         self.steps_in_all = (args.num_epochs - args.model_load_epoch) * share.batches
         self.module = mx.mod.Module(symbol, context=contexts)
-        self.module.bind([("data", (args.batch_size,) + shape)], [("softmax_label", (args.batch_size,))])
-        # From the same seed everywhere; in a distributed job all get rank 0's weights with the first pull.
+        self.module.bind(
+            [("data", (args.batch_size,) + shape)], [("softmax_label", (args.batch_size,))]
+        )
+        # All workers start from the same seed. In a distributed job the first pull gives all of
+        # them rank 0's weights.
         self.module.init_params(mx.init.Xavier())
         if args.model_load_file:
             checkpoint.load(args.model_load_file, self.module)
-        # From here on what is drawn at random (dropout) shall differ between workers.
-        _seed((args.seed + 1 + share.index) % 2 ** 31)
+        # From here on random numbers (dropout) differ between workers.
+        _seed((args.seed + 1 + share.index) % 2**31)
         self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
         self.saver = self._saver()
 
     def _optimizer(self):
-        """Parameters of SGD. The schedule goes by the updates that the servers count, see work.updates()."""
+        """Return the parameters of SGD; the schedule counts the updates of shard.updates()."""
         args = self.args
         params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
         if args.lr_factor < 1:
-            before, drops = work.lr_drops(self.share.updates, args.lr_factor_epoch,
-                                          args.model_load_epoch, args.num_epochs)
-            params["learning_rate"] *= args.lr_factor ** before
+            before, drops = shard.lr_drops(
+                self.share.updates, args.lr_factor_epoch, args.model_load_epoch, args.num_epochs
+            )
+            params["learning_rate"] *= args.lr_factor**before
             if drops:
                 params["lr_scheduler"] = mx.lr_scheduler.MultiFactorScheduler(drops, args.lr_factor)
         return params
 
     def run(self):
-        """All epochs, then the last accuracy. `seconds` of the event `end` is wall time, validation included."""
+        """Train all epochs, save, and report the last accuracy.
+
+        `seconds` of the event `end` is wall time, with validation included.
+        """
         args, share = self.args, self.share
-        self.log.write("start", epochs=args.num_epochs, batches=share.batches, batch_size=args.batch_size,
-                       samples_in_share=share.end - share.begin, repeated=share.repeated)
-        say("worker %d: %s on %s as %d x %d pixels, samples %d to %d, %d batches of %d an epoch, %d samples repeated"
-            % (share.index, args.network, args.data, self.side, self.side, share.begin, share.end - 1, share.batches,
-               args.batch_size, share.repeated))
+        self.log.write(
+            "start",
+            epochs=args.num_epochs,
+            batches=share.batches,
+            batch_size=args.batch_size,
+            samples_in_share=share.end - share.begin,
+            repeated=share.repeated,
+        )
+        say(
+            "worker %d: %s on %s as %d x %d pixels, samples %d to %d, %d batches of %d an epoch, "
+            "%d samples repeated"
+            % (
+                share.index,
+                args.network,
+                args.data,
+                self.side,
+                self.side,
+                share.begin,
+                share.end - 1,
+                share.batches,
+                args.batch_size,
+                share.repeated,
+            )
+        )
         if share.end - share.begin < args.batch_size:
-            self._note("batch_size %d is larger than the share of worker %d, %d samples: every batch repeats some"
-                       % (args.batch_size, share.index, share.end - share.begin))
+            self._note(
+                "batch_size %d is larger than the share of worker %d, %d samples: every batch "
+                "repeats some" % (args.batch_size, share.index, share.end - share.begin)
+            )
         began = time.monotonic()
         for epoch in range(args.model_load_epoch, args.num_epochs):
             seconds = self._train(epoch)
             accuracy = self._accuracy()
-            self.log.write("epoch", epoch=epoch, accuracy=accuracy, samples=self._samples(), seconds=seconds)
+            self.log.write(
+                "epoch", epoch=epoch, accuracy=accuracy, samples=self._samples(), seconds=seconds
+            )
             say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
             if epoch + 1 < args.num_epochs:
                 self._save(epoch + 1)
@@ -108,12 +147,16 @@ class Training:
         self._save(args.num_epochs)
         accuracy = self._accuracy()
         speed = self._samples() / seconds
-        self.log.write("end", accuracy=accuracy, samples=self._samples(), seconds=seconds, samples_per_s=speed)
-        say("end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
-            % (accuracy, self._samples(), seconds, speed))
+        self.log.write(
+            "end", accuracy=accuracy, samples=self._samples(), seconds=seconds, samples_per_s=speed
+        )
+        say(
+            "end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
+            % (accuracy, self._samples(), seconds, speed)
+        )
 
     def _train(self, epoch):
-        """One epoch; returns its seconds."""
+        """Train one epoch; return its seconds."""
         share, seed = self.share, [self.args.seed, epoch, self.share.index]
         order = batches.order(share.begin, share.end, share.batches, self.args.batch_size, seed)
 
@@ -122,13 +165,17 @@ class Training:
 
         began = told = time.monotonic()
         told_steps = self.steps
-        for number, (images, labels) in enumerate(batches.ahead(read, range(share.batches), READERS)):
-            self.module.forward_backward(mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)]))
+        for number, (images, labels) in enumerate(
+            batches.ahead(read, range(share.batches), READERS)
+        ):
+            self.module.forward_backward(
+                mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
+            )
             self.module.update()
             self.steps += 1
-            # Without this Python would queue up batches faster than MXNet trains them.
+            # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
-            pulse.beat()
+            progress_file.beat()
             now = time.monotonic()
             if number + 1 == share.batches or now - told >= TELL_SECONDS:
                 speed = (self.steps - told_steps) * self.args.batch_size / max(now - told, 1e-9)
@@ -138,58 +185,93 @@ class Training:
         return time.monotonic() - began
 
     def _tell(self, epoch, number, labels, speed):
-        """The `batch` event; loss and accuracy are those of this batch alone, so that telling costs little time."""
+        """Write the `batch` event with loss and accuracy of this batch alone, to save time."""
         chances = self.module.get_outputs()[0].asnumpy()
-        loss = float(-np.log(np.maximum(chances[np.arange(len(labels)), labels.astype(int)], 1e-12)).mean())
+        loss = float(
+            -np.log(np.maximum(chances[np.arange(len(labels)), labels.astype(int)], 1e-12)).mean()
+        )
         accuracy = float((chances.argmax(axis=1) == labels).mean())
         self._refuse_nan(loss, epoch, number)
-        self.log.write("batch", epoch=epoch, batch=number, step=self.steps, samples=self._samples(), loss=loss,
-                       train_accuracy=accuracy, samples_per_s=speed, done=self.steps / self.steps_in_all)
-        say("epoch %d batch %d of %d: loss %.4f, train accuracy %.4f, %.1f samples/s"
-            % (epoch, number, self.share.batches, loss, accuracy, speed))
+        self.log.write(
+            "batch",
+            epoch=epoch,
+            batch=number,
+            step=self.steps,
+            samples=self._samples(),
+            loss=loss,
+            train_accuracy=accuracy,
+            samples_per_s=speed,
+            done=self.steps / self.steps_in_all,
+        )
+        say(
+            "epoch %d batch %d of %d: loss %.4f, train accuracy %.4f, %.1f samples/s"
+            % (epoch, number, self.share.batches, loss, accuracy, speed)
+        )
 
     def _refuse_nan(self, loss, epoch, number):
-        """Ends a training that cannot come to anything any more, unless its user wants that."""
+        """End the training if the loss is NaN, unless on_nan=continue."""
         if math.isnan(loss) and self.args.on_nan == "stop":
-            say("the loss became NaN in epoch %d, batch %d: the weights are of no use any more. The learning rate was %g: take a "
-                "smaller lr, or go on all the same with -e on_nan=continue" % (epoch, number, self.args.lr))
-            raise SystemExit(exitcodes.NOT_A_NUMBER)
+            say(
+                "the loss became NaN in epoch %d, batch %d: the weights are useless now. "
+                "The learning rate was %g: take a smaller lr, or continue with -e on_nan=continue"
+                % (epoch, number, self.args.lr)
+            )
+            raise SystemExit(exit_codes.NOT_A_NUMBER)
 
     def _accuracy(self):
-        """The part of the validation samples that the module's present weights get right."""
+        """Return the accuracy of the present weights on the validation samples, 0 to 1."""
         samples, size, right = len(self.validation), self.args.batch_size, 0
-        rows = batches.ahead(lambda row: self.validation.read(row, self.side),
-                             batches.in_file_order(samples, size), READERS)
+        rows = batches.ahead(
+            lambda row: self.validation.read(row, self.side),
+            batches.in_file_order(samples, size),
+            READERS,
+        )
         for number, (images, labels) in enumerate(rows):
-            pulse.beat()
+            progress_file.beat()
             self.module.forward(mx.io.DataBatch([mx.nd.array(images)], None), is_train=False)
-            fresh = min(size, samples - number * size)      # the rest fills up the last batch
+            fresh = min(size, samples - number * size)  # The other samples fill up the last batch.
             right += (self.module.get_outputs()[0].asnumpy().argmax(axis=1) == labels)[:fresh].sum()
         return float(right) / samples
 
     def _pull_final(self):
-        """Take the weights that all workers have made together, once all have made their last update."""
+        """Pull the common weights of all workers after their last update."""
         mx.nd.waitall()
         if not self.args.kv.startswith("dist"):
             return
         self.kv._barrier()
-        # dist_gsync: a group's copy of the weights is as old as the group's last update.
+        # Under dist_gsync a group's copy of the weights is as old as the group's last update.
         if hasattr(self.kv, "refresh"):
             self.kv.refresh()
         for number, name in enumerate(self.module._param_names):
             self.kv.pull(name, out=self.module._exec_group.param_arrays[number], priority=-number)
         mx.nd.waitall()
-        # Module copies the weights from the devices (for a checkpoint) only if it believes that they have changed.
+        # Module copies the weights from the devices for a checkpoint only if this flag is set.
         self.module._params_dirty = True
 
     def _saver(self):
-        """What saves checkpoints, on worker 0; None where nobody has asked for them and nothing is to be resumed."""
+        """Return the Saver on worker 0; None if the job neither saves nor resumes checkpoints."""
         args, folder = self.args, os.environ.get("MXCLUSTER_JOB_DIR")
-        if not folder or self.share.index != 0 or not (args.savemodel or os.environ.get("MXCLUSTER_RESUME")):
+        if (
+            not folder
+            or self.share.index != 0
+            or not (args.savemodel or os.environ.get("MXCLUSTER_RESUME"))
+        ):
             return None
-        about = {"seed": args.seed, "kv": args.kv, "workers": self.kv.num_workers, "batch_size": args.batch_size}
-        return checkpoint.Saver(os.path.join(folder, checkpoints.FOLDER), args.network, self.symbol, self.module, self.kv,
-                                args.keep_checkpoints, about)
+        about = {
+            "seed": args.seed,
+            "kv": args.kv,
+            "workers": self.kv.num_workers,
+            "batch_size": args.batch_size,
+        }
+        return checkpoint.Saver(
+            os.path.join(folder, checkpoints.FOLDER),
+            args.network,
+            self.symbol,
+            self.module,
+            self.kv,
+            args.keep_checkpoints,
+            about,
+        )
 
     def _save(self, epochs):
         if self.args.savemodel and self.saver:
@@ -204,5 +286,5 @@ class Training:
 
 
 def say(text):
-    """A line for the log, at once."""
+    """Print a line to the log at once."""
     print(text, flush=True)

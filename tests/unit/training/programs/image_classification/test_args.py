@@ -1,10 +1,10 @@
 import pytest
 
-from mxcluster import options
 from mxcluster.errors import BadInput
-from mxcluster.plan import processes
-from mxcluster.programs import image_classification
-from mxcluster.programs.image_classification import args
+from mxcluster.job import options
+from mxcluster.job.plan import processes
+from mxcluster.training.programs import image_classification
+from mxcluster.training.programs.image_classification import args
 
 
 def test_defaults_are_those_of_train_yml():
@@ -15,36 +15,59 @@ def test_defaults_are_those_of_train_yml():
     assert parsed["gpus"] == [] and parsed["savemodel"] is False
 
 
-def test_takes_what_the_plan_gives():
-    given = {"kv": "dist_gsync", "network": "squeezenet1.0", "lr": "1e-05", "lr_factor": 0.5, "num_epochs": 7,
-             "data_allocator": 1, "seed": 3, "savemodel": True, "model_load_epoch": 2, "model_load_job": "earlier"}
+def test_the_plans_arguments_are_accepted():
+    given = {
+        "kv": "dist_gsync",
+        "network": "squeezenet1.0",
+        "lr": "1e-05",
+        "lr_factor": 0.5,
+        "num_epochs": 7,
+        "data_allocator": 1,
+        "seed": 3,
+        "savemodel": True,
+        "model_load_epoch": 2,
+        "model_load_job": "earlier",
+    }
     chosen = options.cast(given)
-    parsed = vars(args.parse(processes.program_arguments({"gpus": [4, 6]}, chosen, "/data", "/job/squeeze.params")))
+    parsed = vars(
+        args.parse(
+            processes.program_arguments({"gpus": [4, 6]}, chosen, "/data", "/job/squeeze.params")
+        )
+    )
     for name in args.SHARED.values():
         assert parsed[name] == chosen[name], name
     assert parsed["gpus"] == [0, 1] and parsed["savemodel"] is True
     assert (parsed["data_dir"], parsed["model_load_file"]) == ("/data", "/job/squeeze.params")
 
 
-@pytest.mark.parametrize("argv,message", [
-    (["--lr", "nan"], "--lr='nan' is refused: it must be a number above 0"),
-    (["--batch-size", "0"], "--batch-size='0' is refused: it must be a whole number of at least 1"),
-    (["--kv-store", "dist_gsink"], r"--kv-store='dist_gsink' .* \(did you mean 'dist_gsync'"),
-    (["--data", "minst"], r"--data='minst' .* \(did you mean 'mnist'"),
-    (["--gpus", "0,0"], "--gpus='0,0' is refused"),
-    (["--gpus", "auto"], "--gpus auto is for train.yml"),
-    (["--gpus", "0,1", "--batch-size", "1"], "--batch-size 1 cannot be divided among 2 GPUs"),
-    (["--learning-rate", "1"], "unrecognized arguments: --learning-rate 1; --help"),
-    (["--model-load-epoch", "3"], "--model-load-file"),
-    (["--model-load-file", "x.params"], "--model-load-epoch"),
-    (["--model-load-epoch", "20", "--model-load-file", "x"], "leaves nothing to train: --num-epochs 20"),
-])
-def test_bad_arguments(argv, message):
+@pytest.mark.parametrize(
+    "argv,message",
+    [
+        (["--lr", "nan"], "--lr='nan' is refused: it must be a number above 0"),
+        (
+            ["--batch-size", "0"],
+            "--batch-size='0' is refused: it must be a whole number of at least 1",
+        ),
+        (["--kv-store", "dist_gsink"], r"--kv-store='dist_gsink' .* \(did you mean 'dist_gsync'"),
+        (["--data", "minst"], r"--data='minst' .* \(did you mean 'mnist'"),
+        (["--gpus", "0,0"], "--gpus='0,0' is refused"),
+        (["--gpus", "auto"], "--gpus auto is for train.yml"),
+        (["--gpus", "0,1", "--batch-size", "1"], "--batch-size 1 cannot be divided among 2 GPUs"),
+        (["--learning-rate", "1"], "unrecognized arguments: --learning-rate 1; --help"),
+        (["--model-load-epoch", "3"], "--model-load-file"),
+        (["--model-load-file", "x.params"], "--model-load-epoch"),
+        (
+            ["--model-load-epoch", "20", "--model-load-file", "x"],
+            "leaves nothing to train: --num-epochs 20",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(argv, message):
     with pytest.raises(BadInput, match=message):
         args.parse(argv)
 
 
-def test_bad_argument_ends_with_status_2_and_one_line(capsys):
+def test_a_bad_argument_ends_with_status_2_and_one_line(capsys):
     assert image_classification.main(["--lr", "-1", "--num-epochs", "x"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and "--lr='-1'" in lines[0] and "--num-epochs='x'" in lines[0], lines

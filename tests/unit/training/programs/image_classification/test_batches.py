@@ -4,10 +4,10 @@ import time
 import numpy as np
 import pytest
 
-from mxcluster.programs.image_classification.data import batches
+from mxcluster.training.programs.image_classification.data import batches
 
 
-def test_every_sample_at_least_once_and_none_of_others():
+def test_an_epoch_has_every_sample_of_the_share_and_no_other():
     order = batches.order(100, 203, 5, 32, [0, 0, 0])
     assert order.shape == (5, 32)
     assert sorted(set(order.ravel())) == list(range(100, 203))
@@ -27,12 +27,12 @@ def test_order_depends_on_seed_epoch_and_worker_only():
         assert not np.array_equal(first, batches.order(0, 100, 4, 25, other)), other
 
 
-def test_samples_that_do_not_fit():
+def test_too_many_samples_are_refused():
     with pytest.raises(ValueError, match="65 samples do not fit into 2 batches of 32"):
         batches.order(0, 65, 2, 32, [0])
 
 
-def test_validation_reads_all_once():
+def test_validation_reads_all_samples_once():
     order = batches.in_file_order(10, 4)
     assert order.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
 
@@ -41,16 +41,18 @@ def test_ahead_keeps_the_order():
     def read(number):
         time.sleep(0.01 if number % 3 == 0 else 0)
         return number * number
+
     assert list(batches.ahead(read, range(20), 4)) == [number * number for number in range(20)]
 
 
-def test_ahead_reads_while_the_caller_works_but_not_without_end():
+def test_ahead_reads_in_the_background_up_to_a_limit():
     begun, lock = [], threading.Lock()
 
     def read(number):
         with lock:
             begun.append(number)
         return number
+
     results = batches.ahead(read, range(100), 2)
     assert next(results) == 0
     deadline = time.time() + 5
@@ -61,11 +63,12 @@ def test_ahead_reads_while_the_caller_works_but_not_without_end():
     results.close()
 
 
-def test_ahead_raises_what_read_raised():
+def test_ahead_raises_the_error_of_read():
     def read(number):
         if number == 3:
             raise KeyError("sample 3")
         return number
+
     results = batches.ahead(read, range(10), 2)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError, match="sample 3"):

@@ -6,8 +6,8 @@ import pytest
 
 from mxcluster import datasets
 from mxcluster.errors import BadInput
-from mxcluster.programs.image_classification import data
-from mxcluster.programs.image_classification.data import arrays
+from mxcluster.training.programs.image_classification import data
+from mxcluster.training.programs.image_classification.data import arrays
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def digits(tmp_path_factory):
     return folder
 
 
-def test_digits(digits):
+def test_digits_are_loaded(digits):
     train, validation = data.load("digits", str(digits))
     assert (len(train), len(validation)) == (1437, 360)
     images, labels = train.read([0, 1, 2], 8)
@@ -25,29 +25,41 @@ def test_digits(digits):
     assert images.max() <= 1
     assert train.read([0], 28)[0].shape == (1, 1, 28, 28)
     everything = validation.read(np.arange(360), 8)[1]
-    assert sorted(np.bincount(everything.astype(int)))[0] >= 34, "validation must have a fifth of every digit"
+    assert sorted(np.bincount(everything.astype(int)))[0] >= 34, (
+        "validation must have a fifth of every digit"
+    )
 
 
-@pytest.mark.parametrize("spoil", [lambda path: path.write_bytes(b"?"),
-                                   lambda path: path.write_bytes(path.read_bytes()[:5000]),
-                                   lambda path: np.savez(str(path), train_x=np.zeros(3))])
-def test_a_spoilt_digits_file(tmp_path, digits, spoil):
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b"?"),
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+        lambda path: np.savez(str(path), train_x=np.zeros(3)),
+    ],
+)
+def test_a_damaged_digits_file_is_refused(tmp_path, digits, spoil):
     path = tmp_path / "digits.npz"
     path.write_bytes((digits / "digits.npz").read_bytes())
     spoil(path)
-    with pytest.raises(BadInput, match="digits.npz is not a digits.npz of mxcluster .* run provision.yml again"):
+    with pytest.raises(
+        BadInput, match="digits.npz is not a digits.npz of mxcluster .* run provision.yml again"
+    ):
         data.load("digits", str(tmp_path))
 
 
 def write_idx(folder, name, values, compress):
-    content = struct.pack(">BBBB%dI" % values.ndim, 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+    content = (
+        struct.pack(">BBBB%dI" % values.ndim, 0, 0, 8, values.ndim, *values.shape)
+        + values.tobytes()
+    )
     path = folder / (name + (".gz" if compress else ""))
     path.write_bytes(gzip.compress(content) if compress else content)
     return path
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_mnist(tmp_path, compress):
+def test_mnist_is_loaded(tmp_path, compress):
     rng = np.random.RandomState(0)
     images, labels = rng.randint(256, size=(2, 28, 28)).astype(np.uint8), np.array([4, 9], np.uint8)
     for name, values in zip(arrays.MNIST_FILES, (images, labels, images[:1], labels[:1])):
@@ -58,9 +70,17 @@ def test_mnist(tmp_path, compress):
     assert np.allclose(read[:, 0] * 255, images[::-1]) and read_labels.tolist() == [9, 4]
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\x08\x03", b"\0\0\x08\x03" + struct.pack(">3I", 9, 28, 28) + b"few",
-                                     b"\0\0\x0d\x03" + struct.pack(">3I", 1, 1, 1) + b"x", b"<html></html>      "])
-def test_files_that_are_not_idx(tmp_path, content):
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0\0\x08\x03",
+        b"\0\0\x08\x03" + struct.pack(">3I", 9, 28, 28) + b"few",
+        b"\0\0\x0d\x03" + struct.pack(">3I", 1, 1, 1) + b"x",
+        b"<html></html>      ",
+    ],
+)
+def test_a_file_that_is_not_idx_is_refused(tmp_path, content):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(content)
     with pytest.raises(BadInput, match="is not an idx file of 3 dimensions"):
@@ -71,27 +91,30 @@ def test_files_that_are_not_idx(tmp_path, content):
         arrays.idx(str(broken), 3)
 
 
-def test_mnist_images_and_labels_of_different_sets(tmp_path):
+def test_mnist_images_and_labels_of_different_sets_are_refused(tmp_path):
     images = write_idx(tmp_path, "images", np.zeros((3, 28, 28), np.uint8), False)
     labels = write_idx(tmp_path, "labels", np.zeros(2, np.uint8), False)
     with pytest.raises(BadInput, match="has 3 images and .* 2 labels"):
         arrays.mnist(str(images), str(labels))
 
 
-@pytest.mark.parametrize("name,missing", [
-    ("digits", "digits.npz is not in .*: provision.yml puts it on every node"),
-    ("mnist", "train-images-idx3-ubyte or train-images-idx3-ubyte.gz is not in"),
-    ("cifar10", "cifar10_train.rec or train.rec is not in .*RecordIO"),
-    ("imagenet", "train.rec is not in .*RecordIO"),
-])
-def test_missing_files(tmp_path, name, missing):
+@pytest.mark.parametrize(
+    "name,missing",
+    [
+        ("digits", "digits.npz is not in .*: provision.yml puts it on every node"),
+        ("mnist", "train-images-idx3-ubyte or train-images-idx3-ubyte.gz is not in"),
+        ("cifar10", "cifar10_train.rec or train.rec is not in .*RecordIO"),
+        ("imagenet", "train.rec is not in .*RecordIO"),
+    ],
+)
+def test_a_missing_file_is_named(tmp_path, name, missing):
     with pytest.raises(BadInput, match=missing):
         data.load(name, str(tmp_path))
     with pytest.raises(BadInput, match="name their folder with --data-dir"):
         data.load(name, "")
 
 
-def test_synthetic_is_the_same_everywhere_and_differs_between_parts():
+def test_synthetic_is_reproducible_and_differs_between_parts():
     train, validation = data.load("synthetic", "", 300, seed=1)
     assert len(train) == 300 and len(validation) == datasets.DATASETS["synthetic"].validation
     images, labels = train.read(np.arange(300), 32)
@@ -100,12 +123,14 @@ def test_synthetic_is_the_same_everywhere_and_differs_between_parts():
     assert np.array_equal(again.read(np.arange(299, -1, -1), 32)[0], images[::-1])
     assert len({image.tobytes() for image in images}) == 300
     assert not np.array_equal(images[:9], validation.read(np.arange(9), 32)[0])
-    assert not np.array_equal(images[:9], data.load("synthetic", "", 300, seed=2)[0].read(np.arange(9), 32)[0])
+    assert not np.array_equal(
+        images[:9], data.load("synthetic", "", 300, seed=2)[0].read(np.arange(9), 32)[0]
+    )
     assert sorted(np.bincount(labels.astype(int))) == [30] * 10
 
 
-def test_synthetic_can_be_learnt():
-    """The nearest mean of the training images of a class finds the class of nearly every validation image."""
+def test_synthetic_can_be_learned():
+    """The nearest mean image of a class gives the class of nearly every validation image."""
     train, validation = data.load("synthetic", "", 1000)
     images, labels = train.read(np.arange(1000), 32)
     means = np.stack([images[labels == label].mean(axis=0).ravel() for label in range(10)])

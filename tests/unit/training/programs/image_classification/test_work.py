@@ -1,12 +1,16 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.programs.image_classification import work
+from mxcluster.training.programs.image_classification import shard
 
 
 def plan(kv, workers, samples=1437, batch_size=32, allocate=0, **environ):
-    return [work.from_env(dict(environ, MXCLUSTER_INDEX=str(index)), kv, workers, 0, samples, batch_size, allocate)
-            for index in range(workers)]
+    return [
+        shard.from_env(
+            dict(environ, MXCLUSTER_INDEX=str(index)), kv, workers, 0, samples, batch_size, allocate
+        )
+        for index in range(workers)
+    ]
 
 
 @pytest.fixture
@@ -15,35 +19,37 @@ def shares(tmp_path):
     return {"allocate": 1, "MXCLUSTER_JOB_DIR": str(tmp_path), "MXCLUSTER_GROUPS": "0,0,1,1"}
 
 
-def test_alone_it_has_everything():
-    assert work.from_env({}, "local", 1, 0, 100, 32, 1) == (0, 0, 100, 4, 28, 4)
+def test_a_single_worker_has_all_samples():
+    assert shard.from_env({}, "local", 1, 0, 100, 32, 1) == (0, 0, 100, 4, 28, 4)
 
 
-def test_without_mxcluster_the_rank_counts():
-    assert work.from_env({}, "dist_sync", 2, 1, 100, 10, 0)[:4] == (1, 50, 100, 5)
+def test_without_mxcluster_the_rank_decides():
+    assert shard.from_env({}, "dist_sync", 2, 1, 100, 10, 0)[:4] == (1, 50, 100, 5)
 
 
 @pytest.mark.parametrize("allocate", [0, 1])
-def test_shares_are_all_samples_once(shares, allocate):
+def test_shares_cover_all_samples_once(shares, allocate):
     parts = plan("dist_gsync", 4, **dict(shares, allocate=allocate))
     assert [part.index for part in parts] == [0, 1, 2, 3]
-    assert [number for part in parts for number in range(part.begin, part.end)] == list(range(1437)), parts
+    assert [number for part in parts for number in range(part.begin, part.end)] == list(
+        range(1437)
+    ), parts
 
 
-def test_a_group_has_equal_batches(shares):
+def test_workers_of_a_group_have_equal_batches(shares):
     parts = plan("dist_gsync", 4, samples=1401, batch_size=70, **shares)
     assert [part.end - part.begin for part in parts] == [491, 490, 210, 210], parts
     assert [part.batches for part in parts] == [8, 8, 3, 3], parts
     assert [part.repeated for part in parts] == [69, 70, 0, 0], parts
 
 
-def test_workers_that_wait_for_nobody_run_what_they_have(shares):
+def test_asynchronous_workers_have_batches_of_their_own_share(shares):
     parts = plan("dist_async", 4, samples=1401, batch_size=70, **shares)
     assert [part.batches for part in parts] == [8, 7, 3, 3], parts
 
 
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync", "dist_ssync"])
-def test_all_wait_for_all(shares, kv):
+def test_synchronous_workers_have_equal_batches(shares, kv):
     assert {part.batches for part in plan(kv, 4, samples=1401, batch_size=70, **shares)} == {8}
 
 
@@ -53,35 +59,49 @@ def test_updates_of_an_epoch_are_the_same_for_all_workers(shares):
     assert {part.updates for part in plan("dist_async", 4, 1401, 70, **shares)} == {21}
 
 
-@pytest.mark.parametrize("environ,message", [
-    ({"MXCLUSTER_INDEX": "2"}, "MXCLUSTER_INDEX=2, but the job has 2 workers"),
-    ({"MXCLUSTER_GROUPS": "0,0,1"}, "MXCLUSTER_GROUPS='0,0,1' names the groups of 3 workers, but the job has 2"),
-    ({"MXCLUSTER_JOB_DIR": "/nowhere"}, "/nowhere/data_sharding, .* cannot be read: No such file"),
-])
-def test_what_does_not_fit_is_refused(environ, message):
+@pytest.mark.parametrize(
+    "environ,message",
+    [
+        ({"MXCLUSTER_INDEX": "2"}, "MXCLUSTER_INDEX=2, but the job has 2 workers"),
+        (
+            {"MXCLUSTER_GROUPS": "0,0,1"},
+            "MXCLUSTER_GROUPS='0,0,1' names the groups of 3 workers, but the job has 2",
+        ),
+        (
+            {"MXCLUSTER_JOB_DIR": "/nowhere"},
+            "/nowhere/data_sharding, .* cannot be read: No such file",
+        ),
+    ],
+)
+def test_inconsistent_variables_are_refused(environ, message):
     with pytest.raises(BadInput, match=message):
-        work.from_env(dict({"MXCLUSTER_INDEX": "0"}, **environ), "dist_gsync", 2, 0, 100, 10, 1)
+        shard.from_env(dict({"MXCLUSTER_INDEX": "0"}, **environ), "dist_gsync", 2, 0, 100, 10, 1)
 
 
-@pytest.mark.parametrize("updates,every,first,epochs,expected", [
-    (10, 1.0, 0, 4, (0, [10, 20, 30, 40])),
-    (10, 1.0, 2, 4, (2, [10, 20])),        # resumed after two epochs: two drops have been
-    (10, 1.5, 2, 5, (1, [10, 25])),        # at epochs 1.5, 3 and 4.5
-    (2.5, 1.0, 0, 4, (0, [3, 5, 8, 10])),  # rounded, but never twice the same
-    (1, 1.0, 0, 3, (0, [1, 2, 3])),
-    (10, 9.0, 0, 4, (0, [])),
-])
-def test_lr_drops(updates, every, first, epochs, expected):
-    assert work.lr_drops(updates, every, first, epochs) == expected
+@pytest.mark.parametrize(
+    "updates,every,first,epochs,expected",
+    [
+        (10, 1.0, 0, 4, (0, [10, 20, 30, 40])),
+        (10, 1.0, 2, 4, (2, [10, 20])),  # resumed after two epochs, so two drops are over
+        (10, 1.5, 2, 5, (1, [10, 25])),  # at epochs 1.5, 3 and 4.5
+        (2.5, 1.0, 0, 4, (0, [3, 5, 8, 10])),  # rounded, but never the same number twice
+        (1, 1.0, 0, 3, (0, [1, 2, 3])),
+        (10, 9.0, 0, 4, (0, [])),
+    ],
+)
+def test_lr_drops_by_epoch_and_interval(updates, every, first, epochs, expected):
+    assert shard.lr_drops(updates, every, first, epochs) == expected
 
 
-def test_lr_drops_strictly_rise():
+def test_lr_drops_strictly_increase():
     for updates in (1, 2.5, 7, 11.25):
         for every in (1 / updates, 1.3 / updates, 1.5):
-            drops = work.lr_drops(updates, every, 0, 30)[1]
+            drops = shard.lr_drops(updates, every, 0, 30)[1]
             assert all(a < b for a, b in zip(drops, drops[1:])), (updates, every, drops)
 
 
 def test_lr_cannot_drop_more_often_than_once_per_update():
-    with pytest.raises(BadInput, match="--lr-factor-epoch 0.05 is less than a single batch: an epoch has 12"):
-        work.lr_drops(12, 0.05, 0, 20)
+    with pytest.raises(
+        BadInput, match="--lr-factor-epoch 0.05 is less than a single batch: an epoch has 12"
+    ):
+        shard.lr_drops(12, 0.05, 0, 20)

@@ -1,30 +1,37 @@
-"""The data sets of the program: `load` gives training and validation samples, all read through the same two methods.
+"""The data sets of the program: `load` returns training and validation samples.
 
-A source of samples has `len(source)` and `read(indices, side, rng)`, which gives images, float32
-(n, channels, side, side) of about unit scale, and labels, float32 (n,). `rng` (numpy RandomState) makes it augment
-the images where the data set is trained that way; None never does. `read` may be called by several threads at once.
+All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`. The
+latter returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
+(n,). With an `rng` (numpy RandomState) it augments the images if the data set is trained that way;
+with None it never does. Several threads may call `read` at once.
 """
+
 import os
 
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.programs.image_classification.data import arrays, recordio
+from mxcluster.training.programs.image_classification.data import arrays, recordio
 
 
 def load(name, folder, num_examples=0, seed=0):
-    """(training, validation) sources of the data set `name` (see mxcluster.datasets), from files in `folder` (path).
+    """Return (training, validation) sources of the data set `name` (see mxcluster.datasets).
 
-    num_examples matters only to synthetic data, which is made in that size (0: the usual one) from `seed`. Raises
-    BadInput that says which file is missing or wrong.
+    Args: `folder` the path of its files; `num_examples` the size of synthetic data (0: the usual
+    size), without effect on others; `seed` of synthetic data. BadInput names a missing or invalid
+    file.
     """
     classes = DATASETS[name].classes
     if name == "synthetic":
-        return (arrays.Synthetic(num_examples or DATASETS[name].train, seed, arrays.TRAIN),
-                arrays.Synthetic(DATASETS[name].validation, seed, arrays.VALIDATION))
+        return (
+            arrays.Synthetic(num_examples or DATASETS[name].train, seed, arrays.TRAIN),
+            arrays.Synthetic(DATASETS[name].validation, seed, arrays.VALIDATION),
+        )
     if not folder:
         raise BadInput("data set %s is read from files: name their folder with --data-dir" % name)
     if name == "digits":
-        return arrays.digits(_find(folder, name, "provision.yml puts it on every node", "digits.npz"))
+        return arrays.digits(
+            _find(folder, name, "provision.yml puts it on every node", "digits.npz")
+        )
     if name == "mnist":
         hint = "put MNIST's four idx files there, with or without .gz"
         files = [_find(folder, name, hint, stem, stem + ".gz") for stem in arrays.MNIST_FILES]
@@ -36,16 +43,21 @@ def load(name, folder, num_examples=0, seed=0):
         # As He et al., CVPR 2016, section 4.2: pad by 4 pixels, crop anywhere, mirror.
         return recordio.Images(train, classes, pad=4), recordio.Images(validation, classes)
     train, validation = (_find(folder, name, hint, part + ".rec") for part in ("train", "val"))
-    # As Szegedy et al., CVPR 2015: a random part of 8 to 100 % of the image, mirrored; validation on the middle.
-    return (recordio.Images(train, classes, least_area=0.08),
-            recordio.Images(validation, classes, middle=0.875))
+    # As Szegedy et al., CVPR 2015: train on a random part of 8 to 100 % of the image, mirrored at
+    # random; validate on the middle.
+    return (
+        recordio.Images(train, classes, least_area=0.08),
+        recordio.Images(validation, classes, middle=0.875),
+    )
 
 
 def _find(folder, data_set, hint, *names):
-    """The path of the first of `names` that is a file in the folder."""
+    """Return the path of the first of `names` that is a file in the folder, or raise BadInput."""
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             return path
-    raise BadInput("data set %s: %s is not in %s: %s, or name another folder with --data-dir"
-                   % (data_set, " or ".join(names), folder, hint))
+    raise BadInput(
+        "data set %s: %s is not in %s: %s, or name another folder with --data-dir"
+        % (data_set, " or ".join(names), folder, hint)
+    )

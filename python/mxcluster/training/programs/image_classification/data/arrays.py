@@ -1,4 +1,5 @@
-"""Samples that are held in memory (digits, MNIST) or made when they are read (synthetic)."""
+"""Samples in memory (digits, MNIST) and samples that are made when read (synthetic)."""
+
 import gzip
 import struct
 import zipfile
@@ -8,14 +9,19 @@ import numpy as np
 
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.programs.image_classification.data import pictures
+from mxcluster.training.programs.image_classification.data import pictures
 
-MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 TRAIN, VALIDATION = 1, 2
 
 
 class Images:
-    """Images (n, height, width) of any number type, `white` being the value that becomes 1, with labels (n,)."""
+    """Images (n, height, width) of any number type, labels (n,); the value `white` becomes 1."""
 
     def __init__(self, images, labels, white):
         self._images, self._labels, self._white = images, labels, white
@@ -24,15 +30,17 @@ class Images:
         return len(self._images)
 
     def read(self, indices, side, rng=None):
+        """Return (images, labels) at `indices`; `rng` has no effect."""
         images = self._images[indices].astype(np.float32)[:, np.newaxis] / self._white
         return pictures.resize(images, side), self._labels[indices].astype(np.float32)
 
 
 class Synthetic:
-    """Noise around one smooth pattern per class: samples that any of the networks can learn, none held in memory.
+    """Noise around one smooth pattern per class, which any of the networks can learn.
 
-    Sample i is the pattern of its class plus a window of one long noise vector, so the same (seed, part, i) gives the
-    same sample everywhere. The patterns depend on the seed alone: the parts TRAIN and VALIDATION share them.
+    No sample is held in memory. Sample i is the pattern of its class plus a window of one long
+    noise vector, so the same (seed, part, i) gives the same sample everywhere. The patterns depend
+    on the seed alone, so the parts TRAIN and VALIDATION share them.
     """
 
     def __init__(self, samples, seed, part):
@@ -41,50 +49,67 @@ class Synthetic:
         self._patterns = pictures.resize(0.4 * patterns.astype(np.float32), side)
         rng = np.random.RandomState([seed, part])
         self._labels = rng.permutation(np.arange(samples) % classes)
-        self._noise = rng.normal(scale=0.8, size=2 ** 20).astype(np.float32)
+        self._noise = rng.normal(scale=0.8, size=2**20).astype(np.float32)
         self._starts = rng.randint(len(self._noise) - self._patterns[0].size, size=samples)
 
     def __len__(self):
         return len(self._labels)
 
     def read(self, indices, side, rng=None):
+        """Return (images, labels) at `indices`; `rng` has no effect."""
         labels = self._labels[indices]
         windows = self._starts[indices][:, np.newaxis] + np.arange(self._patterns[0].size)
-        images = self._patterns[labels] + self._noise[windows].reshape((-1,) + self._patterns.shape[1:])
+        images = self._patterns[labels] + self._noise[windows].reshape(
+            (-1,) + self._patterns.shape[1:]
+        )
         return pictures.resize(images, side), labels.astype(np.float32)
 
 
 def digits(path):
-    """(training, validation) sources from digits.npz, as mxcluster.datasets.write_digits() makes it."""
+    """Return (training, validation) sources from a digits.npz of mxcluster.datasets."""
     try:
         with np.load(path) as archive:
-            train_x, train_y, val_x, val_y = (archive[name] for name in ("train_x", "train_y", "val_x", "val_y"))
+            train_x, train_y, val_x, val_y = (
+                archive[name] for name in ("train_x", "train_y", "val_x", "val_y")
+            )
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise BadInput("%s is not a digits.npz of mxcluster (%s): remove it and run provision.yml again"
-                       % (path, error)) from None
+        raise BadInput(
+            "%s is not a digits.npz of mxcluster (%s): remove it and run provision.yml again"
+            % (path, error)
+        ) from None
     return Images(train_x, train_y, white=16), Images(val_x, val_y, white=16)
 
 
 def mnist(images_path, labels_path):
-    """A source from a pair of MNIST's idx files, gzipped or not (format: LeCun, Cortes, Burges, the MNIST database)."""
+    """Return a source from a pair of MNIST's idx files, gzipped or not.
+
+    Format: LeCun, Cortes, Burges, the MNIST database.
+    """
     images, labels = idx(images_path, 3), idx(labels_path, 1)
     if len(images) != len(labels):
-        raise BadInput("%s has %d images and %s %d labels: they do not belong together"
-                       % (images_path, len(images), labels_path, len(labels)))
+        raise BadInput(
+            "%s has %d images and %s %d labels: they do not belong together"
+            % (images_path, len(images), labels_path, len(labels))
+        )
     return Images(images, labels, white=255)
 
 
 def idx(path, dimensions):
-    """The array of unsigned bytes in an idx file of so many dimensions. Raises BadInput if it is no such file."""
+    """Return the unsigned bytes of an idx file as an array of `dimensions` dimensions.
+
+    Raises BadInput if the file is of another format.
+    """
     opener = gzip.open if path.endswith(".gz") else open
     try:
         with opener(path, "rb") as stream:
             content = stream.read()
         shape = struct.unpack_from(">%dI" % dimensions, content, 4)
-        # The first four bytes: two zeros, 8 for unsigned bytes, the number of dimensions.
+        # The first four bytes are two zeros, 8 for unsigned bytes, and the number of dimensions.
         if content[:4] != bytes((0, 0, 8, dimensions)):
             raise ValueError("it starts with %s" % content[:4].hex())
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError) as error:
-        raise BadInput("%s is not an idx file of %d dimensions (%s): fetch it again"
-                       % (path, dimensions, error)) from None
+        raise BadInput(
+            "%s is not an idx file of %d dimensions (%s): fetch it again"
+            % (path, dimensions, error)
+        ) from None

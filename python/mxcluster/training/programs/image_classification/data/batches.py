@@ -1,4 +1,5 @@
-"""Which samples make the batches of an epoch, and reading them ahead of the training."""
+"""Choose the samples of each batch of an epoch, and read them ahead of the training."""
+
 import collections
 import concurrent.futures
 
@@ -6,26 +7,31 @@ import numpy as np
 
 
 def order(begin, end, batches, batch_size, seed):
-    """The samples of an epoch, int (batches, batch_size): all of begin .. end - 1 in random order, then some again.
+    """Return the samples of an epoch, int (batches, batch_size), in random order.
 
-    `seed` is a sequence of ints. Samples are repeated because MXNet's Module needs batches of equal size, and workers
-    that wait for each other an equal number of batches. Raises ValueError if the samples do not all fit.
+    All samples of begin .. end - 1 come once, then some again. MXNet's Module needs batches of
+    equal size, and workers that wait for each other need equal numbers of batches.
+
+    Args: `seed` a sequence of ints. ValueError if the samples do not all fit.
     """
     if batches * batch_size < end - begin:
-        raise ValueError("%d samples do not fit into %d batches of %d" % (end - begin, batches, batch_size))
+        raise ValueError(
+            "%d samples do not fit into %d batches of %d" % (end - begin, batches, batch_size)
+        )
     shuffled = begin + np.random.RandomState(list(seed)).permutation(end - begin)
     return np.resize(shuffled, (batches, batch_size))
 
 
 def in_file_order(samples, batch_size):
-    """All samples once, for validation: int (batches, batch_size), the last batch filled up from the start."""
+    """Return all samples once, int (batches, batch_size); the first ones fill the last batch."""
     return np.resize(np.arange(samples), (-(-samples // batch_size), batch_size))
 
 
 def ahead(read, items, threads, waiting=None):
     """Yield read(item) for each item in order, while `threads` threads read the next ones.
 
-    At most `waiting` (default: threads + 1) results are kept ready. An exception in read is raised here.
+    At most `waiting` (default: threads + 1) results are kept ready. An exception in `read` is
+    raised here.
     """
     queue = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

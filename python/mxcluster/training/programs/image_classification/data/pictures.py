@@ -1,4 +1,5 @@
-"""Pure functions on pictures: resize arrays, choose what to cut out. Boxes are (top, left, height, width) in pixels."""
+"""Resize pictures and choose boxes in them. Pure; a box is (top, left, height, width) in pixels."""
+
 import functools
 import math
 
@@ -6,7 +7,7 @@ import numpy as np
 
 
 def resize(images, side):
-    """Bilinear: float32 (n, channels, height, width) to (n, channels, side, side)."""
+    """Resize float32 (n, channels, height, width) to (n, channels, side, side), bilinear."""
     height, width = images.shape[2:]
     if (height, width) == (side, side):
         return images
@@ -15,25 +16,31 @@ def resize(images, side):
 
 @functools.lru_cache(maxsize=None)
 def _weights(size, new):
-    """Matrix (new, size) that interpolates a line of pixels; pixel centres lie at 0.5, 1.5, ... of equal lines."""
+    """Return the matrix (new, size) that interpolates a line of pixels.
+
+    Pixel centres lie at 0.5, 1.5, ... of lines of equal length.
+    """
     at = np.clip((np.arange(new) + 0.5) * size / new - 0.5, 0, size - 1)
     return np.maximum(0, 1 - np.abs(at[:, np.newaxis] - np.arange(size))).astype(np.float32)
 
 
 def middle_box(height, width, part=1.0):
-    """The square in the middle whose side is this part of the shorter side."""
+    """Return the square in the middle; its side is `part` of the shorter side."""
     side = max(1, int(round(min(height, width) * part)))
     return (height - side) // 2, (width - side) // 2, side, side
 
 
 def shifted_box(height, width, pad, rng):
-    """A square anywhere in the picture, its side the shorter side less twice the pad that was put around it."""
+    """Return a random square; its side is the shorter side less the padding, twice `pad`."""
     side = max(1, min(height, width) - 2 * pad)
     return rng.randint(height - side + 1), rng.randint(width - side + 1), side, side
 
 
 def partial_box(height, width, least_area, rng):
-    """A part of least_area to 1 of the picture, its sides as 3:4 to 4:3 (Szegedy et al., CVPR 2015)."""
+    """Return a random part of least_area to 1 of the picture, with sides from 3:4 to 4:3.
+
+    Source: Szegedy et al., CVPR 2015.
+    """
     for _ in range(10):
         area = height * width * rng.uniform(least_area, 1)
         shape = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))

@@ -1,30 +1,32 @@
-"""Images in RecordIO files, as MXNet's im2rec writes them, read by sample number.
+"""Read images in RecordIO files of MXNet's im2rec by sample number.
 
-MXNet's own iterators cut a file only into equal parts and drop or repeat samples at the cuts; a worker here trains on
-exactly the samples of its share.
+MXNet's own iterators cut a file into equal parts only, and drop or repeat samples at the cuts. Here
+a worker trains on exactly the samples of its share.
 """
+
 import os
 import struct
 
 import numpy as np
 
 from mxcluster.errors import BadInput
-from mxcluster.programs.image_classification.data import pictures
+from mxcluster.training.programs.image_classification.data import pictures
 
-# Format of dmlc-core's recordio.h: magic, then 3 bits (which part of a record this is) and 29 bits (length), the
-# content, padding to 4 bytes. A record that holds the magic itself is split there, and the magic left out.
-MAGIC = struct.pack("<I", 0xced7230a)
+# Format of dmlc-core's recordio.h: magic, then 3 bits (which part of a record this is) and 29 bits
+# (length), the content, padding to 4 bytes. A record that contains the magic is split there, and
+# the magic left out.
+MAGIC = struct.pack("<I", 0xCED7230A)
 WHOLE, FIRST, MIDDLE, LAST = range(4)
 # MXNet's IRHeader before an image: number of further labels, label, two ids.
 IMAGE_HEADER = struct.Struct("<IfQQ")
 
-# Mean and spread of ImageNet's colours (red, green, blue; 0 to 255), good enough for CIFAR-10 too.
+# Mean and spread of ImageNet's colours (red, green, blue; 0 to 255), suitable for CIFAR-10 too.
 MEAN = np.array([123.68, 116.78, 103.94], np.float32).reshape(3, 1, 1)
 SPREAD = np.array([58.40, 57.12, 57.38], np.float32).reshape(3, 1, 1)
 
 
 class Records:
-    """The records of one file: len(records), records[i] (bytes). May be read by several threads."""
+    """The records of one file: len(records), records[i] (bytes). Several threads may read it."""
 
     def __init__(self, path):
         self.path = path
@@ -42,7 +44,7 @@ class Records:
         return self._record(int(self._starts[number]))[0]
 
     def _scan(self):
-        """Starts of all records, found by reading every header: int64 (n,)."""
+        """Return the starts of all records, int64 (n,), from a scan of all headers."""
         starts, position = [], 0
         with open(self.path, "rb") as stream:
             while position < self._size:
@@ -56,21 +58,30 @@ class Records:
         return np.array(starts, np.int64)
 
     def _from_index(self, index):
-        """Starts of all records from the .idx beside the file (lines of key, start)."""
+        """Return the starts of all records from the .idx beside the file (lines of key, start)."""
         try:
             with open(index) as lines:
-                starts = np.array(sorted(int(line.split()[1]) for line in lines if line.strip()), np.int64)
+                starts = np.array(
+                    sorted(int(line.split()[1]) for line in lines if line.strip()), np.int64
+                )
         except (ValueError, IndexError):
-            raise BadInput("%s is not an index (lines of key and start): remove it" % index) from None
-        # The last record must end where the file does, else it is the index of another file.
-        fits = not len(starts) or (starts[0] == 0 and starts[-1] < self._size
-                                   and self._record(int(starts[-1]))[1] == self._size)
+            raise BadInput(
+                "%s is not an index (lines of key and start): remove it" % index
+            ) from None
+        # The last record must end at the end of the file, else the index is of another file.
+        fits = not len(starts) or (
+            starts[0] == 0
+            and starts[-1] < self._size
+            and self._record(int(starts[-1]))[1] == self._size
+        )
         if not fits:
-            raise BadInput("%s does not belong to %s: remove it, it is not needed" % (index, self.path))
+            raise BadInput(
+                "%s does not belong to %s: remove it, it is not needed" % (index, self.path)
+            )
         return starts
 
     def _record(self, start):
-        """(content, end) of the record that starts there."""
+        """Return (content, end) of the record at `start`."""
         parts, position = [], start
         while True:
             part, length = self._header(os.pread(self._fd, 8, position), position)
@@ -91,15 +102,18 @@ class Records:
         return word >> 29, word & (1 << 29) - 1
 
     def _refuse(self, position, why):
-        raise BadInput("%s is not a whole RecordIO file: at byte %d %s; make or fetch it again"
-                       % (self.path, position, why))
+        raise BadInput(
+            "%s is not a whole RecordIO file: at byte %d %s; make or fetch it again"
+            % (self.path, position, why)
+        )
 
 
 class Images:
     """Labelled images of a RecordIO file.
 
-    Augmented they are cut out at random and mirrored: `pad` (pixels) as for CIFAR-10, or `least_area` as for ImageNet.
-    Else the square in the middle is taken, its side being the part `middle` of the shorter side.
+    For training they are cut out at random and mirrored: with `pad` (pixels) as for CIFAR-10, or
+    with `least_area` as for ImageNet. Otherwise the square in the middle is taken, with `middle`
+    times the shorter side.
     """
 
     def __init__(self, path, classes, pad=0, least_area=0.0, middle=1.0):
@@ -110,6 +124,7 @@ class Images:
         return len(self._records)
 
     def read(self, indices, side, rng=None):
+        """Return (images, labels) at `indices`, augmented if `rng` is given."""
         images = np.empty((len(indices), 3, side, side), np.float32)
         labels = np.empty(len(indices), np.float32)
         for row, number in enumerate(indices):
@@ -122,28 +137,38 @@ class Images:
     def _unpack(self, number):
         record = self._records[number]
         if len(record) < IMAGE_HEADER.size:
-            raise BadInput("%s: record %d is too short to be an image" % (self._records.path, number))
+            raise BadInput(
+                "%s: record %d is too short to be an image" % (self._records.path, number)
+            )
         further, label = IMAGE_HEADER.unpack_from(record)[:2]
         if further:
             label = struct.unpack_from("<f", record, IMAGE_HEADER.size)[0]
         if not 0 <= label < self._classes or label != int(label):
-            raise BadInput("%s: record %d has the label %g; labels are whole numbers from 0 to %d"
-                           % (self._records.path, number, label, self._classes - 1))
-        return label, record[IMAGE_HEADER.size + 4 * further:]
+            raise BadInput(
+                "%s: record %d has the label %g; labels are whole numbers from 0 to %d"
+                % (self._records.path, number, label, self._classes - 1)
+            )
+        return label, record[IMAGE_HEADER.size + 4 * further :]
 
     def _decode(self, encoded, number):
-        """Pixels, uint8 (height, width, 3), red first."""
+        """Return the pixels, uint8 (height, width, 3), red first."""
         import mxnet as mx
+
         try:
             return mx.image.imdecode(encoded).asnumpy()
-        except Exception as error:      # not MXNetError: 1.2.1 returns a broken array and then raises a bare Exception
-            raise BadInput("%s: record %d is not an image that MXNet can read (%s)"
-                           % (self._records.path, number, str(error).splitlines()[0])) from None
+        # Not MXNetError: MXNet 1.2.1 returns a broken array and then raises a bare Exception.
+        except Exception as error:
+            raise BadInput(
+                "%s: record %d is not an image that MXNet can read (%s)"
+                % (self._records.path, number, str(error).splitlines()[0])
+            ) from None
 
     def _fit(self, pixels, side, rng):
-        """Cut out what is to be seen and bring it to (side, side, 3)."""
+        """Cut out the box of the image and resize it to (side, side, 3)."""
         if rng is not None and self._pad:
-            pixels = np.pad(pixels, ((self._pad, self._pad), (self._pad, self._pad), (0, 0)), "constant")
+            pixels = np.pad(
+                pixels, ((self._pad, self._pad), (self._pad, self._pad), (0, 0)), "constant"
+            )
         height, width = pixels.shape[:2]
         if rng is None or not (self._pad or self._least_area):
             box = pictures.middle_box(height, width, self._middle)
@@ -152,8 +177,9 @@ class Images:
         else:
             box = pictures.partial_box(height, width, self._least_area, rng)
         top, left, tall, wide = box
-        pixels = pixels[top:top + tall, left:left + wide]
+        pixels = pixels[top : top + tall, left : left + wide]
         if (tall, wide) != (side, side):
             import mxnet as mx
+
             pixels = mx.image.imresize(mx.nd.array(pixels, dtype="uint8"), side, side).asnumpy()
         return pixels[:, ::-1] if rng is not None and rng.randint(2) else pixels

@@ -1,0 +1,149 @@
+"""Call mxcluster.job.plan.inputs.plan_cluster and mxcluster.cluster.ssh_mesh on the controller.
+
+Stays an own module: it reads the records of all nodes at once and refuses an inventory by the name
+of the host, which templates cannot do.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_cluster_plan
+short_description: Plan the three cluster files and the ssh files of all nodes from the inventory
+description:
+  - With V(command=files), decides the address and interface of every node and the contents of
+    C(hosts), C(groups) and C(data_sharding), or says what is wrong with the inventory.
+  - With V(command=ssh), makes the blocks of authorized_keys, known_hosts and ssh's configuration,
+    the same for all nodes.
+  - Reads the node records and the user's files on the controller; asks no node and writes nothing.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+    details: Nothing is written. A node may have no record yet.
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
+author:
+  - The mxcluster authors
+options:
+  command:
+    description: What to plan.
+    type: str
+    required: true
+    choices: [files, ssh]
+  records_dir:
+    description: The folder of the node records that provision.yml has written.
+    type: path
+    required: true
+  options:
+    description: For V(files), those knobs of train.yml that matter; C(hosts_file), C(groups_file),
+      C(data_sharding_file), C(dmlc_interface).
+    type: dict
+    default: {}
+  inventory:
+    description: For V(files), what the filter P(mxcluster_inventory#filter) gives.
+    type: dict
+  forks:
+    description: For V(files), Ansible's number of forks.
+    type: int
+  facts:
+    description:
+      - For V(files), for each node that has just been asked, what the filter
+        P(mxcluster_interfaces#filter) makes of its facts. The others are known by their records.
+    type: dict
+    default: {}
+  cwd:
+    description: For V(files), the folder at which the user's relative paths begin.
+    type: path
+  nodes:
+    description: For V(ssh), RV(nodes) of V(command=files).
+    type: dict
+  variables:
+    description: For V(ssh), what the filter P(mxcluster_ssh#filter) gives.
+    type: dict
+  key_file:
+    description: For V(ssh), the private key on the nodes, as ssh's configuration names it.
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Plan the cluster files
+  mxcluster_cluster_plan:
+    command: files
+    inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
+    forks: "{{ ansible_forks }}"
+    records_dir: .state/local/nodes
+    cwd: "{{ lookup('env', 'PWD') }}"
+  register: planned
+  run_once: true
+
+- name: Plan the ssh files
+  mxcluster_cluster_plan:
+    command: ssh
+    nodes: "{{ planned.nodes }}"
+    variables: "{{ hostvars | mxcluster_ssh(planned.nodes) }}"
+    records_dir: .state/local/nodes
+    key_file: ~/.ssh/id_ed25519
+  run_once: true
+"""
+
+RETURN = r"""
+nodes:
+  description: The C(address) and C(interface) of every node by host.
+  returned: command is files
+  type: dict
+files:
+  description: The texts of C(hosts), C(groups) and C(data_sharding).
+  returned: command is files
+  type: dict
+blocks:
+  description: The texts of C(authorized_keys), C(known_hosts) and C(config).
+  returned: command is ssh
+  type: dict
+gone:
+  description: The hosts that have a record and are no longer in the inventory.
+  returned: command is ssh
+  type: list
+  elements: str
+still_hold:
+  description: Those of them that have a key which is still in use.
+  returned: command is ssh
+  type: list
+  elements: str
+"""
+
+from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.cluster import ssh_mesh
+from mxcluster.job.plan import inputs
+
+REQUIRED_IF = [
+    ("command", "files", ["inventory", "forks", "cwd"]),
+    ("command", "ssh", ["nodes", "variables", "key_file"]),
+]
+
+
+def carry_out(given, check):
+    """Return the three files, or the blocks of ssh's files; check mode accepts missing records."""
+    if given["command"] == "files":
+        return inputs.plan_cluster(
+            given["options"],
+            dict(given["inventory"], forks=given["forks"]),
+            given["records_dir"],
+            given["facts"],
+            given["cwd"],
+        )
+    records = inputs.read_records(given["records_dir"])
+    return {
+        "blocks": ssh_mesh.blocks(
+            given["nodes"], records, given["variables"], given["key_file"], draft=check
+        ),
+        "gone": ssh_mesh.gone(given["nodes"], records),
+        "still_hold": ssh_mesh.still_hold(given["nodes"], records),
+    }
+
+
+class ActionModule(ControllerTask):
+    """What Ansible looks for."""

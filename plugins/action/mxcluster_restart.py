@@ -1,0 +1,133 @@
+"""Doorway to mxcluster.ansible.attempts: run the next attempts at a failed job (max_restarts)."""
+
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_restart
+short_description: Run the next attempts at a failed job
+description:
+  - Waits, then runs the command line of this ansible-playbook again as a child, with the knobs of
+    the next attempt. Repeats this while the verdict of the last attempt allows a restart.
+  - Shows the verdict of each attempt but the last, and the output of each child as it arrives.
+  - Returns the verdict of the last attempt. This module does not fail if the last attempt fails.
+  - Ctrl-C, and the end of ansible-playbook, end the running child, too.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: none
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: none
+author:
+  - The mxcluster authors (@mxcluster)
+options:
+  run_dir:
+    description: The folder of the failed job on the controller, as for M(mxcluster_report).
+    type: path
+    required: true
+  text:
+    description: The verdict of the failed job for people, RV(mxcluster_report#module:text).
+    type: list
+    elements: str
+    required: true
+  restart:
+    description: The decision about the next attempt, RV(mxcluster_report#module:restart).
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Run the next attempts at the failed job
+  mxcluster_restart:
+    run_dir: runs/20261121-101500-dist_gsync
+    text: "{{ job_report.text }}"
+    restart: "{{ job_report.restart }}"
+  when: job_report.restart is truthy
+  run_once: true
+"""
+
+RETURN = r"""
+verdict:
+  description: The verdict of the last attempt. It has only C(ok) if that attempt ended without one.
+  returned: success
+  type: dict
+text:
+  description: The same in lines for people, and the reason why there is no further attempt.
+  returned: success
+  type: list
+  elements: str
+mxcluster_verdict_text:
+  description: The same lines. The callback C(mxcluster) shows them at the very end.
+  returned: success
+  type: list
+  elements: str
+mxcluster_exit_status:
+  description: The exit status of the last attempt, for the callback.
+  returned: success
+  type: int
+"""
+
+import json
+import os
+import time
+
+from ansible import constants as C
+from ansible.utils.display import Display
+
+from mxcluster.ansible import attempts
+from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.job import restarts, verdict
+
+display = Display()
+
+
+def show(piece, is_stderr):
+    """Show a piece of a child's output. The child itself writes the log of Ansible's log_path."""
+    display.display(piece, stderr=is_stderr, screen_only=True, newline=False)
+
+
+def judged(run_dir):
+    """Return (verdict, lines, decision) of an attempt that has ended, None if it has no verdict."""
+    try:
+        with open(os.path.join(run_dir, "verdict.json")) as stream:
+            found = json.load(stream)
+        with open(os.path.join(run_dir, "plan.json")) as stream:
+            plan = json.load(stream)
+    except FileNotFoundError:  # refused, interrupted or killed before its report
+        return None
+    return found, verdict.text(found, run_dir), restarts.after(plan, found, run_dir)
+
+
+def carry_out(given, check):
+    """The verdict of the last attempt."""
+    lines, decision = given["text"], given["restart"]
+    attempts.end_with_parent()
+    while decision and decision["extra"]:
+        display.display(lines[0], color=C.COLOR_ERROR)
+        for line in lines[1:]:
+            display.display(line)
+        display.display(decision["text"], color=C.COLOR_CHANGED)
+        time.sleep(float(decision["delay"]))
+        status = attempts.run(decision["extra"], show)
+        job = decision["extra"]["job_id"]
+        found, lines, decision = judged(os.path.join(os.path.dirname(given["run_dir"]), job)) or (
+            {"ok": False},
+            ["FAILED    job %s: its ansible-playbook ended with status %d" % (job, status)],
+            None,
+        )
+    if decision:
+        lines = lines + [decision["text"]]
+    return {
+        "changed": True,
+        "verdict": found,
+        "text": lines,
+        "mxcluster_verdict_text": lines,
+        "mxcluster_exit_status": status,
+    }
+
+
+class ActionModule(ControllerTask):
+    """What Ansible looks for."""

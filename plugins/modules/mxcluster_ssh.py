@@ -1,0 +1,357 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+"""Ansible module: the ssh files in the training user's home, written as that user.
+
+It stays an own module. The module user creates a key as root in a home where the user can place
+links, and accepts a key with a passphrase. blockinfile with become_user runs as a process of the
+training user, and other processes of that user can forge its answer (/proc/<pid>/fd/1). They have
+no access to a child of root. blockinfile also needs a login user that may become the training user.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_ssh
+short_description: Provide an ssh key pair and marked blocks in files of a user's home
+description:
+  - With O(key), creates or installs a key pair without a passphrase, and returns the public key.
+    An existing private key is used; without O(key.private) it is never changed. A key with a
+    passphrase is refused. A public key that is missing or belongs to another private key is
+    written again from the private key.
+  - With O(blocks), writes a block between two marker lines into each file, in the place of the
+    old block. All other lines stay. The module writes a file completely or leaves it unchanged. It
+    creates missing files, and missing folders in the home with mode C(0700).
+  - Root reads and writes nothing in the home. A child process with the rights of O(user) does, so
+    a link of the user leads no further than the user's own rights.
+  - One call for each node handles all files.
+attributes:
+  check_mode:
+    description: Runs without a change, and reports the change that it would make.
+    support: full
+  diff_mode:
+    description: Returns what a change would replace, for C(--diff).
+    support: partial
+    details: O(blocks) are shown, and O(key) is not.
+author:
+  - The mxcluster authors
+options:
+  user:
+    description: The owner of the home, if the module runs as root; empty for the current user.
+    type: str
+    default: ""
+  key:
+    description: The key pair.
+    type: dict
+    suboptions:
+      name:
+        description: The name of the private key's file in C(~/.ssh).
+        type: str
+        required: true
+      private:
+        description: A private key to install, in place of a different one; empty to create a
+          missing pair of type ed25519.
+        type: str
+        default: ""
+  blocks:
+    description: The blocks, one for each file.
+    type: list
+    elements: dict
+    suboptions:
+      path:
+        description: The file, relative to the home. Links are followed with the user's rights.
+        type: str
+        required: true
+      block:
+        description: The text between the marker lines.
+        type: str
+        required: true
+      marker:
+        description: The marker lines; C({mark}) becomes C(BEGIN) before and C(END) after the text.
+        type: str
+        required: true
+      mode:
+        description: The mode of a new file, octal, in quotes. An existing file gets no permission
+          beyond this mode.
+        type: str
+        default: "0600"
+      place:
+        description: The position of a new block, the beginning or the end of the file.
+        type: str
+        choices: [BOF, EOF]
+        default: EOF
+"""
+
+EXAMPLES = r"""
+- name: Create a key
+  mxcluster_ssh:
+    user: mxcluster
+    key:
+      name: id_ed25519
+  register: key
+
+- name: Write the host keys of the other nodes
+  mxcluster_ssh:
+    user: mxcluster
+    blocks:
+      - path: .ssh/known_hosts
+        marker: "# {mark} of the others"
+        block: "{{ lines | join('\n') }}"
+"""
+
+RETURN = r"""
+user:
+  description: The name of the user.
+  returned: success
+  type: str
+home:
+  description: The folder of that user.
+  returned: success
+  type: str
+public_key:
+  description: The public key, without a comment; empty in check mode if there is no key yet.
+  returned: O(key) is given
+  type: str
+"""
+
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.text.converters import to_bytes
+from ansible.module_utils.mxcluster_atomic_files import read, shown, write
+from ansible.module_utils.mxcluster_user import act_as
+
+MOVE_AWAY = "Move the file away, and provision.yml creates another key; or set ssh_mesh_mode: none."
+GIVE_ANOTHER = (
+    "Give another key as ssh_mesh_shared_key_file or ssh_mesh_shared_key, or unset both, and "
+    "provision.yml creates a key."
+)
+
+
+def public_half(module, private, cure, name=None):
+    """Return the public key of the private key; fail if it is no key or needs a passphrase."""
+    code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
+    if code != 0:
+        module.fail_json(
+            msg="%s is not usable as an SSH key (%s): it may have a passphrase, be damaged "
+            "or be readable by other users. %s" % (name or private, (err or out).strip(), cure)
+        )
+    return " ".join(out.split()[:2])
+
+
+def foretold(module, given):
+    """Return the public half of a given key that is not in place yet (check mode), or ''."""
+    if not given:
+        return ""
+    folder = tempfile.mkdtemp()
+    try:
+        write(os.path.join(folder, "key"), given, 0o600)
+        code, out, _ = module.run_command(
+            ["ssh-keygen", "-y", "-P", "", "-f", os.path.join(folder, "key")]
+        )
+        return " ".join(out.split()[:2]) if code == 0 else ""
+    finally:
+        shutil.rmtree(folder)
+
+
+def recorded(path):
+    """Return the content of the .pub file; '' if it is missing."""
+    try:
+        with open(path) as source:
+            return " ".join(source.read().split()[:2])
+    except (IOError, OSError):
+        return ""
+
+
+def rebuilt(content, block, marker, place):
+    """Return the content (bytes) with the block once, where its mark was, or else at the place."""
+    begin, end = marker.replace(b"{mark}", b"BEGIN"), marker.replace(b"{mark}", b"END")
+    kept, start, at = [], None, None
+    for line in content.splitlines(True):
+        kept.append(line)
+        if line.rstrip(b"\r\n") == begin:
+            start = len(kept) - 1
+        elif line.rstrip(b"\r\n") == end and start is not None:
+            del kept[start:]
+            at, start = start if at is None else at, None
+    if at is None:
+        at = 0 if place == "BOF" else len(kept)
+    before = b"".join(kept[:at])
+    if before and not before.endswith(b"\n"):
+        before += b"\n"
+    return before + b"\n".join([begin, block.rstrip(b"\n"), end, b"".join(kept[at:])])
+
+
+def see_to_folder(path, check):
+    """Create the folder with mode 0700, or change its mode; return True on a change."""
+    try:
+        if stat.S_IMODE(os.stat(path).st_mode) == 0o700:
+            return False
+        if not check:
+            os.chmod(path, 0o700)
+    except OSError:
+        if os.path.isdir(path):
+            raise
+        if not check:
+            os.mkdir(path, 0o700)
+    return True
+
+
+def see_to(home, given, check):
+    """Write the block of one file; return (changed, path, old content, new content)."""
+    path, mode = os.path.join(home, given["path"]), int(given["mode"], 8)
+    folder = os.path.dirname(path)
+    changed = folder != home and see_to_folder(folder, check)
+    path = os.path.realpath(path)
+    old, old_mode = read(path)
+    if old is not None:
+        mode &= old_mode
+    new = rebuilt(old or b"", to_bytes(given["block"]), to_bytes(given["marker"]), given["place"])
+    if (old, old_mode) != (new, mode):
+        changed = True
+        if not check:
+            write(path, new, mode)
+    return changed, path, old, new
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            user=dict(type="str", default=""),
+            key=dict(
+                type="dict",
+                options=dict(
+                    name=dict(type="str", required=True),
+                    private=dict(type="str", default="", no_log=True),
+                ),
+            ),
+            blocks=dict(
+                type="list",
+                elements="dict",
+                options=dict(
+                    path=dict(type="str", required=True),
+                    block=dict(type="str", required=True),
+                    marker=dict(type="str", required=True),
+                    mode=dict(type="str", default="0600"),
+                    place=dict(type="str", choices=["BOF", "EOF"], default="EOF"),
+                ),
+            ),
+        ),
+        required_one_of=[["key", "blocks"]],
+        supports_check_mode=True,
+    )
+    act_as(module, module.params["user"], lambda: provide(module))
+
+
+def provide(module):
+    """Provide the key and the blocks, as the user."""
+    os.umask(0o077)
+    user = module.params["user"]
+    try:
+        entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
+        home, name, there = entry.pw_dir, entry.pw_name, True
+    except KeyError:  # check mode: an earlier task would have created the user
+        home, name, there = "/home/" + user, user, False
+    result = dict(changed=False, user=name, home=home)
+    if module.params["key"]:
+        provide_key(module, there, result)
+    if module.params["blocks"] is not None:
+        rebuild(module, result)
+    module.exit_json(**result)
+
+
+def provide_key(module, there, result):
+    """Create or install the key pair if the user exists (`there`), and add to the result."""
+    given = to_bytes(module.params["key"]["private"])
+    folder = os.path.join(result["home"], ".ssh")
+    private = os.path.join(folder, module.params["key"]["name"])
+    try:
+        if not there or (
+            (read(private) != (given, 0o600)) if given else not os.path.exists(private)
+        ):
+            result["changed"] = True
+            if module.check_mode:
+                result["public_key"] = foretold(module, given)
+                return
+            if not os.path.isdir(folder):
+                os.mkdir(folder, 0o700)
+            if given:
+                put(module, private, given)
+            else:
+                make(module, private, "%s@%s" % (result["user"], os.uname()[1]))
+        result["public_key"] = public_half(module, private, GIVE_ANOTHER if given else MOVE_AWAY)
+        if recorded(private + ".pub") != result["public_key"]:
+            result["changed"] = True
+            if not module.check_mode:
+                with open(private + ".pub.part", "w") as target:
+                    target.write(result["public_key"] + "\n")
+                os.rename(private + ".pub.part", private + ".pub")
+    except (IOError, OSError) as error:
+        module.fail_json(
+            msg="%s: %s. Correct the cause and run this again."
+            % (error.filename or private, error.strerror or error)
+        )
+
+
+def rebuild(module, result):
+    """Write the block of each file, and add to the result."""
+    diff = []
+    for given in module.params["blocks"]:
+        try:
+            touched, path, old, new = see_to(result["home"], given, module.check_mode)
+        except (IOError, OSError) as error:
+            module.fail_json(
+                msg="%s cannot be written by %s: %s (%s). The file is unchanged; correct the "
+                "cause and run this again."
+                % (
+                    os.path.join(result["home"], given["path"]),
+                    result["user"],
+                    error.strerror or error,
+                    error.filename,
+                )
+            )
+        result["changed"] = result["changed"] or touched
+        if old != new:
+            diff.append(
+                dict(before_header=path, after_header=path, before=shown(old), after=shown(new))
+            )
+    if module._diff:  # a .bashrc is private: show it with --diff only
+        result["diff"] = diff
+
+
+def put(module, private, given):
+    """Install the given key; an unusable key fails the module, and the existing key stays."""
+    draft = private + ".part"
+    try:
+        write(draft, given, 0o600)
+        public_half(module, draft, GIVE_ANOTHER, "The key that was given for " + private)
+        os.rename(draft, private)
+    finally:
+        if os.path.exists(draft):
+            os.unlink(draft)
+
+
+def make(module, private, comment):
+    """Create a pair under a temporary name, and move it to its place when it is complete."""
+    draft = private + ".part"
+    for leftover in (draft, draft + ".pub"):
+        if os.path.exists(leftover):
+            os.unlink(leftover)
+    code, out, err = module.run_command(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", draft]
+    )
+    if code != 0:
+        module.fail_json(msg="ssh-keygen ended with status %d: %s" % (code, (err or out).strip()))
+    os.rename(draft + ".pub", private + ".pub")
+    os.rename(draft, private)
+
+
+if __name__ == "__main__":
+    main()

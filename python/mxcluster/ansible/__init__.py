@@ -1,0 +1,1 @@
+"""Shared code of the Ansible plugins: tasks that ask nodes, and the variables of all roles."""

@@ -1,0 +1,195 @@
+"""Run a later attempt at a job: the command line of this ansible-playbook again, as a child.
+
+The first command loops over the attempts (`plugins/action/mxcluster_restart.py`). Each attempt is
+one child, and a child starts no attempt itself. A loop inside one playbook run is not possible:
+
+- An attempt has its own `job_id`, `resume` and `without`. Values of `-e` cannot change in a run.
+- A node that was lost in one attempt stays lost, and decides the exit status of the run.
+- Ansible cannot repeat plays.
+
+Ansible runs a task in a worker process. From ansible-core 2.19 on, workers have no stdio. So the
+output of the child goes through Ansible's `Display`, as it arrives. Where the worker still has the
+terminal, the child gets a pseudo-terminal: colours and the rewritten live line stay.
+"""
+
+import codecs
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+import tty
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from mxcluster.node import processes
+
+Json = Dict[str, Any]
+Show = Callable[[str, bool], None]
+
+CHILD = "MXCLUSTER_ATTEMPT"  # this environment variable is set in a child only
+TICK = 0.2  # seconds between two looks at the child and at the size of the terminal
+# How a child is ended: a signal, and the seconds that it then has. A command in the background may
+# ignore SIGINT.
+ENDING = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
+PASSWORDS = ("ask_pass", "become_ask_pass", "ask_vault_pass")
+
+
+def is_child() -> bool:
+    """Return True if another ansible-playbook has started this one as an attempt."""
+    return CHILD in os.environ
+
+
+def refusal(program: str, options: Json) -> Optional[str]:
+    """Return the reason why this command line cannot run again without a user, None if it can.
+
+    Args:
+        program: `sys.argv[0]`.
+        options: the options of ansible-playbook, `context.CLIARGS`.
+    """
+    if os.path.basename(program) != "ansible-playbook" or not os.path.isfile(program):
+        return "it was not started as ansible-playbook"
+    vaults = options.get("vault_ids") or []
+    if any(map(options.get, PASSWORDS)) or any(str(name).endswith("prompt") for name in vaults):
+        return "a password would have to be typed again; give it in a file, or as a key"
+    if options.get("step"):
+        return "with --step each task would have to be confirmed again"
+    return None
+
+
+def end_with_parent() -> None:
+    """Let SIGTERM end this worker process in order, and let the kernel send it when Ansible ends.
+
+    Without this a worker outlives an ansible-playbook that was killed, and starts the next attempt.
+    SIGINT raises KeyboardInterrupt here, as before ansible-core 2.19.
+    """
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _exit)
+    processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
+
+
+def run(extra: Json, show: Show) -> int:
+    """Run one attempt to its end.
+
+    Args:
+        extra: the knobs of the attempt, which win over those of the command line.
+        show: called with each piece of the child's output, and True for its stderr.
+
+    Returns:
+        The exit status of the child; 128 plus the signal if a signal ended it.
+    """
+    command = [sys.executable] + sys.argv + ["-e", json.dumps(extra, sort_keys=True)]
+    worker = os.getpid()
+    # From ansible-core 2.19 on, a worker leads a session, and Ansible kills the whole group.
+    apart = os.getsid(0) == worker
+    streams = {}  # {descriptor to read: _Stream}
+    theirs = []
+    for fd in (1, 2):
+        stream, other = _open(fd)
+        streams[stream.fd] = stream
+        theirs.append(other)
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs[0],
+        stderr=theirs[1],
+        env=dict(os.environ, **{CHILD: "1"}),
+        start_new_session=apart,
+        preexec_fn=lambda: processes.set_pdeathsig(worker, signal.SIGTERM),
+    )
+    try:
+        for fd in theirs:
+            os.close(fd)
+        _copy(child, streams, show)
+    except KeyboardInterrupt:
+        if not apart:  # the terminal has sent SIGINT to the child, too
+            _end(child, streams, ((None, 10.0),))
+        raise
+    finally:
+        _end(child, streams, ENDING)
+        for fd in streams:
+            os.close(fd)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+class _Stream:
+    """What a child writes to stdout (1) or stderr (2), and the terminal to which it belongs."""
+
+    def __init__(self, fd: int, origin: int, terminal: bool) -> None:
+        self.fd = fd
+        self.is_stderr = origin == 2
+        self.origin = origin if terminal else None
+        self.size = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.resize()
+
+    def resize(self) -> None:
+        """Give the pseudo-terminal the size of the terminal."""
+        if self.origin is not None:
+            size = fcntl.ioctl(self.origin, termios.TIOCGWINSZ, bytes(8))
+            if size != self.size:
+                self.size = size
+                fcntl.ioctl(self.fd, termios.TIOCSWINSZ, size)
+
+    def read(self) -> Optional[str]:
+        """Return the next piece of output, None at its end."""
+        try:
+            data = os.read(self.fd, 1 << 16)
+        except OSError:  # EIO: nobody has the other side of the pseudo-terminal open
+            data = b""
+        return self._decoder.decode(data) if data else None
+
+
+def _open(origin: int) -> Tuple[_Stream, int]:
+    """Return the stream for a descriptor of this process, and the descriptor for the child."""
+    terminal = os.isatty(origin)
+    if terminal:
+        ours, theirs = pty.openpty()
+        tty.setraw(theirs)  # the real terminal turns \n into \r\n
+    else:
+        ours, theirs = os.pipe()
+    return _Stream(ours, origin, terminal), theirs
+
+
+def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = float("inf")) -> None:
+    """Show the output of the child until the child ends, or until a point in time."""
+    at_end = set()
+    while time.monotonic() < until:
+        ended = child.poll() is not None  # a process of the child may keep its stdout open
+        waited = [fd for fd in streams if fd not in at_end]
+        ready = select.select(waited, [], [], 0 if ended else TICK)[0]
+        for fd in ready:
+            piece = streams[fd].read()
+            if piece is None:
+                at_end.add(fd)
+            else:
+                show(piece, streams[fd].is_stderr)
+        if ended and not ready:
+            return
+        for stream in streams.values():
+            stream.resize()
+
+
+def _end(child: Any, streams: Dict[int, _Stream], steps: Tuple[Any, ...]) -> None:
+    """End the child if it still runs, in steps of (signal or None, seconds until the next step)."""
+    if child.poll() is not None:
+        return
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)  # nothing interrupts the following steps
+    for signum, seconds in steps:
+        if child.poll() is None:
+            if signum is not None:
+                child.send_signal(signum)
+            # Its output is read, or the child would wait for a reader.
+            with contextlib.suppress(OSError):
+                _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)
+
+
+def _exit(signum: int, frame: Any) -> None:
+    raise SystemExit(128 + signum)

@@ -1,0 +1,218 @@
+"""First contact with a node over Ansible's connection, and the messages for its failures. Pure.
+
+It finds the user, the uid and the Python on the node.
+"""
+
+import re
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+Json = Dict[str, Any]
+
+PYTHONS = (
+    "python3",
+    "python3.12",
+    "python3.11",
+    "python3.10",
+    "python3.9",
+    "python3.8",
+    "python3.7",
+    "python3.6",
+    "/usr/bin/python3",
+    "/usr/libexec/platform-python",
+    "python2.7",
+    "/usr/bin/python",
+    "python",
+)
+# The answers are marked: over ssh -tt, output of shells, sudo and .bashrc arrives among them. The
+# command contains no mark in its final form, so a shell that echoes the command (set -x) is not
+# taken for the answer. Output after the last mark is ignored.
+HELLO = (
+    "for p in %s; do p=$(command -v $p) && break; p=; done; echo; "
+    'for a in "user=$(id -un)" "uid=$(id -u)" "python=$p" end=; do echo "mxcluster-$a"; done'
+)
+END = "mxcluster-end="
+# Ask for the Python that Ansible's modules get on the node, and for its version.
+MODULES = (
+    "for m in %s; do m=$(command -v $m) && break; m=; done; "
+    'echo; a=modules; echo "mxcluster-$a=$m $("${m:-false}" -V 2>&1)"; '
+)
+
+COMPARE = (
+    "Compare `ssh-keyscan -p {port} {address} | ssh-keygen -lf -` with `ssh-keygen -lf "
+    "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console; if they agree, "
+)
+CHANGED = (
+    "{where}: its ssh host key differs from the known key ({known}). Either the machine was "
+    "reinstalled, or another machine answers in its place. "
+    + COMPARE
+    + "forget the old key with `ssh-keygen -R {name}`, or correct node_host_key in the inventory."
+)
+UNKNOWN = (
+    "{where}: ssh host key unknown. " + COMPARE + "add the key to the "
+    'inventory (node_host_key: "ssh-ed25519 AAAA..."), or run `ssh-keyscan -p {port} {address} >> '
+    "~/.ssh/known_hosts`."
+)
+NOT_LET_IN = (
+    "{where}: it rejects the login of {user} ({last}). Set ansible_user, and "
+    "ansible_ssh_private_key_file or an ssh-agent with a key that it knows (ssh-copy-id installs "
+    "one); with a password, add --ask-pass."
+)
+NOT_THERE = (
+    "{where}: it cannot be reached ({last}). Is it up, is sshd running, and are ansible_host and "
+    "ansible_port right?"
+)
+OLD_PYTHON = (
+    "{host}: {found}, and the modules of this ansible-core {core} need Python {oldest} or newer on "
+    "a node. Run `make venv CORE=2.16` on the controller: that line manages Python 2.7 and 3.6 "
+    "too. Or install a newer Python on the node, and set ansible_python_interpreter to its path."
+)
+
+
+def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
+    """Return the command line that asks a shell on the node for user, uid and Python.
+
+    Args:
+      pythons: Names of Pythons; the shell answers with the first that exists.
+      of_modules: Names among which Ansible looks for the Python of its modules. If there are any,
+        the shell also answers with the version of the first that exists.
+    """
+    return (MODULES % " ".join(of_modules) if of_modules else "") + HELLO % " ".join(pythons)
+
+
+def pythons_of(interpreter: str) -> List[str]:
+    """Return the names of the Pythons that the shell looks for.
+
+    `interpreter`: the path from the inventory, or "auto".
+    """
+    return [interpreter] if interpreter.startswith("/") else list(PYTHONS)
+
+
+def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:
+    """Return {"user", "uid", "python"} of a shell's answer to `hello`, or a failure with its cure.
+
+    `wanted`: "users", the user names that are allowed there (all if empty).
+    """
+    told = heard(answer.get("stdout") or "")
+    if not told["user"]:
+        return {"failed": True, "msg": no_shell(host, address, answer)}
+    if wanted.get("users") and told["user"] not in wanted["users"]:
+        return {"failed": True, "msg": wrong_user(host, told["user"], wanted["users"])}
+    if not told["python"]:
+        return {"failed": True, "msg": no_python(host, address, pythons)}
+    return told
+
+
+def heard(stdout: str) -> Dict[str, str]:
+    """Return {"user", "uid", "python"} from the output of `hello`; '' for a missing value."""
+    said = stdout.partition(END)[0] if END in stdout else ""
+    return {
+        name: (re.findall(r"^mxcluster-%s=(.*)" % name, said, re.MULTILINE) or [""])[-1].strip()
+        for name in ("user", "uid", "python")
+    }
+
+
+def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> Optional[str]:
+    """Return the refusal of a node whose Python is too old for Ansible's modules, else None.
+
+    Args:
+      host: The node's name in the inventory.
+      answer: The answer of the shell to `hello` with `of_modules`.
+      core: The version of ansible-core.
+      oldest: The oldest Python that its modules support.
+    """
+    said = (answer.get("stdout") or "").partition(END)[0]
+    found = re.findall(r"^mxcluster-modules=(\S*) *(?:Python (\d+)\.(\d+))?", said, re.MULTILINE)
+    if not found:
+        return None
+    path, major, minor = found[-1]
+    if path and (not major or (int(major), int(minor)) >= oldest):
+        return None
+    return OLD_PYTHON.format(
+        host=host,
+        found="%s is Python %s.%s" % (path, major, minor)
+        if path
+        else "it has none of the Pythons that Ansible looks for",
+        core=core,
+        oldest=".".join(map(str, oldest)),
+    )
+
+
+def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
+    """Return the refusal if root would train on `host`, else None.
+
+    `trainer`: mxcluster_user. If it is empty, the connecting user trains.
+    """
+    if trainer == "root":
+        return (
+            "mxcluster_user is root, and training runs code that comes over the network: set it to "
+            "a user without rights, or leave it at its default."
+        )
+    # With the local inventory users choose their own user; in a container that is root.
+    if trainer == "" and told.get("over_ssh") and told["uid"] == "0":
+        return (
+            "mxcluster_user is empty and Ansible is %s on %s, so root would train; but training "
+            "runs code that comes over the network. Leave mxcluster_user at its default (root then "
+            "creates that user), or connect as a user without rights: another ansible_user, and no "
+            "ansible_become." % (told["user"], host)
+        )
+    return None
+
+
+def explain(error: str, host: str, address: str, port: int, user: str) -> str:
+    """Return the message for a failed connection, with its cure, from the error of ssh."""
+    said = words_of_ssh(error)
+    known = re.search(r"Offending \S+ key in (\S+)", said)
+    facts = dict(
+        where="%s (%s, port %d)" % (host, address, port),
+        port=port,
+        address=address,
+        user=user,
+        name=address if port == 22 else "'[%s]:%d'" % (address, port),
+        known=known.group(1) if known else "known_hosts",
+        last=([line for line in said.splitlines() if line.strip()] or ["no answer"])[-1],
+    )
+    if "HOST IDENTIFICATION HAS CHANGED" in said:
+        return CHANGED.format(**facts)
+    if "Host key verification failed" in said or "host key is known" in said:
+        return UNKNOWN.format(**facts)
+    if "Permission denied" in said or "Too many authentication failures" in said:
+        return NOT_LET_IN.format(**facts)
+    return NOT_THERE.format(**facts)
+
+
+def words_of_ssh(error: str) -> str:
+    """Return the text of ssh in an error of Ansible's connection, without Ansible's prefix."""
+    before = (
+        r"^(Failed to connect to the host via ssh|"
+        r"Data could not be sent to remote host .*over ssh): *"
+    )
+    return re.sub(before, "", error).strip()
+
+
+def no_shell(host: str, address: str, answer: Json) -> str:
+    """Return the message for a node whose shell gives no answer."""
+    said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
+    return (
+        "%s (%s): the shell there did not print the user's name but: %s (status %s). Correct its "
+        "start files, or set ansible_user and ansible_become so that commands run without a "
+        "question." % (host, address, said, answer.get("rc"))
+    )
+
+
+def wrong_user(host: str, user: str, users: List[str]) -> str:
+    """Return the message for a user without the necessary rights."""
+    return (
+        "%s: Ansible is %s there, and this takes %s: set ansible_user, or set ansible_become: true "
+        "if %s may use sudo; or set mxcluster_user: '' to do everything as %s"
+        % (host, user, " or ".join(users), user, user)
+    )
+
+
+def no_python(host: str, address: str, pythons: List[str]) -> str:
+    """Return the message for a node without a Python for Ansible's modules."""
+    return (
+        "%s (%s): there is no Python for Ansible's modules (looked for %s). Install one: `yum "
+        "install python3` on CentOS, `apt-get install python3` on Debian and Ubuntu; or name one "
+        "with ansible_python_interpreter."
+        % (host, address, pythons[0] if len(pythons) == 1 else "python3 and older ones")
+    )

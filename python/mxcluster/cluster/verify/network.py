@@ -1,0 +1,132 @@
+"""Judge ports, clocks and limits from the rendezvous of a cluster's nodes. Pure."""
+
+from collections import Counter
+from typing import Any, Dict, List, Optional, Tuple
+
+Json = Dict[str, Any]
+
+NAMED = 3  # processes of a node in a message
+
+
+def complaints(result: Json) -> List[str]:
+    """Return a line for each taken port of a node, and for each node that it cannot reach.
+
+    A line for a node has its processes, the error and its likely cause. `result` is the content of
+    meeting.json.
+    """
+    by_host = {}  # type: Dict[str, List[Json]]
+    for one in result["unreachable"]:
+        by_host.setdefault(one["host"], []).append(one)
+    lines = ["%s: %s" % (result["host"], why) for why in result["taken"]]
+    for host, lost in by_host.items():
+        reason = lost[0]["reason"]
+        named = ", ".join(
+            "%s at %s:%d" % (one["name"], one["address"], one["port"]) for one in lost[:NAMED]
+        )
+        more = " and %d more" % (len(lost) - NAMED) if len(lost) > NAMED else ""
+        lines.append(
+            "%s cannot reach %s (%s): %s. %s"
+            % (
+                result["host"],
+                host,
+                named + more,
+                reason,
+                "Is its agent running, and does a firewall let these ports through?"
+                if "answers there" not in reason
+                else "Choose another root_port, or end the program there.",
+            )
+        )
+    return lines
+
+
+def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
+    """Return a line for each failed connection, and for each node without a rendezvous."""
+    ends = {
+        host: meeting
+        for host, meeting in sorted(meetings.items())
+        if not meeting or "error" in meeting
+    }
+    # A node that reports its own fault explains the failed connections of other nodes to it.
+    explained = set(ends) | {
+        host for host, meeting in meetings.items() if meeting and meeting.get("taken")
+    }
+    problems = [
+        complaint
+        for host, meeting in sorted(meetings.items())
+        if meeting and host not in ends
+        for complaint in complaints(
+            dict(
+                meeting,
+                unreachable=[one for one in meeting["unreachable"] if one["host"] not in explained],
+            )
+        )
+    ]
+    return problems + [
+        "%s: the agent did not complete the rendezvous (%s)"
+        % (
+            host,
+            end["error"] if end else "no result; see the errors above, and run verify.yml again",
+        )
+        for host, end in ends.items()
+    ]
+
+
+def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
+    """Return a line for each pair of nodes whose clocks differ by more than `most` seconds.
+
+    Half of the round-trip time is the uncertainty of a difference. All nodes are compared, also
+    nodes of one role, which do not meet each other. The node that differs from most others is named
+    once, with the node of the largest difference, so that one wrong clock gives one line.
+    """
+    apart = {
+        (host, other): abs(offset)
+        for host, others in _ways(meetings).items()
+        for other, (rtt, offset) in others.items()
+        if host < other and abs(offset) - rtt / 2 > most
+    }
+    named = []
+    while apart:
+        count = Counter(host for pair in apart for host in pair)
+        worst = max(sorted(count), key=lambda host: count[host])
+        gap, pair = max((gap, pair) for pair, gap in apart.items() if worst in pair)
+        named.append(pair + (gap,))
+        apart = {pair: gap for pair, gap in apart.items() if worst not in pair}
+    return [
+        "the clocks of %s and %s differ by %.1f s: let chrony or ntpd set them" % one
+        for one in sorted(named)
+    ]
+
+
+def _ways(meetings: Dict[str, Optional[Json]]) -> Dict[str, Dict[str, Tuple[float, float]]]:
+    """Return {host: {other: (round-trip time, clock offset of other)}}, in seconds.
+
+    Pairs that did not meet are compared through the node that met most others: the scheduler's node
+    met all. Of several measurements the one with the shortest round trip counts: its error is the
+    smallest.
+    """
+    ways = {}  # type: Dict[str, Dict[str, Tuple[float, float]]]
+    for host, meeting in meetings.items():
+        for met in (meeting or {}).get("met", []):
+            for one, other, offset in (
+                (host, met["host"], met["offset"]),
+                (met["host"], host, -met["offset"]),
+            ):
+                known = ways.setdefault(one, {})
+                known[other] = min(known.get(other, (met["rtt"], offset)), (met["rtt"], offset))
+    if ways:
+        middle = dict(ways[max(sorted(ways), key=lambda host: len(ways[host]))])
+        for host, (rtt, offset) in middle.items():
+            for other, (rest, further) in middle.items():
+                if other != host:
+                    ways[host].setdefault(other, (rtt + rest, further - offset))
+    return ways
+
+
+def open_files(meetings: Dict[str, Optional[Json]], least: int) -> List[str]:
+    """Return a line for each node where a process cannot open enough files."""
+    return [
+        "%s: a process may open %d files, fewer than %d: raise it in /etc/security/limits.conf"
+        % (host, meeting["limits"]["open_files"], least)
+        for host, meeting in sorted(meetings.items())
+        if meeting and "limits" in meeting and meeting["limits"]["open_files"] < least
+    ]

@@ -1,0 +1,1 @@
+"""Controller: a job from its options to its verdict."""

@@ -1,0 +1,536 @@
+"""The knobs of train.yml: one entry for each, and the only place where it is stated.
+
+`make docs` generates from this table the defaults and argument specs of the role train_job, its
+part of group_vars/all.yml, docs/knobs.md and the table in the README of the role. These modules
+read it:
+
+- `options`: types, limits, and what a resumed job inherits;
+- `mxcluster.ansible.knobs`: the names for -e;
+- `plan.processes` and `training.programs`: the arguments of a training program.
+
+Rules between several knobs are in `options`.
+"""
+
+import re
+from typing import Any, List, Tuple
+
+from mxcluster.datasets import DATASETS
+from mxcluster.job import option_types
+from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_int, to_text
+from mxcluster.numbers import to_float
+
+KVS = ("local", "device", "dist_sync", "dist_device_sync", "dist_async", "dist_gsync", "dist_ssync")
+PROGRAMS = ("image_classification",)
+# The networks of the program itself; those of MXNet's model zoo come with the node record.
+NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
+
+_CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
+
+
+def _to_staleness(value: Any) -> Any:
+    return None if value == "" else to_int(value)
+
+
+def _is_absolute_or_empty(path: str) -> bool:
+    return path == "" or path.startswith("/")
+
+
+def _is_job_id_or_empty(text: str) -> bool:
+    return text == "" or is_job_id(text)
+
+
+def _is_none_or_from_5_s(seconds: float) -> bool:
+    return seconds == 0 or seconds >= 5
+
+
+def _are_classes(texts: List[str]) -> bool:
+    return all(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text) for text in texts)
+
+
+def _knob(
+    name: str,
+    type: str,
+    default: Any,
+    *,
+    cast: Any = None,
+    check: Any = None,
+    choices: Any = None,
+    message: str = "",
+    description: str,
+    inherited: Any = False,
+    flag: str = "",
+    own: bool = False,
+    no_log: bool = False,
+) -> Knob:
+    """Return a Knob (`option_types` has its fields). The type "raw" needs a `cast`."""
+    option = Option(name, default, cast or _CASTS.get(type), check, message)
+    return Knob(*option, type, description, choices, inherited, flag, own, no_log)
+
+
+def _count(
+    name: str, default: int, low: int, description: str, cure: str = "", **more: Any
+) -> Knob:
+    message = "a whole number of at least %d%s" % (low, cure)
+    return _knob(
+        name, "int", default, check=at_least(low), message=message, description=description, **more
+    )
+
+
+def _positive(name: str, default: float, description: str, **more: Any) -> Knob:
+    return _knob(
+        name,
+        "float",
+        default,
+        check=lambda value: value > 0,
+        message="a number above 0, such as %r" % default,
+        description=description,
+        **more,
+    )
+
+
+def _switch(name: str, description: str, **more: Any) -> Knob:
+    return _knob(name, "bool", False, message="true or false", description=description, **more)
+
+
+def _choice(name: str, default: str, names: Tuple[str, ...], description: str, **more: Any) -> Knob:
+    return _knob(
+        name,
+        "str",
+        default,
+        check=names,
+        choices=names,
+        message="one of " + ", ".join(names),
+        description=description,
+        **more,
+    )
+
+
+def _path(name: str, description: str) -> Knob:
+    return _knob(name, "str", "", message="a path", description=description)
+
+
+# Each title is a comment in the defaults of the role. All generated files keep this order.
+SECTIONS = {
+    "The parallel scheme.": (
+        _choice(
+            "kv",
+            "dist_sync",
+            KVS,
+            "The parallel scheme: `dist_sync` (BSP), `dist_async` (ASP), `dist_ssync` (SSP), "
+            "`dist_gsync` (Grouping-SGD), `dist_device_sync` (BSP, summed on GPUs), or `local` "
+            "and `device` (a single process).",
+            inherited=True,
+            flag="--kv-store",
+        ),
+    ),
+    "The program: one of mxcluster or the user's script.": (
+        _choice(
+            "program",
+            "image_classification",
+            PROGRAMS,
+            "The training program of mxcluster. Every worker runs the program.",
+            inherited=True,
+        ),
+        _path(
+            "script",
+            "Your own script on the controller. Every worker runs the script instead of the "
+            "program. The script's folder is copied to the nodes.",
+        ),
+        _knob(
+            "script_args",
+            "raw",
+            [],
+            cast=option_types.to_list,
+            message="a list of strings (write numbers in quotes), such as "
+            '\'{"script_args": ["--lr", "0.1"]}\'',
+            description="The arguments of the script, a list of strings. Their quoting is "
+            "preserved.",
+        ),
+        _knob(
+            "server_classes",
+            "raw",
+            [],
+            cast=option_types.to_list,
+            check=_are_classes,
+            message="a list of module:Class, each class at the top of its module, such as "
+            '\'{"server_classes": ["mine:MyOptimizer"]}\'',
+            description="Classes of the script that the workers may send to the servers: a list "
+            "of `module:Class`, in modules beside the script. MXNet's optimizers and schedules "
+            "need no entry. The servers refuse all other classes.",
+        ),
+    ),
+    "The training: network, data, learning rate, checkpoints.": (
+        _knob(
+            "network",
+            "str",
+            "mlp",
+            check=bool,
+            message="the name of a network, such as mlp",
+            description="`mlp`, `lenet`, `resnet20`, `inception-bn-28-small`, or a network of "
+            "MXNet's model zoo.",
+            inherited=True,
+            flag="--network",
+        ),
+        _choice("data", "digits", tuple(DATASETS), "The data set.", inherited=True, flag="--data"),
+        _knob(
+            "data_dir",
+            "str",
+            "",
+            check=_is_absolute_or_empty,
+            message="a path on the nodes that begins with '/'",
+            description="The folder on the nodes with the files of mnist, cifar10 or imagenet. An "
+            "absolute path.",
+            inherited=True,
+        ),
+        _path(
+            "data_src",
+            "A folder on the controller. Before the start, its files are copied to `data_dir` on "
+            "the workers' nodes. Equal files are skipped.",
+        ),
+        _count(
+            "batch_size",
+            32,
+            1,
+            "The number of samples of a batch for each worker. At least 1.",
+            inherited=True,
+            flag="--batch-size",
+        ),
+        _positive("lr", 0.05, "The learning rate. Above 0.", inherited=True, flag="--lr"),
+        _choice(
+            "lr_scale",
+            "auto",
+            ("auto", "none"),
+            "`auto` divides the program's `lr` by the number of workers under `dist_async` and "
+            "`dist_ssync`, because there each push of a worker changes the weights. `none` uses "
+            "`lr` unchanged.",
+            inherited=True,
+        ),
+        _choice(
+            "gsync_y",
+            "rate",
+            ("rate", "gradient", "one"),
+            "`dist_gsync` with several groups divides this value by Y, the number of updates "
+            "since the group's previous update. `rate` is the learning rate, `gradient` is the "
+            "gradient, and `one` disables the division. For SGD without weight decay and "
+            "clipping, `rate` and `gradient` give the same result.",
+            inherited=True,
+        ),
+        _knob(
+            "lr_factor",
+            "float",
+            1.0,
+            check=lambda value: 0 < value <= 1,
+            message="a number above 0 and at most 1, such as 0.9",
+            description="The learning rate is multiplied by this factor every `lr_factor_epoch` "
+            "epochs. Above 0, at most 1.",
+            inherited=True,
+            flag="--lr-factor",
+        ),
+        _positive(
+            "lr_factor_epoch",
+            1.0,
+            "The number of epochs between two multiplications with `lr_factor`. Above 0.",
+            inherited=True,
+            flag="--lr-factor-epoch",
+        ),
+        _choice(
+            "on_nan",
+            "stop",
+            ("stop", "continue"),
+            "The program's reaction to a loss of NaN: `stop` the job, or `continue`.",
+            inherited=True,
+            flag="--on-nan",
+        ),
+        _count(
+            "num_epochs",
+            20,
+            1,
+            "The number of epochs to train. At least 1.",
+            inherited=True,
+            flag="--num-epochs",
+        ),
+        _count(
+            "num_examples",
+            0,
+            0,
+            "The number of training samples of an epoch; 0 takes all samples of the data set.",
+            inherited=True,
+            flag="--num-examples",
+            cure=" (0: all)",
+        ),
+        _knob(
+            "seed",
+            "int",
+            0,
+            check=between(0, 2**31 - 1),
+            message="a whole number from 0 to 2147483647",
+            description="The seed of initial weights, shuffling and synthetic data. At least 0.",
+            inherited=True,
+            flag="--seed",
+        ),
+        _switch(
+            "savemodel",
+            "Whether to save the weights and the optimizer's state after every epoch. The "
+            "controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs.",
+            inherited=True,
+            flag="--savemodel",
+        ),
+        _count(
+            "keep_checkpoints",
+            3,
+            1,
+            "The number of most recent checkpoints to keep. At least 1.",
+            inherited=True,
+            flag="--keep-checkpoints",
+        ),
+        _knob(
+            "resume",
+            "str",
+            "",
+            check=_is_job_id_or_empty,
+            message="the id of a job in runs/",
+            description="The id of an interrupted job with `savemodel`. The new job continues "
+            "from the last complete checkpoint, on any number of workers and servers. It inherits "
+            "the training knobs unless you set them again.",
+        ),
+        _count(
+            "model_load_epoch",
+            0,
+            0,
+            "Start from the model that `model_load_job` saved after this epoch; 0 starts with new "
+            "weights.",
+            flag="--model-load-epoch",
+            cure=" (0: start afresh)",
+        ),
+        _knob(
+            "model_load_job",
+            "str",
+            "",
+            check=_is_job_id_or_empty,
+            message="the id of a job in runs/",
+            description="The id of the job for `model_load_epoch`, a folder of `runs/`.",
+        ),
+    ),
+    "The machines: nodes, GPUs, shares of the data.": (
+        _count(
+            "num_workers",
+            0,
+            0,
+            "Use only this number of workers, the first of the inventory; 0 uses all workers.",
+            cure=" (0: all)",
+        ),
+        _count(
+            "num_servers",
+            0,
+            0,
+            "Use only this number of servers, the first of the inventory; 0 uses all servers.",
+            cure=" (0: all)",
+        ),
+        _knob(
+            "without",
+            "raw",
+            [],
+            cast=option_types.to_names,
+            message="the names of hosts, such as node3,node4",
+            description="Hosts of the inventory that the job does not use, such as `node3,node4`. "
+            "Ansible does not contact these hosts, so they may be down.",
+        ),
+        _knob(
+            "gpus",
+            "raw",
+            "auto",
+            cast=option_types.to_gpus,
+            message="auto, '' (none) or GPU numbers such as 0,1",
+            description="GPU numbers for the workers of a host, such as `0,1`. `auto` takes all "
+            "GPUs of the host, an empty string no GPU.",
+        ),
+        _knob(
+            "data_allocator",
+            "int",
+            0,
+            check=(0, 1),
+            message="0 (equal shares) or 1 (shares of data_sharding)",
+            description="0 gives every worker an equal share of the data, 1 gives each worker its "
+            "share in `data_sharding`.",
+            flag="--data-allocator",
+        ),
+        _path(
+            "hosts_file",
+            "Your own `hosts` file on the controller: a worker's address on each line.",
+        ),
+        _path("groups_file", "Your own `groups` file: the addresses of a group on each line."),
+        _path(
+            "data_sharding_file",
+            "Your own `data_sharding` file: begin and end of a worker's share on each line.",
+        ),
+    ),
+    "The run: scheme, network, environment, timeouts.": (
+        _knob(
+            "staleness",
+            "raw",
+            None,
+            cast=_to_staleness,
+            check=lambda value: value is None or value >= 0,
+            message="a whole number of at least 0, and only with kv=dist_ssync",
+            description="The number of iterations that a worker may be ahead of the slowest "
+            "worker, for `dist_ssync` only. The default is 3. At least 0.",
+            inherited="dist_ssync",
+        ),
+        _knob(
+            "dmlc_interface",
+            "str",
+            "",
+            message="the name of a network interface, such as eth0",
+            description="The network interface of the training traffic, such as `ib0`. The "
+            "default is the interface of the node's address.",
+        ),
+        _knob(
+            "ps_verbose",
+            "int",
+            0,
+            check=between(0, 2),
+            choices=(0, 1, 2),
+            message="0, 1 or 2",
+            description="The log level of ps-lite: 0 logs nothing, 1 connections, 2 every message.",
+        ),
+        _knob(
+            "root_port",
+            "raw",
+            "auto",
+            cast=option_types.to_port,
+            check=lambda port: port == "auto" or 1024 <= port <= 65000,
+            message="auto (the first that is free, from 9091 on) or "
+            "a port number from 1024 to 65000",
+            description="The scheduler's port, 1024 to 65000. The other processes on an address "
+            "take the following ports. `auto` takes 9091, or the first higher port where all of "
+            "these ports are free.",
+        ),
+        _knob(
+            "env",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message="a dict of environment variables with strings of one line, such as "
+            '\'{"OMP_NUM_THREADS": "1"}\'',
+            description="Environment variables for every process, a dict. They are public: in the "
+            "output, in `runs/` and on the nodes. Variables that control loading (`PATH`, "
+            "`PYTHONPATH`, `LD_PRELOAD`) are refused.",
+        ),
+        _knob(
+            "secret_env",
+            "raw",
+            {},
+            description="Like `env`, for tokens and passwords: absent from the output, from the "
+            "files of `runs/` and from process lists. Give the dict from a vault or with `-e "
+            "@file`.",
+            own=True,
+            no_log=True,
+        ),
+        _count(
+            "collect_mb",
+            1024,
+            0,
+            "The limit in megabytes for the files of a script that each node sends to "
+            "`runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come "
+            "first. Files above the limit stay on the node, and the report names them. 0 sends no "
+            "file.",
+        ),
+        _knob(
+            "lease",
+            "float",
+            60.0,
+            check=between(1, 86400),
+            message="a number of seconds from 1 to 86400",
+            description="A job ends itself after this number of seconds without a poll of the "
+            "controller. A controller that polls late has up to twice as long, and 180 s if its "
+            "process runs on the node's own machine.",
+        ),
+        _switch(
+            "detach",
+            "Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for "
+            "the job from any controller.",
+        ),
+        _count(
+            "max_restarts",
+            0,
+            0,
+            "The maximum number of restarts of a job with `savemodel` after a machine fault (a "
+            "killed process or agent, a lost node). The job resumes from the last complete "
+            "checkpoint on the remaining nodes. An error of the program never causes a restart.",
+        ),
+        _knob(
+            "restart_delay",
+            "float",
+            10.0,
+            check=between(0, 86400),
+            message="a number of seconds from 0 to 86400",
+            description="The number of seconds before the first restart. Each further restart "
+            "waits twice as long.",
+        ),
+        # Below 2 s a single late heartbeat would end a healthy job.
+        _knob(
+            "heartbeat_timeout",
+            "int",
+            5,
+            check=between(2, 3600),
+            message="a whole number of seconds from 2 to 3600",
+            description="A process without a heartbeat for this number of seconds counts as dead. "
+            "At least 2.",
+        ),
+        # A process reports progress about once a second: a shorter limit would end healthy jobs.
+        _knob(
+            "start_timeout",
+            "float",
+            60.0,
+            check=_is_none_or_from_5_s,
+            message="0 (no limit) or a number of seconds of at least 5",
+            description="The maximum number of seconds from a worker's start to its kv-store; 0 "
+            "is no limit, otherwise at least 5. Raise the limit for scripts with a long "
+            "preparation. Waiting time for a core of a busy machine does not count, up to the "
+            "same number of seconds.",
+        ),
+        _knob(
+            "stall_timeout",
+            "float",
+            300.0,
+            check=_is_none_or_from_5_s,
+            message="0 (no limit) or a number of seconds of at least 5",
+            description="A job without progress for this number of seconds is ended, and the "
+            "verdict names the process that blocks the others. 0 is no limit, otherwise at least "
+            "5.",
+        ),
+        _knob(
+            "job_id",
+            "str",
+            "",
+            check=_is_job_id_or_empty,
+            message="made of letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit (at most 100)",
+            description="The name of the job. The default consists of the time and the scheme.",
+        ),
+        _switch("plan_only", "Show the plan and start nothing."),
+    ),
+    "The controller: polls and results.": (
+        _knob(
+            "poll",
+            "int",
+            2,
+            choices=(1, 2, 3, 5, 10, 20, 30),
+            description="The number of seconds between two polls of the nodes. The line on the "
+            "terminal is up to this old.",
+            own=True,
+        ),
+        _knob(
+            "runs_dir",
+            "path",
+            "{{ playbook_dir | dirname }}/runs",
+            description="The folder of the results on the controller. The default is `runs` in "
+            "the project.",
+            own=True,
+        ),
+    ),
+}
+
+KNOBS = tuple(knob for knobs in SECTIONS.values() for knob in knobs)
+# The knobs that are options of a plan.
+OPTIONS = tuple(knob for knob in KNOBS if not knob.own)

@@ -1,0 +1,23 @@
+"""Describe the packets that the firewall of a node must let in while the job runs."""
+
+import socket
+from typing import Any, Dict
+
+Json = Dict[str, Any]
+
+
+def wish(plan: Json) -> Json:
+    """Return job, address, interface, ports and peers for a node's firewall rules.
+
+    Args: `plan` the node's part of a plan (`plan.for_node`).
+    """
+    node = plan["nodes"][plan["host"]]
+    return {
+        "job": plan["job"],
+        "address": node["address"],
+        "interface": node["interface"],
+        "ports": sorted(
+            process["port"] for process in plan["processes"] if process["port"] is not None
+        ),
+        "peers": sorted({peer["address"] for peer in plan["peers"]}, key=socket.inet_aton),
+    }

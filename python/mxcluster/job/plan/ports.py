@@ -1,0 +1,52 @@
+"""Choose the first port of a job: the requested one, or the first one with all ports free."""
+
+from typing import Any, Dict, List, Sequence, Tuple, Union
+
+from mxcluster.errors import BadInput, refuse
+
+FIRST, LAST = 9091, 65000
+
+# {host: {"ports": {"9091": its holder}, "gpus": {"0": its holder}}}
+Held = Dict[str, Dict[str, Dict[str, str]]]
+
+
+def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held) -> int:
+    """Return the number at which the ports of the processes begin.
+
+    Args: `asked` a number or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
+    from FIRST on. BadInput names the holder of each requested port that is in use, or says that no
+    range is free.
+    """
+    offsets = [
+        (process["host"], process["address"], process["port"] - FIRST)
+        for process in laid_out
+        if process["port"] is not None
+    ]
+    if asked != "auto":
+        refuse(_taken(int(asked), offsets, held))
+        return int(asked)
+    taken = {
+        host: {int(port) for port in of_host.get("ports") or {}} for host, of_host in held.items()
+    }
+    for base in range(FIRST, LAST + 1):
+        if not any(base + offset in taken.get(host, ()) for host, _, offset in offsets):
+            return base
+    raise BadInput(
+        "root_port=auto: from %d to %d no run of ports is free on all nodes; end the programs there"
+        % (FIRST, LAST)
+    )
+
+
+def _taken(base: int, offsets: List[Tuple[str, str, int]], held: Held) -> List[str]:
+    """Return a line for each port in use, then a line with the cure; [] if all ports are free."""
+    lines = [
+        "%s: port %d on %s is in use by %s"
+        % (host, base + offset, address, held[host]["ports"][str(base + offset)])
+        for host, address, offset in offsets
+        if str(base + offset) in (held.get(host) or {}).get("ports", {})
+    ]
+    cure = (
+        "root_port=%d is refused: leave it out to take free ports, choose another number, "
+        "or end the programs on these ports" % base
+    )
+    return lines + [cure] if lines else []

@@ -1,0 +1,1 @@
+"""Inspect and change one machine: addresses, GPUs, processes, firewall, probe, rendezvous."""

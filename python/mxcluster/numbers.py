@@ -1,0 +1,22 @@
+"""Parse numbers of options and cluster files."""
+
+import math
+import re
+from typing import Any
+
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def to_float(value: Any) -> float:
+    """Return a finite number. Raises ValueError for nan, inf, True and text that is not decimal."""
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number

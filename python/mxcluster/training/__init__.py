@@ -1,0 +1,1 @@
+"""The code inside the processes of a job: scheduler, servers and workers."""

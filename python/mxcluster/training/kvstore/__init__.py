@@ -1,0 +1,20 @@
+"""The kv-stores ``dist_gsync`` (Grouping-SGD) and ``dist_ssync`` (SSP) on stock MXNet wheels.
+
+Stock MXNet accepts both names and silently trains another scheme: synchronously, with a gradient W
+times too large. docs/schemes.md defines the schemes of these stores.
+
+=============  ====================================  =================================
+where          ``dist_gsync``, several groups        ``dist_ssync``
+=============  ====================================  =================================
+on a worker    `gsync_worker.GroupedStore`           `ssync_worker.StaleStore`
+its base       `worker_base.OwnStore`                `worker_base.OwnStore`
+MXNet's part   sync mode, a server process for each  async mode
+               group
+on a server    `gsync_server.GroupUpdate`            `ssync_server.StaleUpdate`
+shared         `shared_memory.Memory` of a host      a clock under a key of its own
+=============  ====================================  =================================
+
+`install` puts the stores into ``mx.kv.create``. `server_messages` and `agreement` carry and compare
+the messages of workers to servers. `seal` and `optimizer_guard` check them. `optimizer_states`
+saves and loads the states in checkpoints.
+"""

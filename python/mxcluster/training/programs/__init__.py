@@ -1,0 +1,1 @@
+"""Training programs of mxcluster: one package each, with `main(argv) -> exit status`."""

@@ -1,0 +1,168 @@
+"""The user documentation has valid links, short lines and existing commands."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from mxcluster.ansible import knobs
+from tests.docs import pages
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+README = PROJECT / "README.md"
+DOCS = sorted((PROJECT / "docs").glob("*.md"))
+TOP = [README, PROJECT / "CONTRIBUTING.md", PROJECT / "CHANGELOG.md"]
+ROLES = sorted((PROJECT / "roles").glob("*/README.md"))
+
+
+def name_of(path):
+    return str(path.relative_to(PROJECT))
+
+
+each_page = pytest.mark.parametrize("path", TOP + DOCS, ids=name_of)
+
+
+@pytest.mark.parametrize("path", TOP + DOCS + ROLES, ids=name_of)
+def test_links_resolve(path):
+    assert not pages.broken_links(path)
+
+
+def test_the_readme_is_short():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 150
+    assert not pages.long_paragraphs("README.md", text)
+
+
+@each_page
+def test_lines_and_paragraphs_are_short(path):
+    text = path.read_text()
+    assert not pages.long_lines(name_of(path), text)
+    if path.name != "CHANGELOG.md":
+        assert not pages.long_paragraphs(name_of(path), text)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=name_of)
+def test_a_page_is_short(path):
+    text = path.read_text()
+    assert text.startswith(pages.GENERATED) or len(text.splitlines()) <= 200
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = {target.partition("#")[0] for target in pages.links(README.read_text())}
+    assert {name_of(path) for path in DOCS} <= linked
+
+
+@each_page
+def test_shell_blocks_say_what_runs_them(path):
+    assert not pages.unproven_blocks(name_of(path), path.read_text(), PROJECT)
+
+
+@each_page
+def test_commands_exist(path):
+    """Check playbooks, make targets and names given with -e, in blocks and in inline code."""
+    text = path.read_text()
+    code = [content for _, _, content in pages.blocks(text, ("console", "sh", "", "text"))]
+    code += re.findall(r"`([^`\n]+)`", "\n".join(line for _, line in pages.prose(text)))
+    makefile = (PROJECT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    playbooks = set(knobs.PLAYBOOKS)
+    known = {name for names in knobs.PLAYBOOKS.values() for name in names} | set(knobs.OF_A_HOST)
+    known |= {"name"}  # of "-e name=value"
+    for role in (PROJECT / "roles").glob("*/defaults/main.yml"):
+        known |= set(yaml.safe_load(role.read_text()) or {})
+    for command in code:
+        for target in pages.TARGET.findall(command):
+            assert target in targets, command
+        for playbook in re.findall(r"ansible-playbook[^\n]* (\w+\.yml)", command):
+            assert playbook in playbooks, command
+        if "docker" in command:
+            continue
+        for extra in pages.EXTRA.findall(command):
+            assert extra in known, command
+
+
+@pytest.mark.parametrize(
+    "name", ["docs/architecture.md", "docs/development.md", "docs/benchmarks.md", "CONTRIBUTING.md"]
+)
+def test_named_files_exist(name):
+    """Check files and folders of the project that a page names in code."""
+    tracked = subprocess.check_output(["git", "ls-files"], cwd=PROJECT, text=True).splitlines()
+    missing = set(pages.missing_files((PROJECT / name).read_text(), tracked))
+    assert not missing - {"launch.py"}  # launch.py belongs to MXNet
+
+
+# Negative cases of each check; they show that a check without findings works.
+
+GOOD = """# One page
+
+Read [the other](other.md#two-words) and [this](#one-page). `[no](link.md)`
+
+<!-- run by: tests/some.py -->
+```console
+$ ansible-playbook train.yml
+```
+
+<!-- not run: it needs a GPU -->
+```sh
+make molecule
+```
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / "playbooks" / "train.yml").touch()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "some.py").write_text("run('train.yml')\n")
+    (tmp_path / "other.md").write_text("# Two `words`\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "old,new,words",
+    [
+        ("", "", None),
+        ("other.md#two-words", "gone.md", "gone.md does not exist"),
+        ("other.md#two-words", "other.md#three", "no heading for #three"),
+        ("#one-page", "#no-page", "no heading for #no-page"),
+    ],
+)
+def test_a_broken_link_is_found(project, old, new, words):
+    page = project / "page.md"
+    page.write_text(GOOD.replace(old, new) if old else GOOD)
+    problems = pages.broken_links(page)
+    assert [words in problem for problem in problems] == ([True] if words else [])
+
+
+@pytest.mark.parametrize(
+    "old,new,words",
+    [
+        ("", "", None),
+        ("<!-- run by: tests/some.py -->", "", "the line before"),
+        ("<!-- not run: it needs a GPU -->", "<!-- not run: -->", "the line before"),
+        ("tests/some.py", "tests/gone.py", "tests/gone.py does not exist"),
+        ("ansible-playbook train.yml", "make bench", "does not run bench"),
+        ("ansible-playbook train.yml", "ls", "names no playbook"),
+    ],
+)
+def test_a_block_that_nothing_runs_is_found(project, old, new, words):
+    problems = pages.unproven_blocks("page.md", GOOD.replace(old, new) if old else GOOD, project)
+    assert [words in problem for problem in problems] == ([True] if words else [])
+
+
+def test_long_lines_and_paragraphs_are_found():
+    long = "word " * 21
+    assert len(pages.long_lines("page", "%s\n\n| %s |\n\n```\n%s\n```\n" % ((long,) * 3))) == 1
+    assert not pages.long_paragraphs("page", "a\n" * 5 + "\n" + "- b\n" * 9)
+    assert len(pages.long_paragraphs("page", "a\n" * 6)) == 1
+    assert len(pages.long_paragraphs("page", "- a\n" + "  b\n" * 5)) == 1
+
+
+def test_a_missing_file_is_found():
+    tracked = ["python/mxcluster/job/plan/ports.py", "docs/one.md"]
+    text = "`plan/ports.py` `docs/` `ports.py` `runs/<job>/` `.venv/` `python -m x.py`\n"
+    assert not pages.missing_files(text, tracked)
+    assert pages.missing_files("`plan/port.py`, `doc/`\n", tracked) == ["plan/port.py", "doc/"]

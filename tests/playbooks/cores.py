@@ -1,0 +1,57 @@
+"""Environments of the controller with the lines of ansible-core that do not run the tests."""
+
+import fcntl
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from ansible import __version__ as CORE
+
+from tests.training.environments import find_python
+from tools import bundle
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = PROJECT / ".state" / "tests" / "cores"
+NEWEST = (3, 12)  # the newest Python of a controller
+OTHERS = [line for line in bundle.lines(NEWEST) if not CORE.startswith(line + ".")]
+
+
+def programs_of(line):
+    """Return the folder of ansible-playbook in an environment with this line of ansible-core.
+
+    `tools/venv.sh` makes the environment as for users, without Ansible's collections. The
+    environment stays in .state/tests, and is made again when its requirements have changed. The
+    test is skipped if no Python here runs the line.
+    """
+    python = python_for(line)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(str(FOLDER / (line + ".lock")), "w") as lock:  # tests run in parallel
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = subprocess.run(
+            [str(PROJECT / "tools" / "venv.sh"), "controller", str(FOLDER / line)],
+            env=dict(os.environ, CORE=line, PYTHON=python, BUNDLE=""),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    assert made.returncode == 0, made.stdout.decode(errors="replace")
+    return FOLDER / line / "bin"
+
+
+def home_of(line):
+    """Return the folder of the nodes' environment under this line."""
+    return FOLDER / (line + "-nodes")
+
+
+def python_for(line):
+    """Return a Python for this line: that of the tests if new enough, else the oldest suitable."""
+    for minor in range(10, NEWEST[1] + 1):
+        if line in bundle.lines((3, minor)):
+            if sys.version_info[:2] >= (3, minor):
+                return sys.executable
+            try:
+                return find_python("3.%d" % minor)
+            except AssertionError:
+                continue
+    pytest.skip("ansible-core %s is not tried: no Python 3.%d is here" % (line, NEWEST[1]))

@@ -1,0 +1,88 @@
+"""The playbooks under the other lines of ansible-core.
+
+The results are the same as under 2.16, and Ansible prints no warning.
+"""
+
+import json
+import re
+import sys
+
+import pytest
+
+from tests.playbooks import cores
+from tests.playbooks.conftest import Project
+from tests.unit.plugins.callback import test_mxcluster as callback
+
+
+@pytest.fixture(scope="module", params=cores.OTHERS)
+def other(request, tmp_path_factory):
+    """Return a copy of the project whose playbooks run under another line, with its name `line`.
+
+    `inventory/small` has two nodes in two groups. Their environment with MXNet stays in the folder
+    of the controller's environment, since it takes most of the time.
+    """
+    programs = cores.programs_of(request.param)
+    made = Project(tmp_path_factory.mktemp("core"), programs)
+    made.line = request.param
+    folder = made.small_inventory()
+    for name, texts in {
+        "hosts.yml": [(".12\n          worker_group: first", ".12\n          worker_group: other")],
+        "group_vars/all.yml": [
+            ('_home: "{{ mxcluster_state_dir }}"', "_home: %s" % cores.home_of(request.param)),
+            ("{{ mxcluster_home }}", "{{ mxcluster_state_dir }}"),
+        ],
+    }.items():
+        text = (folder / name).read_text()
+        for before, after in texts:
+            assert before in text, text
+            text = text.replace(before, after)
+        (folder / name).write_text(text)
+    return made
+
+
+def test_from_provisioning_to_a_verified_cluster(other):
+    small = ("-i", "inventory/small")
+    done = other.run("provision.yml", *small)
+    assert done.code == 0 and "failed=0" in done.output, done.output
+    assert len(list((other.path / ".state" / "small" / "nodes").glob("*.json"))) == 2
+    again = other.run("provision.yml", *small)
+    assert again.code == 0 and not re.search(r"changed=[1-9]", again.output), again.output
+    assert "TASK [mxnet : Copy the package" not in again.output, "the nodes are unchanged"
+
+    trained, run = other.train(*small, kv="dist_gsync", num_epochs=2)
+    assert trained.code == 0, trained.output
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert verdict["ok"] and (run / "report.html").exists(), trained.output
+
+    status = other.run("status.yml", *small)
+    assert status.code == 0 and "job-1" in status.output, status.output
+    verified = other.run("verify.yml", *small)
+    assert verified.code == 0 and "OK        2 nodes: 11 ok, 2 not run" in verified.output, (
+        verified.output
+    )
+
+
+def test_a_node_whose_python_is_too_old_is_refused(other, tmp_path):
+    """The message names the node and the cure, and nothing is changed."""
+    old = tmp_path / "python"
+    old.write_text("#!/bin/sh\necho Python 3.6.8\n")
+    old.chmod(0o755)
+    done = other.run(
+        "provision.yml", "-i", "inventory/small", "-e", "ansible_python_interpreter=%s" % old
+    )
+    assert done.code != 0 and not re.search(r"changed=[1-9]", done.output), done.output
+    for node in ("node1", "node2"):
+        words = "%s: %s is Python 3.6, and the modules of this ansible-core %s." % (
+            node,
+            old,
+            other.line,
+        )
+        assert words in done.output, done.output
+    assert "Run `make venv CORE=2.16` on the controller" in done.output
+
+
+def test_control_characters_of_a_node_have_no_effect(other, tmp_path, monkeypatch):
+    """Each line displays warnings and errors in its own way."""
+    monkeypatch.setattr(sys, "executable", str(other.programs / "python"))
+    project = callback.written(tmp_path)
+    callback.test_control_characters_of_a_node_have_no_effect(project, ["--diff"])

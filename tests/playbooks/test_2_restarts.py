@@ -1,0 +1,309 @@
+"""The later attempts at a job, as children of a real ansible-playbook. The job is a pretence.
+
+`test_4_checkpoints.py` has real jobs.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from mxcluster.node import processes
+from tests.playbooks.conftest import SOURCE, hear_signals
+from tests.unit.job.test_restarts import failed, plan_of
+
+CONFIG = """
+[defaults]
+inventory = hosts
+library = library
+action_plugins = action
+callback_plugins = %s
+stdout_callback = mxcluster
+gathering = explicit
+home = home
+localhost_warning = False
+""" % (SOURCE / "plugins" / "callback")
+# The first command gives the job its name in `first`; an attempt gets its name in `job_id`.
+PLAY = """
+- name: A job
+  hosts: localhost
+  tasks:
+    - name: Train
+      fake_train: {job: "{{ job_id | default(first) }}"}
+      register: trained
+      until: trained.ended
+      retries: 1000
+      delay: 0
+    - name: Restart
+      mxcluster_restart:
+        run_dir: "{{ playbook_dir }}/runs/{{ first }}"
+        text: [FAILED    job mine]
+        restart:
+          text: RESTART   job mine-r1, at once
+          delay: "{{ delay | default(0) }}"
+          extra: {job_id: mine-r1, max_restarts: 1}
+      register: restarted
+      when: job_id is not defined
+    - name: End
+      fake_end: {job: "{{ job_id | default(first) }}"}
+      when: job_id is defined
+    - name: Fail as the last attempt
+      ansible.builtin.fail: {msg: "the last one failed"}
+      when: job_id is not defined and not restarted.verdict.ok
+"""
+# Answers as mxcluster_node with command=wait; a job trains until the file train-<job> is gone.
+TRAIN = """#!/usr/bin/python
+import os, time
+from ansible.module_utils.basic import AnsibleModule
+module = AnsibleModule(dict(job=dict()))
+job = module.params["job"]
+open("polls-" + job, "a").write("x")
+time.sleep(0.1)
+batch = {"epoch": 1, "step": os.path.getsize("polls-" + job), "samples_per_s": 100.0, "loss": 0.5,
+         "time": time.time()}
+status = {"host": "localhost", "kv": "dist_gsync", "started": 1.0, "ended": None, "reason": None,
+          "first_failure": None, "state": "running",
+          "processes": [{"name": "worker-0", "role": "worker", "index": 0, "state": "running"}]}
+module.exit_json(status=status, ended=not os.path.exists("train-" + job),
+                 progress={"worker-0": {"start": {"epochs": 9, "time": 10.0}, "batch": batch}})
+"""
+# Copies plan and verdict of the attempt into its folder, and fails if the file fail-<job> is there.
+END = """#!/usr/bin/python
+import os, shutil, time
+from ansible.module_utils.basic import AnsibleModule
+module = AnsibleModule(dict(job=dict()))
+job = module.params["job"]
+if os.path.isdir("ready-" + job):
+    shutil.copytree("ready-" + job, "runs/" + job)
+if os.path.exists("fail-" + job):
+    module.fail_json(msg="the job %s has failed" % job)
+module.exit_json(changed=True)
+"""
+OK = {
+    "ok": True,
+    "kv": "dist_gsync",
+    "exit_codes": {"worker-0": 0},
+    "accuracy": 0.9,
+    "seconds": 5.0,
+    "samples_per_s": 100.0,
+    "warnings": [],
+    "files": 0,
+}
+FAILED = dict(OK, left={}, **failed(-9))
+
+
+class Chain:
+    """A folder with the play above, and one ansible-playbook that runs it."""
+
+    def __init__(self, folder):
+        self.path = folder
+        for name in ("library", "action"):
+            (folder / name).mkdir()
+        shutil.copy(str(SOURCE / "plugins/action/mxcluster_restart.py"), str(folder / "action"))
+        files = {
+            "ansible.cfg": CONFIG,
+            "play.yml": PLAY,
+            "library/fake_train.py": TRAIN,
+            "library/fake_end.py": END,
+            "hosts": "localhost ansible_connection=local ansible_python_interpreter=%s\n"
+            % sys.executable,
+        }
+        for name, content in files.items():
+            (folder / name).write_text(content)
+
+    def attempt(self, job, verdict=None, fails=False, trains=False):
+        """Say what becomes of an attempt."""
+        if verdict:
+            ready = self.path / ("ready-" + job)
+            ready.mkdir()
+            plan = plan_of(
+                max_restarts=1 if job == "mine-r1" else 0, restart_delay=0, network="mlp"
+            )
+            (ready / "plan.json").write_text(json.dumps(dict(plan, job=job)))
+            (ready / "verdict.json").write_text(json.dumps(dict(verdict, job=job)))
+        for name, wanted in (("fail-", fails), ("train-", trains)):
+            if wanted:
+                (self.path / (name + job)).write_text("")
+
+    def start(self, *arguments, **streams):
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")
+        }
+        environment.update(TERM="xterm", LC_ALL="C.UTF-8")
+        environment.pop("COLUMNS", None)
+        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        self.process = subprocess.Popen(
+            [program, "play.yml", "-e", "first=mine", *arguments],
+            cwd=str(self.path),
+            env=dict(environment, PYTHONPATH=str(SOURCE / "python")),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=hear_signals,
+            **dict({"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}, **streams),
+        )
+        return self.process
+
+    def run(self, *arguments):
+        """Run the play to its end: (exit status, output)."""
+        output = self.start(*arguments).communicate(timeout=60)[0].decode()
+        return self.process.returncode, output
+
+    def until(self, condition, seconds=30):
+        deadline = time.time() + seconds
+        while not condition():
+            assert time.time() < deadline, self.left() or self.process.communicate()[0].decode()
+            time.sleep(0.05)
+
+    def polls(self, job):
+        path = self.path / ("polls-" + job)
+        return path.stat().st_size if path.exists() else 0
+
+    def left(self):
+        """The processes of the command, its workers and its children: all work in this folder."""
+        commands = {}
+        for entry in processes.table():
+            try:
+                path = pathlib.Path("/proc/%d" % entry.pid)
+                ended = "State:\tZ" in (path / "status").read_text()
+                if os.readlink(str(path / "cwd")) == str(self.path) and not ended:
+                    commands[entry.pid] = (path / "cmdline").read_text().replace("\0", " ")
+            except OSError:  # it ended meanwhile
+                continue
+        return commands
+
+    def child(self):
+        """The pid of the ansible-playbook of a later attempt."""
+        return next(pid for pid, command in self.left().items() if "job_id" in command)
+
+
+@pytest.fixture
+def chain(tmp_path):
+    made = Chain(tmp_path)
+    yield made
+    for pid in made.left():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_the_last_attempt_decides_verdict_and_exit_status(chain):
+    chain.attempt("mine-r1", FAILED, fails=True)
+    chain.attempt("mine-r2", OK)
+    code, output = chain.run()
+    assert code == 0, output
+    found = [
+        output.index(words)
+        for words in (
+            "FAILED    job mine\n",
+            "RESTART   job mine-r1, at once\n",
+            "the job mine-r1 has failed\n",
+            "FAILED    job mine-r1 (dist_gsync)",
+            "RESTART   job mine-r2, 2 of 2, from the beginning, in 0 s\n",
+        )
+    ]
+    assert found == sorted(found), output
+    assert output.count("PLAY RECAP") == 2, "one for each child, and no stale one at the end"
+    assert output.split("TASK [Restart]")[-1].count("OK        job mine-r2") == 1, output
+    assert output.rstrip().endswith("runs/mine-r2/report.html"), output
+
+
+def test_a_failed_last_attempt_fails_the_command(chain):
+    chain.attempt("mine-r1", dict(FAILED, **failed(1)), fails=True)
+    code, output = chain.run()
+    assert code == 2 and "RESTART   no: the cause would most likely recur" in output
+    assert output.index("PLAY RECAP") < output.index("FAILED    job mine-r1 (dist_gsync)"), output
+
+
+@pytest.mark.parametrize("signum,status", [(signal.SIGINT, 99), (signal.SIGKILL, 137)])
+def test_an_attempt_without_a_verdict_ends_the_chain_with_its_status(chain, signum, status):
+    chain.attempt("mine-r1", trains=True)
+    process = chain.start()
+    chain.until(lambda: chain.polls("mine-r1") > 1)
+    os.kill(chain.child(), signum)
+    output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == status, output
+    words = "FAILED    job mine-r1: its ansible-playbook ended with status %d" % status
+    assert output.rstrip().endswith(words), output
+
+
+def all_of(chain):
+    return lambda signum: os.killpg(chain.process.pid, signum)  # as a terminal does
+
+
+def first_of(chain):
+    return chain.process.send_signal
+
+
+@pytest.mark.parametrize("moment", ["delay", "attempt"])
+@pytest.mark.parametrize(
+    "target,signum,status",
+    [
+        (all_of, signal.SIGINT, 99),
+        (first_of, signal.SIGINT, 99),
+        (first_of, signal.SIGTERM, -15),
+        (first_of, signal.SIGKILL, -9),
+    ],
+)
+def test_a_signal_ends_the_command_and_its_child(chain, moment, target, signum, status):
+    chain.attempt("mine-r1", trains=True)
+    process = chain.start("-e", "delay=%d" % (3 if moment == "delay" else 0))
+    if moment == "delay":
+        while b"RESTART" not in process.stdout.readline():
+            pass
+    else:
+        chain.until(lambda: chain.polls("mine-r1") > 1)
+    began, polls = time.time(), chain.polls("mine-r1")
+    target(chain)(signum)
+    process.wait(timeout=20)
+    chain.until(lambda: not chain.left())
+    assert process.returncode == status
+    time.sleep(max(0, began + 4 - time.time()) if moment == "delay" else 0)
+    assert not chain.left() and chain.polls("mine-r1") <= polls + 2
+    assert not (chain.path / "runs").exists()
+    if signum == signal.SIGINT:
+        assert not list((chain.path / "home" / "tmp").iterdir()), "temporary files are left"
+
+
+def test_output_of_an_attempt_comes_at_once(chain):
+    chain.attempt("mine-r1", OK, trains=True)
+    process = chain.start()
+    seen = b""
+    while seen.count(b"TASK [Train]") < 2:
+        seen += process.stdout.readline()
+    assert process.poll() is None and (chain.path / "train-mine-r1").exists()
+    (chain.path / "train-mine-r1").unlink()
+    assert b"OK        job mine-r1" in process.communicate(timeout=60)[0]
+
+
+def test_on_a_terminal_an_attempt_has_colours_and_one_live_line(chain):
+    chain.attempt("mine-r1", OK, trains=True)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    process = chain.start(stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    output = b""
+    while True:
+        try:
+            output += os.read(ours, 65536)
+        except OSError:  # EIO: the command has ended
+            break
+        if chain.polls("mine-r1") > 4:
+            (chain.path / "train-mine-r1").unlink(missing_ok=True)
+    os.close(ours)
+    assert process.wait(timeout=60) == 0, output
+    line = output.decode().split("TASK [Train]")[2].split("TASK [")[0]
+    versions = re.findall(r"\r(gsync  epoch 2/9[^\r\n]*)\x1b\[K", line)
+    assert len(versions) >= 5, line
+    assert all(len(version) < 60 for version in versions), versions
+    assert "\x1b[0;3" in output.decode().split("TASK [Train]")[2], "colours"

@@ -1,0 +1,110 @@
+"""Processes that are alive and make no progress: a table of observations and findings."""
+
+import pytest
+
+from mxcluster.agent import stuck_processes
+from mxcluster.agent.stuck_processes import Limits, Sight, examine
+
+NOW = 1000.0
+LIMITS = Limits(stopped=5, start=60, stall=300)
+
+
+def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queued=0.0):
+    pulse = phase and {"phase": phase, "pushes": pushes, "time": NOW - idle}
+    return Sight(name, name.split("-")[0], age, held, pulse or None, still=idle, queued=queued)
+
+
+@pytest.mark.parametrize(
+    "sights,limits,found",
+    [
+        ([sight("worker-0"), sight("server-0", phase="serving", idle=900)], LIMITS, None),
+        ([sight("scheduler-0", phase="meeting", idle=900)], LIMITS, None),
+        # A SIGSTOP comes first: it stops the progress as well.
+        ([sight("worker-0", held=4.9, idle=10)], LIMITS, None),
+        (
+            [sight("worker-0", idle=400), sight("server-0", held=5, phase="serving")],
+            LIMITS,
+            ("server-0", "stopped"),
+        ),
+        # A process that has not reached the kv-store; a process in the rendezvous has.
+        (
+            [
+                sight("worker-0", age=61, phase="meeting"),
+                sight("worker-1", age=61, phase="starting"),
+            ],
+            LIMITS,
+            ("worker-1", "start"),
+        ),
+        ([sight("worker-0", age=61, phase=None)], LIMITS, ("worker-0", "start")),
+        ([sight("worker-0", age=59, phase=None)], LIMITS, None),
+        ([sight("worker-0", age=9999, phase=None)], LIMITS._replace(start=0), None),
+        # Time in the run queue does not count, up to a limit.
+        ([sight("worker-0", age=100, phase=None, queued=41)], LIMITS, None),
+        ([sight("worker-0", age=100, phase=None, queued=39)], LIMITS, ("worker-0", "start")),
+        ([sight("worker-0", age=119, phase=None, queued=110)], LIMITS, None),
+        ([sight("worker-0", age=120, phase=None, queued=110)], LIMITS, ("worker-0", "start")),
+        # A process without progress: the one with the fewest pushes.
+        ([sight("worker-0", idle=299)], LIMITS, None),
+        (
+            [sight("worker-0", idle=301, pushes=9), sight("worker-1", idle=301, pushes=8)],
+            LIMITS,
+            ("worker-1", "stall"),
+        ),
+        (
+            [sight("worker-0", idle=301), sight("server-0", phase="updating", idle=301, pushes=0)],
+            LIMITS,
+            ("server-0", "stall"),
+        ),
+        ([sight("worker-0", idle=9999, phase="finished")], LIMITS, None),
+        (
+            [
+                sight("worker-0", idle=299, phase="leaving"),
+                sight("worker-1", idle=999, phase="finished"),
+            ],
+            LIMITS,
+            None,
+        ),
+        ([sight("worker-0", idle=300, phase="leaving")], LIMITS, ("worker-0", "stall")),
+        ([sight("worker-0", idle=9999)], LIMITS._replace(stall=0), None),
+    ],
+)
+def test_the_stuck_process_and_its_kind_are_found(sights, limits, found):
+    answer = examine(sights, limits, True)
+    assert (answer and (answer.name, answer.kind)) == found, answer
+
+
+def test_a_single_worker_need_not_reach_the_kv_store():
+    assert examine([sight("worker-0", age=9999, phase="starting")], LIMITS, False) is None
+
+
+def test_a_long_wait_is_noticed():
+    assert not stuck_processes.somebody_waits(
+        [sight("worker-0", idle=9), sight("scheduler-0", phase="meeting", idle=900)], 10
+    )
+    assert stuck_processes.somebody_waits(
+        [sight("worker-0", idle=9), sight("worker-1", idle=11)], 10
+    )
+    assert stuck_processes.somebody_waits([sight("worker-0", phase="finished", idle=11)], 10)
+    assert stuck_processes.somebody_waits([sight("server-0", phase="serving", idle=0)], 10)
+
+
+def test_the_limits_of_a_plan():
+    plan = {"heartbeat": {"interval": 1, "timeout": 5}, "timeouts": {"start": 60.0, "stall": 300.0}}
+    assert stuck_processes.limits_of(plan) == LIMITS and stuck_processes.limits_of({}) == Limits(
+        0, 0, 0
+    )
+
+
+def test_a_changed_clock_is_no_stall():
+    late = Sight(
+        "worker-0",
+        "worker",
+        500.0,
+        0.0,
+        {"phase": "training", "pushes": 7, "time": NOW - 3600},
+        still=1.0,
+    )
+    assert examine([late], LIMITS, True) is None
+    assert (
+        "non-daemon" in examine([sight("worker-0", idle=300, phase="leaving")], LIMITS, True).reason
+    )

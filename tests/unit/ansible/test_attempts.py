@@ -1,0 +1,87 @@
+"""A later attempt at a job: a child, its output and its exit status."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from mxcluster.ansible import attempts
+
+
+@pytest.fixture
+def attempt(tmp_path, monkeypatch):
+    """attempt(program): run this Python text: (exit status, {False: stdout, True: stderr})."""
+
+    def run(program, **extra):
+        path = tmp_path / "program.py"
+        path.write_text("import json, os, sys, time\n" + program)
+        monkeypatch.setattr(sys, "argv", [str(path), "train.yml", "-e", "kv=local"])
+        shown = {False: "", True: ""}
+
+        def show(piece, is_stderr):
+            shown[is_stderr] += piece
+
+        return attempts.run(extra, show), shown
+
+    return run
+
+
+def test_an_attempt_is_the_same_command_line_with_other_knobs(attempt):
+    status, shown = attempt(
+        "print(json.dumps(sys.argv[1:] + [os.environ['MXCLUSTER_ATTEMPT']]))",
+        resume="mine",
+        without=["node3"],
+    )
+    told = json.loads(shown[False])
+    assert status == 0 and told[:4] == ["train.yml", "-e", "kv=local", "-e"] and told[5] == "1"
+    assert json.loads(told[4]) == {"resume": "mine", "without": ["node3"]}
+
+
+@pytest.mark.parametrize(
+    "program,status",
+    [("sys.exit(250)", 250), ("os.kill(os.getpid(), 9)", 137), ("os.close(1); sys.exit(4)", 4)],
+)
+def test_the_exit_status_is_that_of_the_attempt(attempt, program, status):
+    assert attempt(program)[0] == status
+
+
+def test_pieces_of_output_are_whole_letters_of_the_right_stream(attempt):
+    program = """
+for byte in "Gr\u00fc\u00dfe".encode():
+    os.write(1, bytes([byte]))
+    time.sleep(0.01)
+os.write(2, b"a warning")
+os.write(1, b"x" * 300000)
+"""
+    status, shown = attempt(program)
+    assert status == 0 and shown == {False: "Gr\u00fc\u00dfe" + "x" * 300000, True: "a warning"}
+
+
+def test_a_process_that_keeps_the_output_open_delays_nothing(attempt):
+    began = time.monotonic()
+    status, shown = attempt("print(os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '30'))")
+    os.kill(int(shown[False]), signal.SIGKILL)
+    assert status == 0 and time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ({}, None),
+        ({"vault_ids": ["@file"], "step": False}, None),
+        ({"ask_pass": True}, "a password would have to be typed again"),
+        ({"become_ask_pass": True}, "a password would have to be typed again"),
+        ({"ask_vault_pass": True}, "a password would have to be typed again"),
+        ({"vault_ids": ["mine@prompt"]}, "a password would have to be typed again"),
+        ({"step": True}, "with --step"),
+    ],
+)
+def test_what_a_user_would_have_to_type_again_is_refused(tmp_path, options, words):
+    program = tmp_path / "ansible-playbook"
+    program.write_text("")
+    reason = attempts.refusal(str(program), options)
+    assert reason is None if words is None else words in reason
+    assert "not started as ansible-playbook" in attempts.refusal("ansible-playbook", options)

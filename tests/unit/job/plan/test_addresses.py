@@ -1,0 +1,118 @@
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.job.plan.addresses import Node, check_distinct, interface_of, locate
+
+RECORD = {
+    "address_of_default_route": "10.0.0.5",
+    "interfaces": {
+        "lo": ["127.0.0.1/8"],
+        "eth0": ["10.0.0.5/24"],
+        "eth1": ["172.16.1.5/24", "172.16.2.5/24"],
+        "ib0": ["192.168.9.5/16", "fe80::1/64"],
+        "ib0.7": [],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "variables, of_job, address, interface",
+    [
+        ({}, "", "10.0.0.5", "eth0"),
+        (
+            {"node_address": "", "cluster_network": None, "dmlc_interface": ""},
+            "",
+            "10.0.0.5",
+            "eth0",
+        ),
+        ({"cluster_network": "192.168.0.0/16"}, "", "192.168.9.5", "ib0"),
+        ({"cluster_network": "172.16.2.77/24"}, "", "172.16.2.5", "eth1"),
+        (
+            {"node_address": "172.16.1.5", "cluster_network": "192.168.0.0/16"},
+            "",
+            "172.16.1.5",
+            "eth1",
+        ),
+        ({"node_address": "127.0.0.11"}, "", "127.0.0.11", "lo"),
+        ({"node_address": "172.16.1.5", "dmlc_interface": "ib0"}, "", "192.168.9.5", "ib0"),
+        ({"dmlc_interface": "ib0"}, "eth0", "10.0.0.5", "eth0"),
+        ({"cluster_network": "172.16.2.0/24"}, "ib0", "192.168.9.5", "ib0"),
+        ({}, "lo", "127.0.0.1", "lo"),
+        # node_address selects one of an interface's addresses.
+        ({"node_address": "127.0.0.11"}, "lo", "127.0.0.11", "lo"),
+        ({"node_address": "172.16.2.5"}, "eth1", "172.16.2.5", "eth1"),
+    ],
+)
+def test_precedence_of_the_variables_that_set_the_address(variables, of_job, address, interface):
+    assert locate("node1", variables, RECORD, of_job) == Node("node1", address, interface)
+
+
+@pytest.mark.parametrize(
+    "variables, of_job, words",
+    [
+        ({"node_address": "node1"}, "", ["node_address='node1'", "literal IPv4"]),
+        ({"node_address": "::1"}, "", ["node_address='::1'", "literal IPv4"]),
+        ({"node_address": "10.0.0.05"}, "", ["node_address='10.0.0.05'", "literal IPv4"]),
+        (
+            {"node_address": "10.0.0.6"},
+            "",
+            ["10.0.0.6", "no interface", "eth0: 10.0.0.5", "provision.yml"],
+        ),
+        ({"cluster_network": "10.9.0.0/16"}, "", ["10.9.0.0/16", "none", "node_address"]),
+        (
+            {"cluster_network": "172.16.0.0/16"},
+            "",
+            ["172.16.0.0/16", "172.16.1.5 and 172.16.2.5", "node_address"],
+        ),
+        (
+            {"cluster_network": "office"},
+            "",
+            ["cluster_network='office'", "not an IPv4 network", "10.0.0.0/24"],
+        ),
+        ({}, "ib", ["dmlc_interface=ib", "no such interface", "ib0: 192.168.9.5"]),
+        ({"dmlc_interface": "eth9"}, "", ["dmlc_interface=eth9", "no such interface"]),
+        ({}, "eth1", ["dmlc_interface=eth1", "172.16.1.5, 172.16.2.5", "node_address"]),
+        ({}, "ib0.7", ["dmlc_interface=ib0.7", "no IPv4 address", "another interface"]),
+        ({"node_address": "10.0.0.5"}, "eth1", ["dmlc_interface=eth1", "node_address"]),
+    ],
+)
+def test_an_unusable_address_is_refused(variables, of_job, words):
+    with pytest.raises(BadInput) as refusal:
+        locate("node1", variables, RECORD, of_job)
+    assert all(word in str(refusal.value) for word in ["node1"] + words), str(refusal.value)
+
+
+@pytest.mark.parametrize("record", [None, {}])
+def test_a_node_without_a_record_is_refused(record):
+    with pytest.raises(
+        BadInput, match="node7: the node has no record: run provision.yml without --limit"
+    ):
+        locate("node7", {"node_address": "10.0.0.5"}, record)
+
+
+def test_a_node_without_a_default_route_is_refused():
+    with pytest.raises(BadInput, match="node1: the node has no default route.*cluster_network"):
+        locate("node1", {}, dict(RECORD, address_of_default_route=None))
+
+
+def test_a_loopback_address_belongs_to_the_interface_with_its_network():
+    assert interface_of("127.0.0.12", RECORD) == "lo"
+    assert interface_of("127.0.0.12", {"interfaces": {"eth0": ["10.0.0.5/8"]}}) is None
+    assert (
+        interface_of(
+            "127.0.0.12", {"interfaces": {"lo": ["127.0.0.1/8"], "dummy0": ["127.0.0.12/32"]}}
+        )
+        == "dummy0"
+    )
+
+
+def test_two_nodes_with_one_address_are_refused():
+    check_distinct([Node("a", "10.0.0.1", "eth0"), Node("b", "10.0.0.2", "eth0")])
+    with pytest.raises(BadInput, match="a and c have the same address 10.0.0.1"):
+        check_distinct(
+            [
+                Node("a", "10.0.0.1", "eth0"),
+                Node("b", "10.0.0.2", "eth0"),
+                Node("c", "10.0.0.1", "ib0"),
+            ]
+        )

@@ -1,0 +1,227 @@
+import pytest
+
+from mxcluster.job import live_line
+
+
+def answer(host, processes, kv="dist_gsync", started=1000.0, failure=None, reason=None, **events):
+    """Return the answer of a host's agent.
+
+    `processes` is {name: state}, and `events` is {worker_0: {kind: event}}.
+    """
+    parts = [
+        {"name": name, "role": name.split("-")[0], "index": int(name.split("-")[1]), "state": state}
+        for name, state in processes.items()
+    ]
+    return {
+        "status": {
+            "host": host,
+            "kv": kv,
+            "started": started,
+            "ended": None,
+            "state": "running",
+            "reason": reason,
+            "processes": parts,
+            "first_failure": failure,
+        },
+        "progress": {name.replace("_", "-"): value for name, value in events.items()},
+    }
+
+
+def training(
+    step, speed, loss, done, accuracy=None, began=1000.0, now=1010.0, epoch=None, end=None
+):
+    events = {
+        "start": {"epochs": 20, "time": began},
+        "batch": {
+            "epoch": step // 50 if epoch is None else epoch,
+            "step": step,
+            "samples_per_s": speed,
+            "loss": loss,
+            "done": done,
+            "time": now,
+        },
+    }
+    if accuracy is not None:
+        events["epoch"] = {"epoch": 0, "accuracy": accuracy}
+    if end is not None:
+        events["end"] = {"accuracy": end}
+    return events
+
+
+def two_nodes(**worker_3):
+    return {
+        "node1": answer(
+            "node1",
+            {"scheduler-0": "running", "worker-0": "running"},
+            worker_0=training(360, 800.0, 0.30, 0.36, accuracy=0.953),
+        ),
+        "node2": answer(
+            "node2",
+            {"server-0": "running", "worker-3": "running"},
+            worker_3=dict(training(312, 401.2, 0.32, 0.31, accuracy=0.8), **worker_3),
+        ),
+    }
+
+
+def test_the_line_of_a_running_job():
+    assert live_line.line(two_nodes()) == (
+        "gsync  epoch 7/20  step 312  1201 samples/s (slowest worker-3 401)  loss 0.31  accuracy "
+        "0.953  ETA 0:22"
+    )
+
+
+@pytest.mark.parametrize(
+    "width, expected",
+    [
+        (
+            200,
+            "gsync  epoch 7/20  step 312  1201 samples/s (slowest worker-3 401)  loss 0.31  "
+            "accuracy 0.953  ETA 0:22",
+        ),
+        (
+            95,
+            "gsync  epoch 7/20  step 312  1201 samples/s (slowest worker-3 401)  accuracy 0.953  "
+            "ETA 0:22",
+        ),
+        (79, "gsync  epoch 7/20  step 312  1201 samples/s  accuracy 0.953  ETA 0:22"),
+        (60, "epoch 7/20  1201 samples/s  accuracy 0.953  ETA 0:22"),
+        (40, "epoch 7/20  1201 samples/s  ETA 0:22"),
+        (30, "epoch 7/20  1201 samples/s"),
+        (20, "epoch 7/20"),
+        (6, "epoch…"),
+    ],
+)
+def test_a_narrow_terminal_drops_the_least_important_parts(width, expected):
+    line = live_line.line(two_nodes(), width=width)
+    assert line == expected
+    assert len(line) <= width
+
+
+def test_the_worker_with_the_fewest_steps_sets_epoch_and_eta():
+    answers = {
+        "a": answer(
+            "a",
+            {"worker-0": "running", "worker-1": "running"},
+            worker_0=training(900, 10.0, 1.0, 0.9),
+            worker_1=training(100, 10.0, 1.0, 0.1),
+        )
+    }
+    line = live_line.line(answers)
+    assert "epoch 3/20" in line and "step 100" in line and line.endswith("ETA 1:30"), line
+
+
+def test_the_line_before_all_nodes_have_answered():
+    answers = dict(two_nodes(), node3=None)
+    assert live_line.line(answers) == "starting: 2 of 3 nodes have answered"
+
+
+def test_the_line_during_the_rendezvous():
+    answers = {
+        host: answer(host, {"worker-%d" % number: "running"})
+        for number, host in enumerate(("node1", "node2"))
+    }
+    answers["node1"]["status"]["meeting"] = {"state": "ended"}
+    answers["node2"]["status"]["meeting"] = {"state": "running"}
+    assert live_line.line(answers) == "rendezvous: 1 of 2 nodes have met the others"
+    answers["node2"]["status"]["meeting"] = None  # a job without a rendezvous
+    assert live_line.line(answers, now=1001.0) == "gsync  running 0:01  2 of 2 workers"
+
+
+def test_the_line_before_the_first_step():
+    processes = {"worker-%d" % index: "running" for index in range(4)}
+    began = {"worker_%d" % index: {"start": {"epochs": 20, "time": 1.0}} for index in range(3)}
+    assert (
+        live_line.line({"a": answer("a", processes, **began)})
+        == "gsync  starting: 3 of 4 workers have begun"
+    )
+
+
+def test_the_line_after_the_first_step_of_some_workers():
+    answers = {
+        "a": answer(
+            "a",
+            {"worker-0": "running", "worker-1": "running"},
+            worker_0=training(1, 10.0, 1.0, 0.001),
+            worker_1={"start": {"epochs": 20, "time": 1.0}},
+        )
+    }
+    assert "1 of 2 workers have begun" in live_line.line(answers)
+
+
+def test_finished_workers_count_as_done_and_not_for_the_speed():
+    answers = two_nodes()
+    answers["node1"]["progress"]["worker-0"]["end"] = {"accuracy": 0.961}
+    assert live_line.line(answers) == (
+        "gsync  epoch 7/20  step 312  401 samples/s  loss 0.32  accuracy 0.961  1 of 2 workers "
+        "done  ETA 0:22"
+    )
+
+
+def test_the_line_after_the_end_of_all_workers():
+    answers = {
+        "a": answer(
+            "a", {"worker-0": "ended"}, worker_0=training(999, 10.0, 0.25, 1.0, end=0.97, epoch=19)
+        )
+    }
+    assert (
+        live_line.line(answers)
+        == "gsync  epoch 20/20  step 999  loss 0.25  accuracy 0.970  1 of 1 workers done"
+    )
+
+
+def test_the_line_of_a_script_shows_time_and_processes():
+    answers = {
+        "a": answer("a", {"scheduler-0": "running", "server-0": "running", "worker-0": "running"}),
+        "b": answer("b", {"server-1": "running", "worker-1": "ended"}, started=1002.0),
+    }
+    assert (
+        live_line.line(answers, now=1083.0)
+        == "gsync  running 1:23  1 of 2 workers  2 of 2 servers  1 of 1 scheduler"
+    )
+
+
+def test_events_of_a_script_may_lack_fields():
+    answers = {
+        "a": answer(
+            "a", {"worker-0": "running"}, kv=None, worker_0={"batch": {"loss": 0.5, "time": 1.0}}
+        )
+    }
+    assert live_line.line(answers) == "loss 0.5"
+
+
+def test_a_failure_replaces_the_line():
+    answers = two_nodes()
+    answers["node2"]["status"]["first_failure"] = {
+        "name": "worker-3",
+        "host": "node2",
+        "reason": "killed by signal 9 (SIGKILL)",
+        "time": 1.0,
+        "echo": False,
+    }
+    assert (
+        live_line.line(answers) == "worker-3 on node2 killed by signal 9 (SIGKILL); ending the job"
+    )
+
+
+def test_a_null_loss_is_left_out():
+    answers = {"a": answer("a", {"worker-0": "running"}, worker_0=training(1, None, None, 0.0))}
+    assert live_line.line(answers) == "gsync  epoch 1/20  step 1"
+
+
+def test_texts_of_a_node_are_printable_and_its_figures_are_numbers():
+    answers = two_nodes(
+        batch={"epoch": "\x1b[2J", "step": "7", "samples_per_s": 10**400, "loss": None, "time": 3.0}
+    )
+    answers["node1"]["status"]["kv"] = "dist_\x1b]0;owned\x07gsync\nOK"
+    answers["node1"]["progress"]["worker-0"]["batch"].update(
+        done="all", time=float("inf"), loss=float("nan")
+    )
+    assert live_line.line(answers) == "gsync OK  800 samples/s  loss nan  accuracy 0.953"
+    answers["node2"]["status"]["first_failure"] = {
+        "name": "worker-3",
+        "host": "node2",
+        "reason": "\u202eno\x9b2J\rwhy\u2028",
+        "time": 1.0,
+        "echo": False,
+    }
+    assert live_line.line(answers) == "worker-3 on node2 nowhy ; ending the job"

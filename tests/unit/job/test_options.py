@@ -1,0 +1,369 @@
+import json
+
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.job import knob_table, options
+
+
+def refused(**given):
+    with pytest.raises(BadInput) as refusal:
+        options.cast(given)
+    return str(refusal.value)
+
+
+def test_defaults_have_their_types_and_order():
+    found = options.cast({})
+    assert list(found) == [option.name for option in options.OPTIONS]
+    assert found["kv"] == "dist_sync" and found["lr"] == 0.05 and found["gpus"] == "auto"
+    assert found["staleness"] is None and found["script_args"] == [] and found["env"] == {}
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_every_default_may_be_a_string():
+    def text(value):
+        return (
+            ""
+            if value is None
+            else json.dumps(value)
+            if isinstance(value, (list, dict))
+            else str(value)
+        )
+
+    assert options.cast(
+        {option.name: text(option.default) for option in options.OPTIONS}
+    ) == options.cast({})
+
+
+def test_defaults_are_copied():
+    options.cast({})["script_args"].append("changed")
+    options.cast({})["env"]["A"] = "changed"
+    assert options.cast({})["script_args"] == [] and options.cast({})["env"] == {}
+
+
+@pytest.mark.parametrize(
+    "name, given, value",
+    [
+        ("batch_size", "64", 64),
+        ("batch_size", 64, 64),
+        ("batch_size", " 64 ", 64),
+        ("num_epochs", "+5", 5),
+        ("lr", "0.1", 0.1),
+        ("lr", "1e-3", 0.001),
+        ("lr", ".5", 0.5),
+        ("lr", "1", 1.0),
+        ("lr", 1, 1.0),
+        ("lr", 0.1, 0.1),
+        ("lr_factor", "1", 1.0),
+        ("lr_factor_epoch", "0.25", 0.25),
+        ("lease", "10", 10.0),
+        ("heartbeat_timeout", "5", 5),
+        ("savemodel", "true", True),
+        ("savemodel", "yes", True),
+        ("savemodel", "False", False),
+        ("savemodel", "0", False),
+        ("savemodel", True, True),
+        ("savemodel", 0, False),
+        ("plan_only", "ON", True),
+        ("plan_only", "no", False),
+        ("gpus", "auto", "auto"),
+        ("gpus", "AUTO", "auto"),
+        ("gpus", "", []),
+        ("gpus", "0,1", [0, 1]),
+        ("gpus", "3", [3]),
+        ("gpus", " 1, 0 ", [1, 0]),
+        ("gpus", [0, "1"], [0, 1]),
+        ("gpus", "[0, 1]", [0, 1]),
+        ("gpus", 2, [2]),
+        ("gpus", (0, 1), [0, 1]),
+        ("kv", "dist_async", "dist_async"),
+        ("data", "synthetic", "synthetic"),
+        ("data_allocator", "1", 1),
+        ("job_id", "2026.my_job-1", "2026.my_job-1"),
+        ("job_id", 20261121, "20261121"),
+        ("dmlc_interface", "ib0", "ib0"),
+        ("batch_size", None, 32),
+        ("network", None, "mlp"),
+        ("seed", "0", 0),
+        ("root_port", "65000", 65000),
+        ("env", {"OMP_NUM_THREADS": 1, "A": "b c"}, {"OMP_NUM_THREADS": "1", "A": "b c"}),
+        ("env", '{"A": "x=\\"1\\""}', {"A": 'x="1"'}),
+        ("env", "", {}),
+        ("hosts_file", "my hosts", "my hosts"),
+        ("ps_verbose", "2", 2),
+    ],
+)
+def test_a_value_is_cast_to_its_type(name, given, value):
+    found = options.cast({name: given})[name]
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    "name, given, words",
+    [
+        ("batch_size", "5.5", "at least 1"),
+        ("batch_size", 5.5, "whole number"),
+        ("batch_size", "five", "whole number"),
+        ("batch_size", "0", "at least 1"),
+        ("batch_size", "", "whole number"),
+        ("batch_size", True, "whole number"),
+        ("batch_size", [32], "whole number"),
+        ("batch_size", "1_000", "whole number"),
+        ("batch_size", "٣", "whole number"),
+        ("num_epochs", "-1", "at least 1"),
+        ("num_examples", "-1", "0: all"),
+        ("num_workers", "two", "0: all"),
+        ("num_servers", "-3", "0: all"),
+        ("seed", "-1", "from 0"),
+        ("seed", str(2**31), "2147483647"),
+        ("lr", "nan", "above 0"),
+        ("lr", "inf", "above 0"),
+        ("lr", float("nan"), "above 0"),
+        ("lr", "1e999", "above 0"),
+        ("lr", "0", "above 0"),
+        ("lr", "-0.1", "above 0"),
+        ("lr", "0,1", "above 0"),
+        ("lr", True, "above 0"),
+        ("lr_factor", "0", "at most 1"),
+        ("lr_factor", "1.5", "at most 1"),
+        ("lr_factor_epoch", "0", "above 0"),
+        ("lease", "0", "seconds"),
+        ("heartbeat_timeout", "1", "from 2"),
+        ("savemodel", "maybe", "true or false"),
+        ("savemodel", 2, "true or false"),
+        ("plan_only", "", "true or false"),
+        ("gpus", "all", "auto"),
+        ("gpus", "0-3", "auto"),
+        ("gpus", "0,0", "auto"),
+        ("gpus", "-1", "auto"),
+        ("gpus", True, "auto"),
+        ("gpus", "[0", "auto"),
+        ("gpus", {"a": 1}, "auto"),
+        ("data_allocator", "2", "0 (equal shares)"),
+        ("ps_verbose", "3", "0, 1 or 2"),
+        ("root_port", "80", "1024"),
+        ("root_port", "65001", "65000"),
+        ("job_id", "a/b", "letters"),
+        ("job_id", "..", "letters"),
+        ("job_id", "-x", "letters"),
+        ("job_id", "a b", "letters"),
+        ("job_id", "x" * 101, "letters"),
+        ("data_dir", "~/data", "begins with '/'"),
+        ("network", "", "the name of a network"),
+        ("model_load_job", "../x", "runs/"),
+        ("model_load_epoch", "-1", "afresh"),
+        ("staleness", "-1", "at least 0"),
+        ("staleness", "2.5", "at least 0"),
+        ("staleness", "many", "at least 0"),
+        ("script_args", "--lr 0.1", "list of strings"),
+        ("script_args", ["--lr", 0.1], "write numbers in quotes"),
+        ("script_args", '["--lr", 0.1]', "write numbers in quotes"),
+        ("script_args", {"a": "b"}, "list of strings"),
+        ("script_args", ["a\0b"], "list of strings"),
+        ("env", "A=1", "dict of environment variables"),
+        ("env", ["A"], "dict"),
+        ("env", {"A-B": "1"}, "dict"),
+        ("env", {"A\n": "1"}, "dict"),
+        ("env", {"A": None}, "dict"),
+        ("env", {"A": True}, "dict"),
+        ("env", {"A": "1\n2"}, "one line"),
+        ("env", {1: "1"}, "dict"),
+        ("kv", "dist", "dist_gsync"),
+        ("program", "image", "image_classification"),
+        ("data", "cifar", "cifar10"),
+        ("kv", ["local"], "one of local"),
+    ],
+)
+def test_a_refusal_names_the_value_and_the_allowed_values(name, given, words):
+    message = refused(**{name: given})
+    shown = repr(given)
+    assert "%s=%s is refused: it must be " % (name, shown) in message and words in message, message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "given, meant",
+    [
+        ("dist_gsynch", "dist_gsync"),
+        ("DIST_SYNC", "dist_sync"),
+        ("gsync", "dist_gsync"),
+        ("dist_asink", "dist_async"),
+        ("dist_device", "dist_device_sync"),
+    ],
+)
+def test_a_wrong_kv_gets_a_proposal(given, meant):
+    message = refused(kv=given)
+    assert (
+        ", ".join(knob_table.KVS) in message
+        and "'%s'" % meant in message.partition("did you mean")[2]
+    ), message
+
+
+def test_unknown_options():
+    message = refused(**{"batchsize": 3, "num-epochs": "2", "colour": "red"})
+    assert "'batchsize' is no option of train.yml (did you mean 'batch_size'?)" in message
+    assert "'num-epochs' is no option of train.yml (did you mean 'num_epochs'" in message
+    assert "'colour' is no option of train.yml\n" in message + "\n"
+
+
+def test_all_bad_options_are_reported_one_line_each():
+    lines = refused(kv="bsp", batch_size="x", lr="-1", nonsense=1).splitlines()
+    assert len(lines) == 4 and sorted(line.split("=")[0].split(" ")[0] for line in lines) == [
+        "'nonsense'",
+        "batch_size",
+        "kv",
+        "lr",
+    ]
+
+
+def test_messages_cut_long_values():
+    for message in (refused(batch_size="9" * 10000 + "x"), refused(lr=10**400)):
+        assert "999..." in message or "000..." in message
+        assert len(message) < 400
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [
+            "--name",
+            "two words",
+            "",
+            'quote"s',
+            "it's",
+            "$HOME `date` \\n",
+            "--lr=0.10",
+            "ü",
+            " padded ",
+        ],
+        ["1", "true"],
+        [],
+    ],
+)
+def test_script_args_keep_their_quoting(arguments):
+    assert options.cast({"script": "my.py", "script_args": arguments})["script_args"] == arguments
+    as_json = options.cast({"script": "my.py", "script_args": json.dumps(arguments)})
+    assert as_json["script_args"] == arguments
+
+
+@pytest.mark.parametrize(
+    "given, value",
+    [
+        ({"kv": "dist_ssync"}, 3),
+        ({"kv": "dist_ssync", "staleness": ""}, 3),
+        ({"kv": "dist_ssync", "staleness": "0"}, 0),
+        ({"kv": "dist_ssync", "staleness": 7}, 7),
+        ({"kv": "dist_gsync", "staleness": ""}, None),
+        ({"kv": "local"}, None),
+    ],
+)
+def test_the_value_of_staleness(given, value):
+    assert options.cast(given)["staleness"] == value
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (
+            {"staleness": "0"},
+            ["staleness=0", "kv=dist_sync", "leave staleness out", "kv=dist_ssync"],
+        ),
+        (
+            {"script_args": ["--lr", "1"]},
+            ["script_args=['--lr', '1']", "without script", "script=path"],
+        ),
+        ({"data": "mnist"}, ["data=mnist", "data_dir", "folder on the nodes"]),
+        ({"data": "cifar10"}, ["data=cifar10", "data_dir"]),
+        ({"data_src": "/mine"}, ["data_src='/mine'", "without data_dir"]),
+        ({"data": "imagenet"}, ["data=imagenet", "data_dir"]),
+        ({"num_examples": "1438"}, ["num_examples=1438", "digits", "1437"]),
+        (
+            {"data": "mnist", "data_dir": "/d", "num_examples": "60001"},
+            ["num_examples=60001", "mnist", "60000"],
+        ),
+        ({"model_load_epoch": "3"}, ["model_load_epoch=3", "model_load_job"]),
+        ({"model_load_job": "job-1"}, ["model_load_job=job-1", "model_load_epoch"]),
+        (
+            {"model_load_epoch": "20", "model_load_job": "job-1"},
+            ["model_load_epoch=20", "num_epochs=20", "raise"],
+        ),
+        ({"max_restarts": "1"}, ["max_restarts=1 without savemodel=true", "add -e savemodel=true"]),
+        (
+            {"max_restarts": "1", "savemodel": True, "detach": True},
+            ["max_restarts=1 with detach=true", "nobody would be there"],
+        ),
+        (
+            {"max_restarts": 2, "script": "my.py"},
+            ["max_restarts=2 with a script", "only the script knows"],
+        ),
+        ({"env": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
+        ({"env": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
+    ],
+)
+def test_contradicting_options_are_refused(given, words):
+    message = refused(**given)
+    assert all(word in message for word in words), message
+
+
+def test_a_script_needs_no_options_of_the_program():
+    given = {
+        "script": "my.py",
+        "data": "mnist",
+        "num_examples": "70000",
+        "program": "image_classification",
+    }
+    assert options.cast(given)["script"] == "my.py"
+
+
+def test_valid_combinations_of_options_are_accepted():
+    options.cast({"data": "mnist", "data_dir": "/data", "num_examples": "60000"})
+    options.cast({"data": "synthetic", "num_examples": "10000000"})
+    options.cast({"model_load_epoch": "3", "model_load_job": "job-1"})
+    options.cast({"env": {"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "DMLC_PS_VAN_TYPE": "zmq"}})
+    options.cast(
+        {"env": {"HOME": "/x", "LD_LIBRARY_PATH": "/x", "PYTHONUNBUFFERED": "1", "TMPDIR": "/x"}}
+    )
+    options.cast({"stall_timeout": "0", "start_timeout": 5, "restart_delay": "0"})
+
+
+def test_a_given_option_counts_also_at_its_default():
+    old = {"kv": "dist_async", "lr": 0.1, "lr_scale": "none", "num_epochs": 3}
+    given = {"kv": "dist_sync", "lr": "0.05", "lr_scale": "auto"}
+    assert options.inherit(given, old)["lr"] == 0.1
+    merged = options.inherit(given, old, anew=["kv", "lr", "lr_scale"])
+    assert merged == dict(given, num_epochs=3, gsync_y="gradient")
+
+
+@pytest.mark.parametrize(
+    "old, given, scale",
+    [
+        ({"lr_scale": "none"}, {}, "none"),
+        ({"lr_scale": "auto"}, {}, "auto"),
+        ({"lr_scale": "auto"}, {"lr_scale": "none"}, "none"),
+        (
+            {},
+            {},
+            "none",
+        ),  # a job planned before this option existed, which trained with lr unscaled
+    ],
+)
+def test_a_resumed_job_keeps_the_step_size(old, given, scale):
+    merged = options.inherit(given, dict({"kv": "dist_async", "lr": 0.02}, **old))
+    found = options.cast(merged)
+    assert (found["lr"], found["lr_scale"]) == (0.02, scale)
+    assert options.step_size(found, 4) == (0.005 if scale == "auto" else 0.02)
+
+
+@pytest.mark.parametrize(
+    "given, old, staleness",
+    [
+        ({}, {"kv": "dist_ssync", "staleness": 7}, 7),
+        ({"kv": "dist_ssync"}, {"kv": "dist_ssync", "staleness": 7}, 7),
+        ({"kv": "dist_ssync", "staleness": "5"}, {"kv": "dist_ssync", "staleness": 7}, 5),
+        ({"kv": "dist_ssync"}, {"kv": "dist_gsync", "staleness": None}, 3),
+        ({"kv": "dist_async"}, {"kv": "dist_ssync", "staleness": 7}, None),
+    ],
+)
+def test_only_ssync_inherits_the_staleness(given, old, staleness):
+    merged = options.inherit(given, old, anew=list(given))
+    assert options.cast(merged)["staleness"] == staleness

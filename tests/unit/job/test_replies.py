@@ -1,0 +1,307 @@
+"""Checks of nodes' answers: invalid ones are refused, shown texts have no control characters."""
+
+import copy
+
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.job import listing, replies
+from tests.unit.job.report import fake_run
+
+STATUS = {
+    "job": "j",
+    "host": "node1",
+    "kv": "dist_sync",
+    "agent": {"pid": 7, "start_time": 5},
+    "state": "running",
+    "reason": None,
+    "started": 1.0,
+    "ended": None,
+    "first_failure": None,
+    "left": [],
+    "meeting": None,
+    "processes": [
+        {
+            "name": "worker-0",
+            "role": "worker",
+            "index": 0,
+            "pid": 8,
+            "start_time": 6,
+            "state": "running",
+            "exit_code": None,
+            "ended_at": None,
+            "ended_by": None,
+        }
+    ],
+}
+FAILURE = {
+    "host": "node9",
+    "role": "worker",
+    "index": 0,
+    "name": "worker-0",
+    "reason": "\x1b[2Jkilled",
+    "exit_code": -9,
+    "time": 2.0,
+    "log": ["a\x1b]0;title\x07b", "\tx"],
+    "echo": False,
+    "kind": None,
+}
+WAIT = {
+    "status": STATUS,
+    "progress": {"worker-0": {"batch": {"step": 3, "loss": 0.5, "time": 1.5}}},
+    "changed": False,
+    "ended": False,
+}
+
+
+def check(answer, command="wait", **more):
+    return replies.check(command, "node1", dict(copy.deepcopy(answer), **more), job="j")
+
+
+def test_a_valid_answer_is_unchanged():
+    assert check(WAIT) == WAIT
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"state": "finished"}, "status.state='finished' is not one of running, ended"),
+        ({"state": True}, "status.state"),
+        ({"job": "other"}, "status.job='other' is not the requested job j"),
+        ({"job": "../j"}, "status.job"),
+        ({"reason": "won"}, "status.reason"),
+        ({"agent": {"pid": "x", "start_time": 1}}, "status.agent.pid"),
+        ({"started": "now"}, "status.started"),
+        ({"processes": "none"}, "status.processes"),
+        (
+            {"processes": [dict(STATUS["processes"][0], exit_code="0")]},
+            "status.processes[0].exit_code",
+        ),
+        ({"first_failure": dict(FAILURE, log="x")}, "status.first_failure.log"),
+        ({"left": [5]}, "status.left[0]"),
+    ],
+)
+def test_an_invalid_status_is_refused_by_node_and_field(change, words):
+    with pytest.raises(BadInput) as refusal:
+        check(WAIT, status=dict(STATUS, **change))
+    assert str(refusal.value).startswith(
+        "the answer of node1 to wait is refused: "
+    ) and words in str(refusal.value)
+
+
+def test_host_names_are_overwritten_and_control_characters_removed():
+    told = check(
+        WAIT, status=dict(STATUS, host="node9", kv="\x1b[31mdist\r", first_failure=FAILURE)
+    )["status"]
+    assert told["host"] == told["first_failure"]["host"] == "node1" and told["kv"] == "dist"
+    assert told["first_failure"]["reason"] == "killed" and told["first_failure"]["log"] == [
+        "a]0;titleb",
+        "    x",
+    ]
+
+
+def test_values_that_are_no_numbers_are_left_out():
+    events = {
+        "worker-0": {
+            "batch": {"step": "3", "loss": [1], "done": 0.5, "own": {"deep": ["x\x1b[1m"]}}
+        }
+    }
+    assert check(WAIT, progress=events)["progress"] == {
+        "worker-0": {"batch": {"done": 0.5, "own": {"deep": ["x"]}}}
+    }
+
+
+@pytest.mark.parametrize(
+    "command, answer, words",
+    [
+        ("look", {"problems": "none", "held": {"ports": {}, "gpus": {}}, "fits": True}, "problems"),
+        (
+            "look",
+            {"problems": [], "held": {"ports": {"x": "y"}, "gpus": {}}, "fits": True},
+            "held.ports",
+        ),
+        ("look", {"problems": []}, "held"),
+        ("start", {"job": "a/b", "pid": 5, "status": None}, "job"),
+        ("stop", {"ran": "no", "status": None, "left": []}, "ran"),
+        ("stop", {"ran": True, "status": None, "left": "x"}, "left"),
+        ("collect", {"files": 1, "bytes": -1, "problem": None}, "bytes"),
+        ("logs", {"logs": {"../x": []}}, "logs"),
+        ("record", {"record": {"hostname": "x\ny"}}, "record.hostname"),
+        ("jobs", {"jobs": {}}, "jobs"),
+        ("piece", {}, "data"),
+    ],
+)
+def test_an_answer_with_a_wrong_shape_is_refused_for_every_command(command, answer, words):
+    with pytest.raises(
+        BadInput, match="the answer of node1 to %s is refused: .*%s" % (command, words)
+    ):
+        replies.check(command, "node1", answer)
+
+
+def test_an_answer_of_a_foreign_program_is_dropped():
+    """Some of these names have a meaning for Ansible or for the callback."""
+    told = {"problems": [], "held": {"ports": {}, "gpus": {}}, "fits": True}
+    hostile = {
+        "mxcluster_verdict_text": ["OK"],
+        "mxcluster_exit_status": 0,
+        "restart": {"extra": {}},
+        "lost": {"since": 1.0},
+        "verdict": {"ok": True},
+        "packed": {"problem": "x"},
+        "unreachable": False,
+        "add_host": {"host_name": "x"},
+    }
+    assert replies.check("look", "node1", dict(told, changed=False, **hostile)) == dict(
+        told, changed=False
+    )
+
+
+ENTRY = {
+    "job": "j",
+    "state": "ended",
+    "why": None,
+    "kv": "dist_sync",
+    "reason": "done",
+    "started": 1.0,
+    "ended": 2.0,
+    "lease": 60.0,
+    "nodes": ["node1", "node2"],
+    "ports": {},
+    "address": "10.0.0.1",
+    "gpus": [],
+    "status": None,
+    "progress": {},
+}
+
+
+def test_an_invalid_job_does_not_hide_the_others():
+    told = replies.check(
+        "jobs", "node1", {"jobs": [dict(ENTRY, ports=5), ENTRY, dict(ENTRY, job="../x"), 7]}
+    )["jobs"]
+    assert [(entry["job"], entry["state"]) for entry in told] == [("j", "broken"), ("j", "ended")]
+    assert "ports=5" in told[0]["why"]
+
+
+@pytest.mark.parametrize("told", [[], [ENTRY], [dict(ENTRY, state="prepared")]])
+def test_a_job_whose_unit_runs_cannot_be_hidden(told):
+    """Otherwise stop.yml would report that the job has ended already."""
+    answers = {
+        "node1": {"jobs": told, "units": ["j"]},
+        "node2": {"jobs": [dict(ENTRY, nodes=["node2"])], "units": []},
+    }
+    found = listing.merge(answers)
+    assert [job["job"] for job in found] == ["j"] and found[0]["nodes"] == {
+        "node1": "running",
+        "node2": "done",
+    }
+    assert (
+        found[0]["state"] == "running"
+        and listing.choose(found, "")["job"] == "j"
+        and listing.table(found)
+    )
+
+
+def test_a_packed_status_covers_its_own_host_and_job_only():
+    plan = fake_run.make_plan()
+    # A process of node2.
+    other = dict(STATUS["processes"][0], name="worker-2", state="ended", exit_code=0)
+    found = replies.packed(
+        "node1",
+        dict(STATUS, job=plan["job"], host="node2", processes=STATUS["processes"] + [other]),
+        plan,
+    )
+    assert found["host"] == "node1" and [part["name"] for part in found["processes"]] == [
+        "worker-0"
+    ]
+    for hostile in ([], dict(STATUS, job="other"), dict(STATUS, job=plan["job"], state="well")):
+        with pytest.raises(BadInput, match="its status.json is invalid"):
+            replies.packed("node1", hostile, plan)
+
+
+CHECK = {
+    "mxnet": {
+        "python": "3.6.8",
+        "numpy": "1.19.5",
+        "mxnet": "1.9.1",
+        "libmxnet": "a" * 64,
+        "compiled_in": True,
+        "says": "",
+    },
+    "files": {
+        "hosts": {"sha256": "b" * 64},
+        "groups": {"error": "groups: line 2"},
+        "data_sharding": {"sha256": "c" * 64},
+    },
+    "room": {"/opt/mxcluster": 5, "/dev/shm": 6},
+    "ssh": {"peers": {"node2": None, "node3": "refused"}},
+    "gpus": {
+        "listed": 1,
+        "driver": "470.256.02",
+        "nouveau": False,
+        "nvcc": None,
+        "device_query": None,
+        "cudnn": "7.6.5",
+        "unresolved": [],
+        "computes": {"0": None},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name, found",
+    [
+        ("mxnet", {"error": "MXNet cannot be imported", "python": "3.6.8", "libmxnet": None}),
+        ("files", {"error": "no folder"}),
+        ("ssh", {"error": "no ssh"}),
+        ("gpus", None),
+        ("gpus", {"error": "no nvidia-smi"}),
+        ("room", {}),
+    ],
+)
+def test_a_check_may_report_its_own_failure(name, found):
+    told = dict(CHECK, ports_open="no root", **{name: found})
+    assert replies.check("check", "node1", {"check": told})["check"] == told
+
+
+@pytest.mark.parametrize(
+    "name, found, words",
+    [
+        ("mxnet", {}, "mxnet"),
+        ("mxnet", dict(CHECK["mxnet"], libmxnet="all is well"), "mxnet.libmxnet"),
+        ("mxnet", dict(CHECK["mxnet"], compiled_in="yes"), "mxnet.compiled_in"),
+        ("files", {"hosts": {"sha256": "b" * 64}}, "files"),
+        ("room", {"/": "much"}, "room"),
+        ("ssh", {"peers": []}, "ssh.peers"),
+        ("gpus", [], "gpus"),
+        ("gpus", dict(CHECK["gpus"], computes={"0": 1}), "gpus.computes.0"),
+        ("gpus", {"listed": 2}, "gpus"),
+    ],
+)
+def test_an_invalid_check_is_refused(name, found, words):
+    """Only the size was checked once, and verify.yml ended with a traceback."""
+    with pytest.raises(BadInput, match="the answer of node1 to check is refused: check.%s" % words):
+        replies.check("check", "node1", {"check": dict(CHECK, **{name: found})})
+
+
+MEETING = {
+    "host": "node9",
+    "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0, "more": 1}],
+    "unreachable": [],
+    "taken": [],
+    "missing": [],
+    "limits": {"open_files": 1024, "free": 1, "shm": 1},
+}
+
+
+def test_a_rendezvous_report_covers_its_own_node():
+    assert replies.meeting("node1", MEETING) == {
+        "host": "node1",
+        "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0}],
+        "unreachable": [],
+        "taken": [],
+        "limits": {"open_files": 1024},
+    }
+    with pytest.raises(BadInput, match="its meeting.json is invalid: met"):
+        replies.meeting(
+            "node1", dict(MEETING, met=[{"host": "node2", "rtt": "quick", "offset": 0}])
+        )

@@ -1,0 +1,232 @@
+"""The cause of a stall, from the observations of all nodes."""
+
+import pytest
+
+from mxcluster.job import stall_cause
+
+NOW = 1000.0
+
+
+def part(name, host, group=None):
+    return {
+        "name": name,
+        "role": name.split("-")[0],
+        "index": int(name[-1]),
+        "host": host,
+        "group": group,
+    }
+
+
+PROCESSES = [
+    part("scheduler-0", "a"),
+    part("server-0", "a"),
+    part("worker-0", "a", 0),
+    part("worker-1", "b", 0),
+    part("worker-2", "b", 1),
+]
+
+
+def explained(kv, blamed, **pulses):
+    """Return the failure after the first report of `blamed`.
+
+    A pulse is worker_1=(phase, pushes, seconds without progress).
+    """
+    by_host = {"a": {"pulses": {}}, "b": {"pulses": {}}}
+    host = {one["name"]: one["host"] for one in PROCESSES}
+    for name, (phase, pushes, idle) in pulses.items():
+        name = name.replace("_", "-")
+        by_host[host[name]]["pulses"][name] = {"phase": phase, "pushes": pushes, "time": NOW - idle}
+    first = next(one for one in PROCESSES if one["name"] == blamed)
+    failure = {
+        "host": first["host"],
+        "role": first["role"],
+        "index": first["index"],
+        "name": blamed,
+        "kind": "stall",
+        "reason": "has made no progress",
+        "exit_code": None,
+        "time": NOW,
+        "log": ["its words"],
+        "echo": False,
+    }
+    plan = {"kv": kv, "processes": PROCESSES, "timeouts": {"start": 60, "stall": 300}}
+    return stall_cause.explain(failure, plan, dict(by_host, c=None))
+
+
+def test_the_worker_with_the_fewest_pushes_is_the_cause():
+    found = explained(
+        "dist_sync",
+        "worker-0",
+        worker_0=("training", 12, 301),
+        worker_1=("training", 10, 299),
+        worker_2=("training", 12, 300),
+        server_0=("serving", 0, 1),
+        scheduler_0=("meeting", 0, 900),
+    )
+    assert (found["name"], found["host"], found["log"]) == ("worker-1", "b", [])
+    assert (
+        "pushed 10 times, and the workers that wait for its push up to 12 times" in found["reason"]
+        and "299 s" in found["reason"]
+    )
+
+
+def test_the_first_reported_process_keeps_its_log():
+    found = explained(
+        "dist_sync", "worker-1", worker_0=("training", 12, 301), worker_1=("training", 10, 299)
+    )
+    assert (found["name"], found["log"]) == ("worker-1", ["its words"])
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_gsync"])
+def test_a_worker_that_finished_early_is_the_cause(kv):
+    others = {"worker_2": ("training", 90, 1)} if kv == "dist_gsync" else {}
+    found = explained(
+        kv, "worker-1", worker_0=("finished", 6, 400), worker_1=("training", 8, 301), **others
+    )
+    assert (
+        found["name"] == "worker-0"
+        and "6 pushes" in found["reason"]
+        and "worker-1 waits" in found["reason"]
+    )
+    assert "unequal" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    "together, found",
+    [
+        ([[0, 1, 2]], "worker-1"),
+        ([[0, 1], [2]], "worker-1"),
+        ([[0, 2], [1]], None),
+        ([[0], [1], [2]], None),
+        ([], None),
+    ],
+)
+def test_a_finished_worker_with_fewer_pushes_is_found(together, found):
+    pulses = {
+        "worker-0": {"phase": "training", "pushes": 8},
+        "worker-1": {"phase": "finished", "pushes": 6},
+        "worker-2": {"phase": "training", "pushes": 8},
+        "server-0": {"phase": "serving", "pushes": 0},
+    }
+    assert stall_cause.uneven(pulses, together) == found
+    # Both compute the accuracy, or save.
+    pulses["worker-0"]["pushes"] = pulses["worker-2"]["pushes"] = 6
+    assert stall_cause.uneven(pulses, together) is None
+    pulses["worker-0"].update(phase="finished", pushes=8)  # a worker may push without waiting
+    assert stall_cause.uneven(pulses, together) is None
+
+
+def training(name, most, **fewer):
+    return {
+        "phase": "training",
+        "pushes": 9,
+        "time": NOW - 4,
+        "keys": {"most": most, "fewer": fewer},
+    }
+
+
+@pytest.mark.parametrize(
+    "first, second, found",
+    [
+        (training(0, 7), training(1, 8, b=6), "worker-1"),  # worker-1 went on without b
+        (training(0, 8, b=6), training(1, 7), "worker-0"),
+        (
+            training(0, 7, a=3),
+            training(1, 8, a=3, b=6),
+            "worker-1",
+        ),  # both have skipped a for a while
+        (training(0, 7), training(1, 8), None),
+        (training(0, 8, b=7), training(1, 8, b=7), None),  # worker-1 is ahead; both are in a step
+        (training(0, 8, b=7), training(1, 7), None),
+        (training(0, 7), dict(training(1, 8, b=6), keys=None), None),
+        (training(0, 7), dict(training(1, 8, b=6), phase="finished", pushes=9), None),
+    ],
+)
+def test_a_worker_that_skipped_a_key_is_found(first, second, found):
+    assert stall_cause.uneven({"worker-0": first, "worker-1": second}, [[0, 1]]) == found
+    assert stall_cause.uneven({"worker-0": first, "worker-1": second}, [[0], [1]]) is None
+
+
+def test_the_reason_names_the_skipped_key():
+    statuses = {
+        "a": {"pulses": {"worker-0": training(0, 7)}},
+        "b": {"pulses": {"worker-1": training(1, 8, b=6)}},
+    }
+    failure = stall_cause.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
+    told = stall_cause.explain(failure, {"kv": "dist_gsync", "processes": PROCESSES}, statuses)
+    assert (
+        told["name"] == "worker-1"
+        and "has pushed the key b 6 times and other keys up to 8 times" in told["reason"]
+    )
+    assert "worker-0 has pushed that key 7 times, and waits" in told["reason"], told
+    for kv in ("dist_ssync", "dist_async"):
+        told = stall_cause.explain(failure, {"kv": kv, "processes": PROCESSES}, statuses)
+        assert "the key" not in told["reason"], told
+
+
+def test_the_reason_names_the_early_end():
+    failure = stall_cause.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
+    statuses = {
+        "a": {"pulses": {"worker-0": {"phase": "training", "pushes": 8, "time": NOW - 4}}},
+        "b": {"pulses": {"worker-1": {"phase": "finished", "pushes": 6, "time": NOW - 5}}},
+    }
+    told = stall_cause.explain(failure, {"kv": "dist_sync", "processes": PROCESSES}, statuses)
+    assert (told["host"], told["name"]) == (
+        "b",
+        "worker-1",
+    ) and "ended after 6 pushes, and worker-0 waits" in told["reason"]
+
+
+def test_the_other_group_does_not_count():
+    found = explained(
+        "dist_gsync",
+        "worker-1",
+        worker_0=("training", 9, 300),
+        worker_1=("training", 8, 301),
+        worker_2=("training", 2, 1),
+    )
+    assert found["name"] == "worker-1"
+
+
+def test_asynchronous_workers_do_not_wait():
+    found = explained(
+        "dist_async",
+        "worker-1",
+        worker_0=("finished", 2, 900),
+        worker_1=("training", 8, 301),
+        worker_2=("training", 2, 1),
+    )
+    assert found["name"] == "worker-1" and "no worker has pushed more often" in found["reason"]
+
+
+def test_a_server_in_a_long_update_is_the_cause():
+    found = explained(
+        "dist_sync",
+        "worker-1",
+        worker_0=("training", 8, 301),
+        worker_1=("training", 8, 301),
+        server_0=("updating", 0, 302),
+    )
+    assert found["name"] == "server-0" and "302 s" in found["reason"]
+
+
+def test_a_server_at_work_is_not_the_cause():
+    found = explained(
+        "dist_async",
+        "worker-1",
+        worker_0=("training", 90, 0),
+        worker_1=("training", 8, 301),
+        server_0=("updating", 0, 0.1),
+    )
+    assert found["name"] == "worker-1"
+
+
+def test_a_finished_worker_that_does_not_exit_is_the_cause():
+    found = explained(
+        "dist_sync", "worker-0", worker_0=("leaving", 8, 301), worker_1=("training", 8, 305)
+    )
+    assert (found["name"], found["reason"]) == ("worker-0", "has made no progress")
+
+
+def test_without_pulses_the_first_report_stays():
+    assert explained("dist_sync", "worker-1")["reason"] == "has made no progress"

@@ -1,0 +1,87 @@
+"""The action plugin mxcluster_downloads. tests/unit/cluster has the downloads themselves."""
+
+import hashlib
+
+import pytest
+from ansible.errors import AnsibleError
+
+from mxcluster.cluster import archives, extra_packages, wheels
+from plugins.action import mxcluster_downloads
+from tests import ansible_modules
+
+ENVIRONMENT = {"builds": [{"python": ["3.11"]}], "hashes": {}}
+NEED = {"digest": "d", "python": "3.11", "requirements": ["six==1.16.0 --hash=sha256:00"]}
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A file with its URL, as the role versions describes it."""
+    monkeypatch.setattr(archives, "PAUSE", 0.0)
+    (tmp_path / "there.tgz").write_bytes(b"content")
+    digest = hashlib.sha256(b"content").hexdigest()
+    return {"url": (tmp_path / "there.tgz").as_uri(), "name": "a.tgz", "sha256": digest}
+
+
+def run(check=False, **given):
+    return ansible_modules.carry_out(mxcluster_downloads, check, **given)
+
+
+def test_an_archive_is_downloaded_once_and_not_in_check_mode(tmp_path, file):
+    store, given = tmp_path / "store", {"command": "archives", "files": [file, file]}
+    told = run(check=True, store=str(store), **given)
+    assert told["changed"] and told["fetched"] == ["a.tgz"] and not store.exists()
+    assert run(store=str(store), **given)["fetched"] == ["a.tgz"]
+    assert (store / "a.tgz").read_bytes() == b"content"
+    told = run(store=str(store), **given)
+    assert not told["changed"] and told["fetched"] == []
+
+
+def test_another_file_than_the_wanted_one_is_refused_by_name(tmp_path, file):
+    store = tmp_path / "store"
+    told = run(command="archives", files=[dict(file, sha256="0" * 64)], store=str(store))
+    assert told["failed"] and "a.tgz with the sha256" in told["msg"]
+    assert not (store / "a.tgz").exists()
+
+
+def test_a_store_that_cannot_be_is_named(tmp_path, file):
+    (tmp_path / "store").write_text("")
+    told = run(command="archives", files=[file], store=str(tmp_path / "store"))
+    assert told["failed"] and told["msg"].startswith(
+        "%s on the controller: " % (tmp_path / "store")
+    )
+    assert told["msg"].endswith("the next run goes on with it.")
+
+
+def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monkeypatch):
+    made = dict(ENVIRONMENT, hashes={"six==1.16.0": ["00"]})
+    monkeypatch.setattr(
+        extra_packages,
+        "extended",
+        lambda environment, wanted, python, store, known_only=False: None if known_only else made,
+    )
+    given = {"packages": ["six"], "environment": ENVIRONMENT, "python": "3.11", "cwd": "/"}
+    given.update(command="packages", store=str(tmp_path / "store"))
+    told = run(check=True, **given)
+    assert told["changed"] and told["hashes"] == {} and not (tmp_path / "store").exists()
+    told = run(**given)
+    assert told["changed"] and told["hashes"] == made["hashes"]
+    assert (tmp_path / "store" / ".lock").exists()
+    told = run(**dict(given, packages={"six": 1}))
+    assert told["failed"] and "mxnet_packages={'six': 1} is refused" in told["msg"]
+
+
+def test_wheels_are_packed_for_nodes_that_lack_some(tmp_path, monkeypatch):
+    monkeypatch.setattr(wheels, "archives", lambda store, needs, folder: {"d": folder + "/d.tar"})
+    given = {"store": str(tmp_path / "store"), "folder": str(tmp_path / "carry")}
+    given.update(command="wheels", needs=[dict(NEED, requirements=[]), NEED])
+    assert run(**given)["archives"] == {"d": str(tmp_path / "carry" / "d.tar")}
+    told = run(check=True, **given)
+    assert told["changed"] and told["archives"] == {}
+    told = run(**dict(given, needs=[dict(NEED, requirements=[])]))
+    assert not told["changed"] and told["archives"] == {}
+
+
+@pytest.mark.parametrize("command", ["archives", "packages", "wheels"])
+def test_each_command_names_the_arguments_that_it_lacks(command, tmp_path):
+    with pytest.raises(AnsibleError, match="command is %s but all of the following" % command):
+        run(command=command, store=str(tmp_path))

@@ -1,0 +1,144 @@
+"""The decisions of the roles cuda and nvidia_driver by the answers of rpm."""
+
+import pathlib
+import subprocess
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
+LISTED = [
+    "/etc/yum.repos.d/cuda.repo",
+    "/var/cuda-repo-9-2-local/x/b.rpm",
+    "/var/cuda-repo-9-2-local/a.rpm",
+]
+
+
+def decided(role, expression, **variables):
+    """What Ansible makes of an expression without braces, with the variables of a role."""
+    known = yaml.safe_load((ROLES / role / "vars" / "main.yml").read_text())
+    return Templar(DataLoader(), variables=dict(known, **variables)).template(
+        "{{ %s }}" % expression
+    )
+
+
+def asserted():
+    """The conditions under which an RPM is accepted."""
+    tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "local_rpm.yml").read_text())
+    names = [task["name"] for task in tasks]
+    found = [task for task in tasks if "ansible.builtin.assert" in task]
+    installing = [task["name"] for task in tasks if "ansible.builtin.yum" in task]
+    assert len(found) == 1 and all(
+        names.index(found[0]["name"]) < names.index(name) for name in installing
+    )
+    return " and ".join("(%s)" % text for text in found[0]["ansible.builtin.assert"]["that"])
+
+
+def accepted(says, code=0, trusted=False, listed=LISTED):
+    checked = {"item": {"path": "/tmp/a.rpm", "trusted": trusted}, "rc": code}
+    checked.update(stdout="/tmp/a.rpm: " + says, stderr="")
+    told = {"stdout": "\n".join(listed)}
+    return decided("cuda", asserted(), item=[checked, told])
+
+
+@pytest.mark.parametrize("says", ["rsa sha1 (md5) pgp md5 OK", "digests signatures OK"])
+def test_a_signed_rpm_is_accepted(says):
+    assert accepted(says) is True
+
+
+@pytest.mark.parametrize(
+    "says, code",
+    [
+        ("sha1 md5 OK", 0),
+        ("digests OK", 0),  # not signed at all
+        ("RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: (MD5) PGP#7fa2af80)", 1),
+        ("RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: (MD5) PGP#7fa2af80)", 0),
+        ("digests SIGNATURES NOT OK", 1),
+        ("digests SIGNATURES NOT OK", 0),
+        ("DIGESTS signatures NOT OK", 1),
+        ("rsa sha1 (md5) pgp md5 OK", 1),
+    ],
+)
+def test_an_rpm_without_a_good_signature_is_accepted_by_its_sha256_alone(says, code):
+    assert accepted(says, code) is False
+    assert accepted(says, code, trusted=True) is True
+
+
+def test_an_rpm_without_packages_is_refused():
+    assert accepted("digests signatures OK", listed=["/etc/yum.repos.d/cuda.repo"]) is False
+
+
+def test_a_repository_lies_where_its_uppermost_packages_do():
+    listed = {"results": [{"stdout_lines": LISTED}, {"stdout_lines": ["/var/b/a.rpm"]}]}
+    assert decided("cuda", "__cuda_folders", __cuda_listed=listed) == [
+        "/var/cuda-repo-9-2-local",
+        "/var/b",
+    ]
+
+
+@pytest.mark.parametrize(
+    "installed, lacking",
+    [
+        ("9.2.148", ["cuda-cublas-9-2-9.2.148.1"]),
+        ("9.2.148.1", []),
+    ],
+)
+def test_a_package_of_another_version_is_lacking(installed, lacking):
+    packages = {"cuda-toolkit-9-2": "", "cuda-cublas-9-2": "9.2.148.1"}
+    said = ["cuda-toolkit-9-2", "cuda-toolkit-9-2-9.2.148"]
+    said += ["cuda-cublas-9-2", "cuda-cublas-9-2-" + installed]
+    variables = {
+        "cuda_install": "toolkit",
+        "versions_chosen": {"cuda": {"source": "local_rpm", "packages": {"toolkit": packages}}},
+    }
+
+    def found(lines):
+        return decided("cuda", "__cuda_lacking", __cuda_rpms={"stdout_lines": lines}, **variables)
+
+    assert found(said) == lacking
+    missing = ["package %s is not installed" % name for name in packages]
+    assert found(missing) == ["cuda-cublas-9-2-9.2.148.1", "cuda-toolkit-9-2"]
+
+
+@pytest.mark.parametrize(
+    "asked, install, wanted, ours",
+    [
+        ({"rc": 1}, "auto", True, True),
+        ({"rc": 1}, False, False, False),
+        ({"rc": 0}, "auto", False, True),
+        ({"skipped": True}, True, False, False),
+    ],
+)
+def test_a_driver_is_installed_where_rpm_does_not_know_it(asked, install, wanted, ours):
+    machine = {"driver": None, "driver_installed": None, "kernel": "3.10.0-1160.el7.x86_64"}
+    variables = {
+        "nvidia_driver_install": install,
+        "versions_chosen": {"machine": machine, "driver": {"branch": 470}},
+        "__nvidia_driver_rpms": asked,
+    }
+    assert decided("nvidia_driver", "__nvidia_driver_wanted | bool", **variables) is wanted
+    assert decided("nvidia_driver", "__nvidia_driver_ours | bool", **variables) is ours
+
+
+@pytest.mark.parametrize("index, option", [(0, "--toolkit"), (1, "--accept-eula")])
+@pytest.mark.parametrize("status", [0, 1])
+def test_an_installer_leaves_a_mark_if_it_succeeds(tmp_path, index, option, status):
+    (tmp_path / "cuda").mkdir()
+    script = 'echo "$@" >%s/told; exit %d' % (tmp_path, status)
+    (tmp_path / "cuda" / "a.run").write_text(script)
+    mark = tmp_path / ".mxcluster-0123456789ab"
+    (task,) = yaml.safe_load((ROLES / "cuda" / "tasks" / "runfile.yml").read_text())
+    argv = decided(
+        "cuda",
+        task["ansible.builtin.command"]["argv"].strip("{} "),
+        item={"name": "a.run", "sha256": "0123456789abcdef"},
+        mxcluster_cache_dir=str(tmp_path),
+        __cuda_index=index,
+        __cuda_dir=str(tmp_path),
+        versions_chosen={"cuda": {"version": "9.2"}},
+        __cuda_mark=task["vars"]["__cuda_mark"],
+    )
+    assert subprocess.call(argv) == status and mark.exists() == (status == 0)
+    assert (tmp_path / "told").read_text().startswith("--silent " + option)
