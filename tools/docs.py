@@ -1,5 +1,8 @@
 """Generate all that follows from variables: `python tools/docs.py`, or `--check` to compare only.
 
+From the table of schemes (mxcluster/schemes.py) it writes the tables in README.md and
+docs/schemes.md.
+
 From the table of knobs (mxcluster/job/knob_table.py) the script writes defaults/main.yml and
 meta/argument_specs.yml of the role train_job, and the part of group_vars/all.yml for train.yml.
 From these files of all roles it writes docs/knobs.md and the table in the README of each role.
@@ -13,6 +16,7 @@ import textwrap
 
 import yaml
 
+from mxcluster import schemes
 from mxcluster.ansible import knobs
 from mxcluster.job.knob_table import KNOBS, SECTIONS
 
@@ -295,6 +299,25 @@ def between(text, marker, content):
     return head + begin + "\n" + content + "\n" + end + rest.split(end, 1)[1]
 
 
+def schemes_table(chosen):
+    """Return the Markdown table of these schemes."""
+    lines = [
+        "| `kv` | scheme | a worker waits for | a push changes the weights by |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        "| `%s` | %s | %s | %s |"
+        % (
+            one.name,
+            "%s (%s)" % (one.title, one.source) if one.source else one.title,
+            one.waiting,
+            one.effect,
+        )
+        for one in chosen
+    ]
+    return "\n".join(lines)
+
+
 def wanted():
     """Return {path of a page: the content that it should have}."""
     role = PROJECT / "roles" / "train_job"
@@ -307,6 +330,16 @@ def wanted():
     for path in sorted((PROJECT / "roles").glob("*/README.md")):
         variables = table(options_of(path.parent.name))
         pages[path] = between(path.read_text(), "variables", variables)
+    # The README has one row for each distributed scheme, however its gradients are summed.
+    distributed = {}
+    for one in schemes.SCHEMES:
+        if one.is_distributed:
+            distributed.setdefault(one.title, one)
+    for path, chosen in (
+        (PROJECT / "README.md", distributed.values()),
+        (PROJECT / "docs" / "schemes.md", schemes.SCHEMES),
+    ):
+        pages[path] = between(path.read_text(), "schemes", schemes_table(chosen))
     return pages
 
 

@@ -259,7 +259,8 @@ def play(tmp_path):
             if "one" in task["hosts"]
         }
         refused = [result for result in results.values() if result.get("failed")]
-        assert (done.returncode != 0) == bool(refused), done.stdout
+        if (done.returncode != 0) != bool(refused):
+            pytest.fail("exit status %d\n%s" % (done.returncode, done.stdout.decode()))
         return dict(results, refused=refused[0]["msg"] if refused else "")
 
     return run

@@ -289,20 +289,6 @@ def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
     return ranges
 
 
-def waiting_sets(kv: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """The sets of workers that wait for each other under `kv`.
-
-    All of them in the synchronous schemes and in ssync (whose bound counts iterations), the groups
-    in gsync; nobody waits in async, local and device.
-    """
-    everyone = sorted(index for group in groups for index in group)
-    if kv == "dist_gsync":
-        return [list(group) for group in groups]
-    if kv in ("dist_sync", "dist_device_sync", "dist_ssync"):
-        return [everyone]
-    return [[index] for index in everyone]
-
-
 def batches_per_epoch(
     ranges: Sequence[Tuple[int, int]], batch_size: int, waiting: Sequence[Sequence[int]]
 ) -> Tuple[List[int], List[int]]:
@@ -310,7 +296,7 @@ def batches_per_epoch(
 
     Workers that wait for each other must run the same number of batches: the number that the
     largest of their shares needs. The others repeat samples of their own share. `ranges` come from
-    cut(), `waiting` from waiting_sets().
+    cut(), `waiting` from schemes.waiting_sets().
     """
     sizes = [end - begin for begin, end in ranges]
     batches = [-(-size // batch_size) for size in sizes]

@@ -14,12 +14,12 @@ Rules between several knobs are in `options`.
 import re
 from typing import Any, List, Tuple
 
+from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.job import option_types
 from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_int, to_text
 from mxcluster.numbers import to_float
 
-KVS = ("local", "device", "dist_sync", "dist_device_sync", "dist_async", "dist_gsync", "dist_ssync")
 PROGRAMS = ("image_classification",)
 # The networks of the program itself; those of MXNet's model zoo come with the node record.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
@@ -115,10 +115,9 @@ SECTIONS = {
         _choice(
             "kv",
             "dist_sync",
-            KVS,
-            "The parallel scheme: `dist_sync` (BSP), `dist_async` (ASP), `dist_ssync` (SSP), "
-            "`dist_gsync` (Grouping-SGD), `dist_device_sync` (BSP, summed on GPUs), or `local` "
-            "and `device` (a single process).",
+            schemes.NAMES,
+            "The parallel scheme: %s."
+            % ", ".join("`%s` (%s)" % (one.name, one.title) for one in schemes.SCHEMES),
             inherited=True,
             flag="--kv-store",
         ),
@@ -200,9 +199,11 @@ SECTIONS = {
             "lr_scale",
             "auto",
             ("auto", "none"),
-            "`auto` divides the program's `lr` by the number of workers under `dist_async` and "
-            "`dist_ssync`, because there each push of a worker changes the weights. `none` uses "
-            "`lr` unchanged.",
+            "`auto` divides the program's `lr` by the number of workers under %s, because there "
+            "each push of a worker changes the weights. `none` uses `lr` unchanged."
+            % " and ".join(
+                "`%s`" % one.name for one in schemes.SCHEMES if schemes.updates_each_push(one)
+            ),
             inherited=True,
         ),
         _choice(

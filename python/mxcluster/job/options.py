@@ -7,6 +7,7 @@ every wrong option, one line each.
 import json
 from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
+from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import option_types
@@ -14,9 +15,6 @@ from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
 DEFAULT_STALENESS = 3
-# Every push of a worker changes the weights by itself, as much as a round of all workers does in
-# the other schemes.
-EVERY_PUSH = ("dist_async", "dist_ssync")
 
 # What the plan sets for every process; `env` must leave these alone.
 PLANNED_VARIABLES = (
@@ -87,7 +85,7 @@ def step_size(options: Dict[str, Any], workers: int) -> float:
     differs.
     """
     rate: float = options["lr"]
-    if options["lr_scale"] == "auto" and options["kv"] in EVERY_PUSH:
+    if options["lr_scale"] == "auto" and schemes.updates_each_push(schemes.of(options["kv"])):
         return rate / workers
     return rate
 

@@ -2,11 +2,9 @@
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster import phases
+from mxcluster import phases, schemes
 
 Json = Dict[str, Any]
-
-_TOGETHER = ("dist_sync", "dist_device_sync")  # a step needs a push of every worker
 
 
 def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
@@ -60,9 +58,8 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
             "numbers of batches. Give all workers of a group the same number"
             % (pulses[first]["pushes"], last, pulses[last]["pushes"]),
         )
-    found = (
-        _left_out({name: pulses[name] for name in mates}) if plan["kv"] != "dist_ssync" else None
-    )
+    merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
+    found = _left_out({name: pulses[name] for name in mates}) if merges else None
     if found:
         name, key, other = found
         return _blame(
@@ -178,12 +175,11 @@ def _times(found: Json, key: Optional[str]) -> int:
 
 def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
     """Return the names of the workers that cannot continue without the blamed one."""
-    workers = [name for name, part in parts.items() if part["role"] == "worker"]
-    if plan["kv"] in _TOGETHER or plan["kv"] == "dist_ssync":
-        return workers
-    if plan["kv"] == "dist_gsync":
-        return [name for name in workers if parts[name]["group"] == blamed["group"]]
-    return [blamed["name"]]
+    waits = schemes.of(plan["kv"]).waits
+    if waits == schemes.NOBODY:
+        return [blamed["name"]]
+    workers = {name: part["group"] for name, part in parts.items() if part["role"] == "worker"}
+    return [name for name in workers if waits != schemes.GROUP or workers[name] == blamed["group"]]
 
 
 def _idle(failure: Json, found: Json) -> float:

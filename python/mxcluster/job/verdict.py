@@ -5,9 +5,8 @@ import re
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, cast
 
-from mxcluster import exit_codes
+from mxcluster import exit_codes, schemes
 from mxcluster.job import learning, stall_cause
-from mxcluster.job.options import EVERY_PUSH
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -447,7 +446,7 @@ def _learned(
         if process["role"] == "worker"
     )
     cure = "take another lr than %g, a smaller one if the loss oscillates" % options["lr"]
-    if options.get("lr_scale") == "none" and plan["kv"] in EVERY_PUSH:
+    if options.get("lr_scale") == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
         cure += ", or leave lr_scale=none out"
     return dict(
         who, reason="%s: %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"

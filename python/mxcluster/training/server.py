@@ -12,11 +12,11 @@ import re
 import sys
 import traceback
 
-from mxcluster import events, exit_codes, phases, seal
+from mxcluster import events, exit_codes, phases, schemes, seal
 from mxcluster.errors import MxclusterError
 from mxcluster.job import checkpoints
 from mxcluster.node import addresses, mxnet_compat
-from mxcluster.training import mxnet_library, progress_file
+from mxcluster.training import kvstore, mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
@@ -81,6 +81,9 @@ def serve():
 class Commands(object):
     """The commands of this job's workers to this server, which are sealed (`mxcluster.seal`).
 
+    Attributes for the update of a scheme: ``rank`` of the server; ``given``, the states of the
+    checkpoint from which the job resumes.
+
     Raises MxclusterError without a token, without a class that the job declares, or without the
     checkpoint from which the job resumes.
     """
@@ -92,7 +95,7 @@ class Commands(object):
         self._folder = os.environ["MXCLUSTER_JOB_DIR"]
         self._opener = seal.Opener(seal.read_token(self._folder))
         self._classes = optimizer_guard.names(optimizer_guard.declared_classes())
-        self._given = optimizer_states.resumed()
+        self.rank, self.given = store.rank, optimizer_states.resumed()
         self._update = None
         self._agreement = agreement.Agreement()
         self._refused = 0
@@ -127,25 +130,17 @@ class Commands(object):
         The message is the name of the store.
         """
         if self._update is None:
-            groups = [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]
-            if message.payload == b"dist_ssync":
-                from mxcluster.training.kvstore.ssync_server import StaleUpdate
-
-                self._update = StaleUpdate(len(groups), self._updates)
-            elif message.payload == b"dist_gsync":
-                from mxcluster.training.kvstore.gsync_server import of_process
-
-                self._update = of_process(os.environ, self._store.rank, self._given)
-            else:
-                raise MxclusterError("this server has no scheme %r" % message.payload)
+            scheme = schemes.of(message.payload.decode("ascii", "replace"))
+            if not scheme.update:
+                raise MxclusterError("kv=%s has no update of mxcluster's on servers" % scheme.name)
+            self._update = kvstore.load(scheme.update)(self)
             self._run(self._update)
 
-    def _updates(self, optimizer, number=1):
+    def updates(self, optimizer, number=1):
+        """Return the `optimizer_states.Updates` of the job's optimizer with this number."""
         # The states of a checkpoint belong to the first optimizer.
-        given = self._given if number == 1 else {}
-        return self._states.Updates(
-            optimizer, given, self._store.rank, int(os.environ["DMLC_NUM_SERVER"])
-        )
+        given = self.given if number == 1 else {}
+        return self._states.Updates(optimizer, given, self.rank, int(os.environ["DMLC_NUM_SERVER"]))
 
     def _run(self, update):
         progress_file.enter(phases.SERVING)
@@ -154,7 +149,7 @@ class Commands(object):
     def _set_optimizer(self, message):
         if hasattr(self._update, "use"):
             raise self._guard.Forbidden("this scheme takes optimizers from its own messages")
-        self._update = self._updates(self._read(message.payload))
+        self._update = self.updates(self._read(message.payload))
         self._run(self._update)
 
     def _read(self, payload):

@@ -7,7 +7,6 @@ from mxcluster.cluster.files import (
     parse_data_sharding,
     parse_groups,
     parse_hosts,
-    waiting_sets,
 )
 from mxcluster.errors import BadInput
 
@@ -219,15 +218,6 @@ def test_cut_refuses_a_worker_without_samples():
         and "none of the 3 training samples" in message
         and "num_workers" in message
     )
-
-
-def test_waiting_sets_of_each_kv():
-    groups = [[0, 2], [1]]
-    assert waiting_sets("dist_gsync", groups) == groups
-    for kv in ("dist_sync", "dist_device_sync", "dist_ssync"):
-        assert waiting_sets(kv, groups) == [[0, 1, 2]]
-    for kv in ("dist_async", "local", "device"):
-        assert waiting_sets(kv, groups) == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mxcluster.job.knob_table import KNOBS, KVS, OPTIONS
+from mxcluster import schemes
+from mxcluster.job.knob_table import KNOBS, OPTIONS
 from mxcluster.job.option_types import cast_value
 
 each_knob = pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
@@ -17,7 +18,7 @@ def test_names_and_flags_are_unique():
 def test_an_entry_is_complete(knob):
     assert knob.type in ("str", "int", "float", "bool", "list", "path", "raw")
     assert knob.description.endswith(".") and "  " not in knob.description
-    assert knob.inherited in (True, False) + KVS
+    assert knob.inherited in (True, False) + schemes.NAMES
     assert knob.flag == "" or knob.flag.startswith("--")
     if knob.own:
         assert not knob.inherited and not knob.flag

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
+from mxcluster import schemes
 from mxcluster.errors import BadInput
-from mxcluster.job import knob_table, options
+from mxcluster.job import options
 
 
 def refused(**given):
@@ -194,7 +195,7 @@ def test_a_refusal_names_the_value_and_the_allowed_values(name, given, words):
 def test_a_wrong_kv_gets_a_proposal(given, meant):
     message = refused(kv=given)
     assert (
-        ", ".join(knob_table.KVS) in message
+        ", ".join(schemes.NAMES) in message
         and "'%s'" % meant in message.partition("did you mean")[2]
     ), message
 

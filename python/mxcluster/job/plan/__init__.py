@@ -7,6 +7,7 @@ comes out. No other code decides any of these; all later stages carry the plan o
 import posixpath
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput, for_each
 from mxcluster.job.option_types import is_job_id
@@ -59,7 +60,7 @@ def make_plan(
             "letter or digit" % job
         )
     names = _names_of_files(options, files)
-    distributed = options["kv"].startswith("dist_")
+    distributed = schemes.of(options["kv"]).is_distributed
     by_group, variables = inventory["groups"], inventory["hosts"]
 
     def find(host: str) -> addresses.Node:
@@ -125,11 +126,7 @@ def make_plan(
         "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
         "groups": grouped,
         "group_labels": labels,
-        # Sets of workers whose pushes the servers merge. (Under dist_ssync a finished worker holds
-        # up no other.)
-        "together": []
-        if options["kv"] == "dist_ssync"
-        else cluster_files.waiting_sets(options["kv"], grouped),
+        "together": schemes.merged_sets(options["kv"], grouped),
         "shares": [list(share) for share in parts],
         "staleness": options["staleness"],
         "files": {
@@ -287,7 +284,7 @@ def _shares(
     text, allocator, kv = files.get("data_sharding"), options["data_allocator"], options["kv"]
     weight = shares.weights(everyone[:count], variables)
     weighted = allocator == 1 and text is None
-    if from_labels or weighted and kv == "dist_gsync":
+    if from_labels or weighted and schemes.of(kv).waits == schemes.GROUP:
         shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
     if text is not None:
         parts = shares.from_file(text, len(everyone), count, names["data_sharding"])

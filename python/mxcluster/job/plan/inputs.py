@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from mxcluster import package
+from mxcluster import package, schemes
 from mxcluster.cluster import node_records
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse
@@ -270,7 +270,9 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     )
     left = {group: [host for host in hosts if host not in named] for group, hosts in groups.items()}
     roles = (
-        ["scheduler", "servers", "workers"] if options["kv"].startswith("dist_") else ["workers"]
+        ["scheduler", "servers", "workers"]
+        if schemes.of(options["kv"]).is_distributed
+        else ["workers"]
     )
     refuse(
         "without=%s leaves no host in the group %s, which has %s: put another host into that group "

@@ -5,6 +5,7 @@ import posixpath
 from collections import Counter
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
@@ -56,10 +57,10 @@ def servers_of(
 ) -> Tuple[List[str], int]:
     """Return (the host of each server process, the number of processes per server).
 
-    Under dist_gsync with several groups each server of the inventory is one process for each group,
-    which waits for the workers of that group alone.
+    Under a scheme with servers of a group, each server of the inventory is one process for each
+    group, which waits for the workers of that group alone.
     """
-    each = len(groups) if kv == "dist_gsync" else 1
+    each = len(groups) if schemes.of(kv).servers_of_a_group else 1
     return [host for host in hosts for _ in range(each)], each
 
 
@@ -178,7 +179,7 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
         if options.get("data_dir"):
             env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
-    if plan["kv"] == "dist_gsync" and len(plan["groups"]) > 1:
+    if schemes.of(plan["kv"]).servers_of_a_group and len(plan["groups"]) > 1:
         servers = [one for one in plan["processes"] if one["role"] == "server"]
         env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
         env["MXCLUSTER_GSYNC_Y"] = options["gsync_y"]

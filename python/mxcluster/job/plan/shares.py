@@ -3,6 +3,7 @@
 from fractions import Fraction
 from typing import Any, Dict, List, Optional, Sequence
 
+from mxcluster import schemes
 from mxcluster.cluster.files import Share, check_data_sharding, length, parse_data_sharding
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.plan.members import host_variable, unique
@@ -72,9 +73,9 @@ def check_scheme(
             "data_allocator=1, or leave the file out" % name
         )
     lengths = [end - begin for begin, end in shares]
-    if kv in ("dist_sync", "dist_device_sync") and max(lengths) - min(lengths) > ROUNDING * sum(
-        lengths
-    ) / len(lengths):
+    scheme = schemes.of(kv)
+    unequal = max(lengths) - min(lengths) > ROUNDING * sum(lengths) / len(lengths)
+    if scheme.waits == scheme.merges == schemes.EVERYBODY and unequal:
         small, large = lengths.index(min(lengths)), lengths.index(max(lengths))
         raise BadInput(
             "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) under kv=%s: "

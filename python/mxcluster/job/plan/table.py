@@ -2,10 +2,11 @@
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster.cluster.files import batches_per_epoch, cut, waiting_sets
+from mxcluster import schemes
+from mxcluster.cluster.files import batches_per_epoch, cut
 from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput, some
-from mxcluster.job.options import EVERY_PUSH, step_size
+from mxcluster.job.options import step_size
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
@@ -37,7 +38,7 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
             % (options["batch_size"], samples, options["data"], samples)
         )
     return batches_per_epoch(
-        ranges, options["batch_size"], waiting_sets(plan["kv"], plan["groups"])
+        ranges, options["batch_size"], schemes.waiting_sets(plan["kv"], plan["groups"])
     )
 
 
@@ -60,10 +61,11 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             "ports: open to every host that can reach %s: jobs run without root there "
             "(mxcluster_user is empty)" % some(plan["ports_open"])
         )
-    if plan["kv"] == "dist_gsync" and len(plan["groups"]) == 1:
+    alone = schemes.of(plan["kv"]).with_one_group
+    if alone and len(plan["groups"]) == 1:
         lines.append(
-            "dist_gsync with one group of all workers trains as dist_sync does: for several "
-            "groups, give each worker's host a worker_group, or the job a groups_file"
+            "%s with one group of all workers trains as %s does: for several groups, give each "
+            "worker's host a worker_group, or the job a groups_file" % (plan["kv"], alone)
         )
     counts = batches(plan)
     if counts is None:
@@ -96,7 +98,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
 def _step(options: Dict[str, Any], workers: int) -> str:
     """Return the line about the learning rate, and about its part in a push of one worker."""
     step = step_size(options, workers)
-    if options["kv"] not in EVERY_PUSH or workers == 1:
+    if not schemes.updates_each_push(schemes.of(options["kv"])) or workers == 1:
         return "learning rate %g" % step
     if step == options["lr"]:
         return "learning rate %g for every push of each of the %d workers (lr_scale=none)" % (

@@ -17,4 +17,14 @@ shared         `shared_memory.Memory` of a host      a clock under a key of its 
 `install` puts the stores into ``mx.kv.create``. `server_messages` and `agreement` carry and compare
 the messages of workers to servers. `seal` and `optimizer_guard` check them. `optimizer_states`
 saves and loads the states in checkpoints.
+
+`mxcluster.schemes` has one row for each scheme, with the names of its parts.
 """
+
+import importlib
+
+
+def load(name):
+    """Return the part of a scheme with the name "module:attribute", as `schemes` writes it."""
+    module, attribute = name.split(":")
+    return getattr(importlib.import_module("%s.%s" % (__name__, module)), attribute)

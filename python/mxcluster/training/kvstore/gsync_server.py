@@ -6,6 +6,7 @@ optimizer and the counters in memory.
 """
 
 import contextlib
+import os
 import time
 
 import numpy
@@ -171,18 +172,19 @@ class GroupUpdate(object):
             self.close()
 
 
-def of_process(environ, rank, given):
-    """Return the GroupUpdate of the server process with these environment variables.
+def of_server(server):
+    """Return the GroupUpdate of this server process.
 
     MxclusterError if ps-lite gave the process another rank than the plan.
     """
+    environ = os.environ
     layout = layouts.from_environment(environ)
     process = int(environ["MXCLUSTER_INDEX"])
     host, group = divmod(process, layout.groups)
-    if rank != layout.ranks[process]:
+    if server.rank != layout.ranks[process]:
         raise MxclusterError(
             "ps-lite gave server-%d the rank %d, and the plan says %d: its keys would be those of "
-            "another group" % (process, rank, layout.ranks[process])
+            "another group" % (process, server.rank, layout.ranks[process])
         )
     groups = environ["MXCLUSTER_GROUPS"].split(",")
     path = shared_memory.path_of(seal.read_token(environ["MXCLUSTER_JOB_DIR"]), host)
@@ -192,7 +194,7 @@ def of_process(environ, rank, given):
         group,
         [groups.count(str(number)) for number in range(layout.groups)],
         shared_memory.Memory(path, layout.groups, layout.capacity),
-        given,
+        server.given,
         environ.get("MXCLUSTER_GSYNC_Y") or RATE,
         environ.get("MXCLUSTER_TRACE") == "1",
     )

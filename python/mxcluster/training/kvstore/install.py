@@ -7,6 +7,9 @@ import os
 
 from mxnet import kvstore as stock
 
+from mxcluster import schemes
+from mxcluster.training.kvstore import load
+
 DISTRIBUTED = (
     "dist",
     "dist_sync",
@@ -24,7 +27,7 @@ LOCAL = (
     "local_allreduce_cpu",
     "local_allreduce_device",
 )
-OURS = ("dist_gsync", "dist_ssync")
+_OWN = {scheme.name: scheme for scheme in schemes.SCHEMES if scheme.store}
 
 
 def install(make):
@@ -45,10 +48,10 @@ def install(make):
         kind = name.lower()
         if kind in existing:
             return existing[kind]
-        if kind in OURS + DISTRIBUTED:
+        if kind in _OWN or kind in DISTRIBUTED:
             _check_job(kind)
             _check_servers(kind)
-            existing[kind] = make(lambda: _ours(kind, original) if kind in OURS else original(name))
+            existing[kind] = make(lambda: _own(kind, original) if kind in _OWN else original(name))
             return existing[kind]
         if kind in LOCAL or kind in _registered():
             return original(name)
@@ -106,7 +109,7 @@ def _wrap(owner, name, around):
 
 def unknown(name, registered=()):
     """Return the message for an unknown name of a kv-store."""
-    names = sorted(set(OURS + DISTRIBUTED[1:] + LOCAL[:2]) | set(registered))
+    names = sorted({*_OWN, *DISTRIBUTED[1:], *LOCAL[:2], *registered})
     close = difflib.get_close_matches(str(name).lower(), names, n=1)
     hint = "; did you mean %s?" % close[0] if close else ""
     return "unknown kv-store %r%s (known: %s)" % (name, hint, ", ".join(names))
@@ -130,12 +133,10 @@ def _check_job(kind):
 
 
 def _check_servers(kind):
-    """Refuse dist_gsync on servers of another scheme, and other schemes on servers of groups."""
+    """Refuse a scheme of groups on servers of another scheme, and others on servers of groups."""
     grouped, planned = "MXCLUSTER_SERVER_RANKS" in os.environ, os.environ.get("MXCLUSTER_KV")
-    if (
-        grouped != (kind == "dist_gsync")
-        and max(map(int, os.environ["MXCLUSTER_GROUPS"].split(","))) > 0
-    ):
+    wanted = kind in _OWN and _OWN[kind].servers_of_a_group
+    if grouped != wanted and len(set(_groups())) > 1:
         raise RuntimeError(
             "the job was planned for kv=%s, whose servers are %s: start it with -e kv=%s for "
             "mx.kv.create(%r)"
@@ -143,13 +144,13 @@ def _check_servers(kind):
         )
 
 
-def _ours(kind, original):
-    groups = [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]
-    if kind == "dist_gsync" and max(groups) == 0:
-        return original("dist_sync")  # One group of all workers is dist_sync.
-    index = int(os.environ["MXCLUSTER_INDEX"])
-    if kind == "dist_gsync":
-        from mxcluster.training.kvstore.gsync_worker import GroupedStore as Store
-    else:
-        from mxcluster.training.kvstore.ssync_worker import StaleStore as Store
-    return Store(groups, index)
+def _own(kind, original):
+    scheme, groups = _OWN[kind], _groups()
+    if scheme.with_one_group and len(set(groups)) == 1:
+        return original(scheme.with_one_group)
+    return load(scheme.store)(groups, int(os.environ["MXCLUSTER_INDEX"]))
+
+
+def _groups():
+    """Return the group of each worker of the job, by its index."""
+    return [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]

@@ -1,11 +1,18 @@
 """Update weights on the servers of ``dist_ssync``, with the user's optimizer."""
 
+import os
+
 from mxcluster.errors import BadInput
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
 CLOCK_KEY = 215329  # the last key that ps-lite can place: an array of W counters
 FINISHED = float(1 << 22)  # ticks that a worker adds to its clock after its last iteration
+
+
+def of_server(server):
+    """Return the StaleUpdate of this server process."""
+    return StaleUpdate(len(os.environ["MXCLUSTER_GROUPS"].split(",")), server.updates)
 
 
 class StaleUpdate(object):

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from mxcluster import schemes
 from mxcluster.errors import BadInput
-from mxcluster.job import knob_table, options
+from mxcluster.job import options
 from mxcluster.job.plan import for_node, make_plan, processes
 from tests.inventories.cases import changed, load, plan_of
 
@@ -106,7 +107,7 @@ def test_ports_are_unique_per_address():
     assert places[0] == ("10.1.0.2", 9091) and plan["root"]["port"] == 9091
 
 
-@pytest.mark.parametrize("kv", knob_table.KVS)
+@pytest.mark.parametrize("kv", schemes.NAMES)
 def test_the_number_of_processes_for_every_kv(kv):
     plan = local(kv=kv)
     assert plan["kv"] == kv and plan["staleness"] == (3 if kv == "dist_ssync" else None)

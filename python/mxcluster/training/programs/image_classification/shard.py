@@ -4,6 +4,7 @@ import collections
 import math
 import os
 
+from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput
 
@@ -30,7 +31,7 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     if allocate and environ.get("MXCLUSTER_JOB_DIR"):
         shares = _read_shares(os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding"), workers)
     ranges = cluster_files.cut(shares, samples)
-    waiting = cluster_files.waiting_sets(kv, groups(environ.get("MXCLUSTER_GROUPS", ""), workers))
+    waiting = schemes.waiting_sets(kv, groups(environ.get("MXCLUSTER_GROUPS", ""), workers))
     batches, repeated = cluster_files.batches_per_epoch(ranges, batch_size, waiting)
     begin, end = ranges[index]
     return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
@@ -69,12 +70,11 @@ def updates(kv, batches):
 
     Args: `batches` of each worker (list of int).
 
-    dist_async counts every push of every worker. In all other schemes one update is a round in
-    which each worker has pushed once (the stores of dist_gsync and dist_ssync count like that). So
-    an epoch has as many updates as the workers have batches on average. The figure is the same for
-    all workers, because the servers may get the optimizer of any worker.
+    Some schemes count every push of every worker. In the others one update is a round in which each
+    worker has pushed once, so an epoch has as many updates as the workers have batches on average.
+    The figure is the same for all workers, because the servers may get the optimizer of any worker.
     """
-    return sum(batches) if kv == "dist_async" else sum(batches) / len(batches)
+    return sum(batches) if schemes.of(kv).counts_pushes else sum(batches) / len(batches)
 
 
 def lr_drops(updates_per_epoch, every, first_epoch, epochs):

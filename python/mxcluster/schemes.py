@@ -1,0 +1,156 @@
+"""The parallel schemes: one row for each value of the knob `kv`, and the only place of its facts.
+
+A plan, a stall's cause, the shares of the data, ``mx.kv.create`` and the servers read the row, and
+`make docs` writes the tables of README.md and docs/schemes.md from it. A name without a row is
+refused, where stock MXNet would train another scheme in silence.
+"""
+
+from typing import List, NamedTuple, Sequence
+
+from mxcluster.errors import BadInput, did_you_mean
+
+# A set of workers.
+NOBODY, GROUP, EVERYBODY = "nobody", "group", "everybody"
+
+
+class Scheme(NamedTuple):
+    """One parallel scheme.
+
+    ``store`` and ``update`` are "module:name" in `mxcluster.training.kvstore`, or "" where MXNet's
+    own parts serve: the class of a worker's store, called with (groups, index), and the function
+    that makes a server's update, called with the server's `server.Commands`.
+    """
+
+    name: str  # in mx.kv.create
+    title: str
+    source: str  # its name in full, or the paper that defines it
+    # In words that go on a sentence: "a worker waits for", "a push changes the weights by".
+    waiting: str
+    effect: str
+    # The workers that wait for each other, and so need equal numbers of batches in an epoch.
+    waits: str
+    # The workers whose pushes are added up to one update. NOBODY: each push is an update.
+    merges: str
+    # Whether a learning rate schedule counts pushes of single workers, and not rounds of all.
+    counts_pushes: bool = False
+    is_distributed: bool = True
+    store: str = ""
+    update: str = ""
+    # Whether each group has server processes of its own.
+    servers_of_a_group: bool = False
+    # The stock scheme that one group of all workers trains, or "".
+    with_one_group: str = ""
+
+
+SCHEMES = (
+    Scheme(
+        "local",
+        "one process",
+        "",
+        "no worker",
+        "the sum over its GPUs, made on the CPU (MXNet's own)",
+        waits=NOBODY,
+        merges=EVERYBODY,
+        is_distributed=False,
+    ),
+    Scheme(
+        "device",
+        "one process",
+        "",
+        "no worker",
+        "the sum over its GPUs, made on a GPU (MXNet's own)",
+        waits=NOBODY,
+        merges=EVERYBODY,
+        is_distributed=False,
+    ),
+    Scheme(
+        "dist_sync",
+        "BSP",
+        "bulk synchronous",
+        "all workers, at every step",
+        "the sum of all gradients (MXNet's own)",
+        waits=EVERYBODY,
+        merges=EVERYBODY,
+    ),
+    Scheme(
+        "dist_device_sync",
+        "BSP",
+        "",
+        "all workers, at every step",
+        "as under `dist_sync`; a worker sums the gradients of its GPUs on a GPU (MXNet's own)",
+        waits=EVERYBODY,
+        merges=EVERYBODY,
+    ),
+    Scheme(
+        "dist_async",
+        "ASP",
+        "asynchronous",
+        "no worker",
+        "its gradient, at once (MXNet's own)",
+        waits=NOBODY,
+        merges=NOBODY,
+        counts_pushes=True,
+    ),
+    Scheme(
+        "dist_gsync",
+        "Grouping-SGD",
+        "Jiang et al., CCGrid 2019",
+        "the members of its group, at every step",
+        "its group's sum; Y, the updates since the group's last one, divides the learning rate",
+        waits=GROUP,
+        merges=GROUP,
+        store="gsync_worker:GroupedStore",
+        update="gsync_server:of_server",
+        servers_of_a_group=True,
+        with_one_group="dist_sync",
+    ),
+    Scheme(
+        "dist_ssync",
+        "SSP",
+        "stale synchronous; Ho et al., NIPS 2013",
+        "workers that are more than `staleness` iterations behind",
+        "its gradient, at once",
+        waits=EVERYBODY,
+        merges=NOBODY,
+        store="ssync_worker:StaleStore",
+        update="ssync_server:of_server",
+    ),
+)
+NAMES = tuple(scheme.name for scheme in SCHEMES)
+
+
+def of(name: str) -> Scheme:
+    """Return the scheme of this name; BadInput if there is none."""
+    for scheme in SCHEMES:
+        if scheme.name == name:
+            return scheme
+    raise BadInput(
+        "kv=%s is no parallel scheme%s; known: %s"
+        % (name, did_you_mean(name, NAMES), ", ".join(NAMES))
+    )
+
+
+def updates_each_push(scheme: Scheme) -> bool:
+    """Return whether each push of a worker changes the weights as much as a round of all does."""
+    return scheme.is_distributed and scheme.merges == NOBODY
+
+
+def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
+    """Return the sets of workers that wait for each other under the scheme; each worker is in one.
+
+    Args: `groups` lists of worker indices, which hold each worker once.
+    """
+    return _sets(of(name).waits, groups)
+
+
+def merged_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
+    """Return the sets of workers whose pushes the servers add up; none if each is an update."""
+    merges = of(name).merges
+    return [] if merges == NOBODY else _sets(merges, groups)
+
+
+def _sets(whom: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
+    everyone = sorted(index for group in groups for index in group)
+    if whom == GROUP:
+        return [list(group) for group in groups]
+    return [everyone] if whom == EVERYBODY else [[index] for index in everyone]
