@@ -330,13 +330,8 @@ def wanted():
     for path in sorted((PROJECT / "roles").glob("*/README.md")):
         variables = table(options_of(path.parent.name))
         pages[path] = between(path.read_text(), "variables", variables)
-    # The README has one row for each distributed scheme, however its gradients are summed.
-    distributed = {}
-    for one in schemes.SCHEMES:
-        if one.is_distributed:
-            distributed.setdefault(one.title, one)
     for path, chosen in (
-        (PROJECT / "README.md", distributed.values()),
+        (PROJECT / "README.md", schemes.distributed()),
         (PROJECT / "docs" / "schemes.md", schemes.SCHEMES),
     ):
         pages[path] = between(path.read_text(), "schemes", schemes_table(chosen))

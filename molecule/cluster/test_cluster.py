@@ -9,12 +9,14 @@ import time
 
 import pytest
 
+from mxcluster import schemes
+
+# The soak has the schemes that differ from another only in where gradients are summed.
 KVS = [
-    "dist_sync",
-    "dist_async",
-    "dist_gsync",
-    "dist_ssync",
-    *(pytest.param(kv, marks=pytest.mark.soak) for kv in ("dist_device_sync", "local", "device")),
+    scheme.name
+    if scheme in schemes.distributed()
+    else pytest.param(scheme.name, marks=pytest.mark.soak)
+    for scheme in schemes.SCHEMES
 ]
 
 

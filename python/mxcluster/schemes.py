@@ -5,7 +5,7 @@ A plan, a stall's cause, the shares of the data, ``mx.kv.create`` and the server
 refused, where stock MXNet would train another scheme in silence.
 """
 
-from typing import List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Sequence
 
 from mxcluster.errors import BadInput, did_you_mean
 
@@ -128,6 +128,15 @@ def of(name: str) -> Scheme:
         "kv=%s is no parallel scheme%s; known: %s"
         % (name, did_you_mean(name, NAMES), ", ".join(NAMES))
     )
+
+
+def distributed() -> List[Scheme]:
+    """Return one scheme of each title for several processes: those that people compare."""
+    found: Dict[str, Scheme] = {}
+    for scheme in SCHEMES:
+        if scheme.is_distributed:
+            found.setdefault(scheme.title, scheme)
+    return list(found.values())
 
 
 def updates_each_push(scheme: Scheme) -> bool:

@@ -12,18 +12,19 @@ import subprocess
 import threading
 import time
 
+from mxcluster import schemes
 from mxcluster.job import checkpoints
 from mxcluster.node import addresses
 from tests.playbooks.conftest import NET
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
-KVS = ("dist_sync", "dist_async", "dist_gsync", "dist_ssync")
+KVS = tuple(scheme.name for scheme in schemes.distributed())
 QUICK = 15.0  # seconds until no process runs after a process ends; timeouts are added
 CUT = 10.0  # seconds until a server without answers is detected: twice heartbeat_timeout
 PORTS = (NET + ".11", NET + ".12", NET + ".13")
 
 
-class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs")):
+class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs alike")):
     """One kind of fault.
 
     Attributes:
@@ -34,10 +35,13 @@ class Fault(collections.namedtuple("Fault", "strike cause words options seconds 
         words: the texts that the reason or the log must contain.
         options: the options of train.yml.
         seconds: the maximum time until no process runs.
+        kvs: the schemes under which the fault can happen.
+        alike: whether the agent treats it like the same fault of another role. Then only the soak
+            runs it.
     """
 
-    def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, **options):
-        return super().__new__(cls, strike, cause, words, options, seconds, kvs)
+    def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, alike=False, **options):
+        return super().__new__(cls, strike, cause, words, options, seconds, kvs, alike)
 
 
 def signalled(host, role, signum):
@@ -76,16 +80,26 @@ def fill_the_disk(job):
 
 FAULTS = {
     "worker exits": Fault(
-        None, ("node2", "worker"), ["exited with status 1", "out of luck"], fault="exits"
+        None,
+        ("node2", "worker"),
+        ["exited with status 1", "out of luck"],
+        fault="exits",
+        alike=True,
     ),
     "worker killed": Fault(
         signalled("node2", "worker", signal.SIGKILL), ("node2", "worker"), ["SIGKILL"]
     ),
     "worker held": Fault(
-        signalled("node2", "worker", signal.SIGSTOP), ("node2", "worker"), ["SIGSTOP"]
+        signalled("node2", "worker", signal.SIGSTOP),
+        ("node2", "worker"),
+        ["SIGSTOP"],
+        alike=True,
     ),
     "server killed": Fault(
-        signalled("node2", "server", signal.SIGKILL), ("node2", "server"), ["SIGKILL"]
+        signalled("node2", "server", signal.SIGKILL),
+        ("node2", "server"),
+        ["SIGKILL"],
+        alike=True,
     ),
     "server killed in an update": Fault(
         killed_in_an_update,
@@ -96,10 +110,16 @@ FAULTS = {
         server_classes=["faulty_optimizers:Hanging"],
     ),
     "server held": Fault(
-        signalled("node2", "server", signal.SIGSTOP), ("node2", "server"), ["SIGSTOP"]
+        signalled("node2", "server", signal.SIGSTOP),
+        ("node2", "server"),
+        ["SIGSTOP"],
+        alike=True,
     ),
     "scheduler killed": Fault(
-        signalled("node1", "scheduler", signal.SIGKILL), ("node1", "scheduler"), ["SIGKILL"]
+        signalled("node1", "scheduler", signal.SIGKILL),
+        ("node1", "scheduler"),
+        ["SIGKILL"],
+        alike=True,
     ),
     "scheduler held": Fault(
         signalled("node1", "scheduler", signal.SIGSTOP), ("node1", "scheduler"), ["SIGSTOP"]

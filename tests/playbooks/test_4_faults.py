@@ -9,11 +9,9 @@ import pytest
 
 from tests.playbooks.faults import FAULTS, KVS, suffer
 
-# The agent treats these faults like the same fault of another role in CASES. `make soak` runs them.
-MUCH_ALIKE = ("worker exits", "server held", "worker held", "scheduler killed", "server killed")
 CASES = [
     (name, kv if kv in FAULTS[name].kvs else FAULTS[name].kvs[0])
-    for name, kv in zip((name for name in FAULTS if name not in MUCH_ALIKE), itertools.cycle(KVS))
+    for name, kv in zip((name for name in FAULTS if not FAULTS[name].alike), itertools.cycle(KVS))
 ]
 # A blocked worker is detected by the pushes of its own group.
 CASES = list(dict.fromkeys([*CASES, ("key left out", "dist_gsync")]))
