@@ -81,8 +81,8 @@ def serve():
 class Commands(object):
     """The commands of this job's workers to this server, which are sealed (`mxcluster.seal`).
 
-    Attributes for the update of a scheme: ``rank`` of the server; ``given``, the states of the
-    checkpoint from which the job resumes.
+    ``given`` holds the states of the checkpoint from which the job resumes, for the update of a
+    scheme.
 
     Raises MxclusterError without a token, without a class that the job declares, or without the
     checkpoint from which the job resumes.
@@ -95,7 +95,7 @@ class Commands(object):
         self._folder = os.environ["MXCLUSTER_JOB_DIR"]
         self._opener = seal.Opener(seal.read_token(self._folder))
         self._classes = optimizer_guard.names(optimizer_guard.declared_classes())
-        self.rank, self.given = store.rank, optimizer_states.resumed()
+        self.given = optimizer_states.resumed()
         self._update = None
         self._agreement = agreement.Agreement()
         self._refused = 0
@@ -118,6 +118,11 @@ class Commands(object):
             }[message.kind](message)
         except (seal.NotSealed, self._guard.Forbidden) as refusal:
             self._tell(message, refusal)
+
+    @property
+    def rank(self):
+        """The server's rank. ps-lite has none before MXNet's server runs, and would crash."""
+        return self._store.rank
 
     def close(self):
         """Close the update; call it once when the workers are done."""
