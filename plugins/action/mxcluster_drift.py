@@ -65,17 +65,22 @@ class ActionModule(NodeTask):
                 return dict(result, changed=False)
             asked = self._look(given, task_vars)
             if not asked.get("failed"):
-                drift.remember(path, digest, asked["seen"])
+                drift.remember(path, digest, asked["seen"], given["layout"])
             return dict(result, **asked)
+        known = drift.remembered(path)
+        refusal = self._refusal(host, known, given["layout"], task_vars)
+        if refusal:
+            return dict(result, changed=False, failed=True, msg=wrap_var(refusal))
         why = (
             "requested by drift_anyway or ssh_mesh_new_key"
             if boolean(given.get("anyway") or False)
-            else self._why(given, drift.remembered(path), digest, task_vars)
+            else self._why(given, known, digest, task_vars)
         )
         if why:
             display.display("%s: %s" % (host, verdict.printable(why)))
-            if os.path.exists(path) and not self._task.check_mode:
-                os.remove(path)  # absent until provisioning succeeds
+            if known and not self._task.check_mode:
+                # No digest until provisioning succeeds. Jobs of the old layout may still start.
+                drift.remember(path, "", {}, known.get("layout") or {})
         return dict(result, changed=False, why=wrap_var(why))
 
     @staticmethod
@@ -93,6 +98,26 @@ class ActionModule(NodeTask):
                 name for name in role_specs.documented(PROJECT) if not name.startswith(OTHERS)
             ],
         }
+
+    def _refusal(self, host, known, layout, task_vars):
+        """Return why the node must keep its layout, None if it may change or does not change."""
+        changes = drift.moved(known, layout)
+        if not changes:
+            return None
+        old = dict(layout, **known["layout"])
+        told = self.ask(
+            completed(
+                {
+                    "command": "jobs",
+                    "python": old["mxcluster_env_dir"] + "/bin/python",
+                    "user": old["mxcluster_user"],
+                    "jobs_dir": old["mxcluster_job_dir"],
+                }
+            ),
+            task_vars,
+        )
+        # Without the old environment no job can run there.
+        return drift.refusal(host, changes, told.get("jobs") or [])
 
     def _why(self, given, known, digest, task_vars):
         why = drift.why_before_asking(known, digest)

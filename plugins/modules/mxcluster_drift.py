@@ -76,6 +76,11 @@ options:
     type: list
     elements: path
     default: []
+  layout:
+    description: What running jobs rely on, such as the folder of the jobs. If it has changed since
+      the node was provisioned, and a job runs there, V(command=look) fails and names the job. For
+      the action plugin.
+    type: dict
   sources:
     description: For V(common), the C(sources) of RV(common) at the start of the run. For the action
       plugin.

@@ -54,15 +54,24 @@ def refuse_warnings(output):
 class Project:
     """The copy, with an empty home and an empty folder for temporary files.
 
-
-    `programs` is the folder of ansible-playbook; the default is that of the tests' own Python.
+    Args: `programs` is the folder of ansible-playbook, by default that of the tests' own Python;
+    `commit` names an older version of the project, by default its present files are copied.
     """
 
-    def __init__(self, folder, programs=pathlib.Path(sys.executable).parent):
-        self.programs = programs
+    def __init__(self, folder, programs=pathlib.Path(sys.executable).parent, commit=None):
+        self.programs, self.environment = programs, {}
         self.path, self.home, self.tmp = folder / "mxcluster", folder / "home", folder / "tmp"
         for made in (self.path, self.home, self.tmp):
             made.mkdir()
+        if commit:
+            packed = subprocess.check_output(["git", "archive", commit], cwd=str(SOURCE))
+            subprocess.run(["tar", "x"], input=packed, cwd=str(self.path), check=True)
+        else:
+            self.copy_files()
+        self.use_own_addresses()
+
+    def copy_files(self):
+        """Copy the files of the project that git knows or would add."""
         listed = subprocess.check_output(
             ["git", "ls-files", "-coz", "--exclude-standard"], cwd=str(SOURCE)
         ).decode()
@@ -70,6 +79,9 @@ class Project:
             if (SOURCE / name).is_symlink() or (SOURCE / name).exists():
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(str(SOURCE / name), str(self.path / name), follow_symlinks=False)
+
+    def use_own_addresses(self):
+        """Give the nodes of inventory/local the loopback addresses of this test process."""
         hosts = self.path / "inventory" / "local" / "hosts.yml"
         hosts.write_text(hosts.read_text().replace("127.0.0", NET))
 
@@ -82,6 +94,7 @@ class Project:
             "HOME": str(self.home),
             "TMPDIR": str(self.tmp),
             "LC_ALL": "C.UTF-8",
+            **self.environment,
         }
         # pip's package index is a setting of this machine.
         environment.update(

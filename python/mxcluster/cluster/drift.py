@@ -7,7 +7,9 @@ files. If both are unchanged, and the node's facts match its record, there is no
 import hashlib
 import json
 import os
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
+
+from mxcluster.errors import some
 
 Json = Dict[str, Any]
 
@@ -63,7 +65,7 @@ def remembered(path: str) -> Json:
 
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
     """Return why a node needs provisioning, as far as the controller knows; None if not. Pure."""
-    if not known:
+    if not known.get("digest"):
         return "its provisioning from here has never completed"
     return (
         None
@@ -95,9 +97,45 @@ def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
     return None
 
 
-def remember(path: str, digest: str, seen: Json) -> None:
-    """Save the state of a node with mode 0600: the inputs of the digest may be secret."""
+def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
+    """Return {name: [old value, new value]} of what running jobs rely on and that would change.
+
+    `layout`: the present {name: value}. A state of a version that saved no layout has no old value.
+    """
+    before = known.get("layout") or {}
+    return {
+        name: [before[name], layout[name]]
+        for name in sorted(layout)
+        if name in before and before[name] != layout[name]
+    }
+
+
+def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> Optional[str]:
+    """Return why a node must not get these changes now, None if no job runs on it. Pure.
+
+    Args: `changes` from `moved`; `jobs` of the node, as `agent.jobs.listing` lists them.
+    """
+    running = [job["job"] for job in jobs if job["state"] in ("running", "prepared")]
+    if not running:
+        return None
+    return (
+        "%s: job %s runs there with %s. After the change no playbook would find the job. Wait for "
+        "its end, or run stop.yml with the old value; then run provision.yml again"
+        % (
+            host,
+            some(running),
+            ", ".join("%s=%s (now %s)" % (name, *pair) for name, pair in changes.items()),
+        )
+    )
+
+
+def remember(path: str, digest: str, seen: Json, layout: Json) -> None:
+    """Save the state of a node with mode 0600: the inputs of the digest may be secret.
+
+    An empty `digest` says that the node has to be provisioned.
+    """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        json.dump({"digest": digest, "seen": seen}, stream, indent=1, sort_keys=True)
+        saved = {"digest": digest, "seen": seen, "layout": layout}
+        json.dump(saved, stream, indent=1, sort_keys=True)
     os.replace(path + ".part", path)

@@ -14,7 +14,8 @@ SEEN = {
     "user trainer": [7, 7, "/home/trainer", "/bin/sh"],
 }
 RECORD = {"gpus": 0, "hostname": "node1", "python": "/env/bin/python"}
-KNOWN = {"digest": "d", "seen": SEEN}
+LAYOUT = {"mxcluster_job_dir": "/opt/jobs", "mxcluster_user": "trainer"}
+KNOWN = {"digest": "d", "seen": SEEN, "layout": LAYOUT}
 
 
 def test_an_unchanged_node_has_no_drift():
@@ -27,7 +28,7 @@ def test_an_unchanged_node_has_no_drift():
     [
         ({}, "d", "its provisioning from here has never completed"),
         (KNOWN, "e", "its settings have changed"),
-        ({"seen": SEEN}, "d", "its settings have changed"),
+        (dict(KNOWN, digest=""), "d", "its provisioning from here has never completed"),
     ],
 )
 def test_a_reason_known_without_asking_the_node(known, digest, words):
@@ -80,11 +81,40 @@ def test_sources_records_and_variables_change_the_digest(tmp_path):
 def test_the_stored_state_is_private_and_torn_files_are_ignored(tmp_path):
     path = tmp_path / "drift" / "node1.json"
     assert drift.remembered(str(path)) == {}
-    drift.remember(str(path), "d", SEEN)
+    drift.remember(str(path), "d", SEEN, LAYOUT)
     assert drift.remembered(str(path)) == KNOWN and path.stat().st_mode & 0o777 == 0o600
     for broken in ("", "[]", "{"):
         path.write_text(broken)
         assert drift.remembered(str(path)) == {}
+
+
+@pytest.mark.parametrize(
+    "known, layout, changes",
+    [
+        (KNOWN, LAYOUT, {}),
+        (
+            KNOWN,
+            dict(LAYOUT, mxcluster_job_dir="/data/jobs"),
+            {"mxcluster_job_dir": ["/opt/jobs", "/data/jobs"]},
+        ),
+        (KNOWN, dict(LAYOUT, mxnet="a new entry"), {}),
+        ({}, LAYOUT, {}),
+        ({"digest": "d", "seen": SEEN}, LAYOUT, {}),
+    ],
+)
+def test_changes_of_the_layout(known, layout, changes):
+    """A state without a layout comes from an older version, and says nothing."""
+    assert drift.moved(known, layout) == changes
+
+
+def test_jobs_that_run_forbid_a_change_of_the_layout():
+    changes = {"mxcluster_job_dir": ["/opt/jobs", "/data/jobs"]}
+    jobs = [{"job": "long", "state": "running"}, {"job": "old", "state": "ended"}]
+    refusal = drift.refusal("node2", changes, jobs)
+    for word in ("node2", "long", "mxcluster_job_dir=/opt/jobs", "/data/jobs", "stop.yml"):
+        assert word in refusal
+    assert "old" not in refusal.replace("the old value", "")
+    assert drift.refusal("node2", changes, jobs[1:]) is None
 
 
 @pytest.mark.slow

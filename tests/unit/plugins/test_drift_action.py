@@ -9,6 +9,11 @@ from plugins.action import mxcluster_drift as plugin
 
 SEEN = {"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"]}
 RECORD = {"gpus": 0}
+LAYOUT = {
+    "mxcluster_env_dir": "/env",
+    "mxcluster_job_dir": "/jobs",
+    "mxcluster_user": "trainer",
+}
 
 
 @pytest.fixture
@@ -28,6 +33,7 @@ class Node:
             False,
             [],
         )
+        self.layout, self.jobs = dict(LAYOUT), []
         self.variables = {"mxnet_version": "1.9.1", "site": "x"}
         self.path, self.key = folder / "drift" / "node1.json", folder / "shared.pem"
         (folder / "nodes").mkdir()
@@ -46,6 +52,7 @@ class Node:
                 "user": "trainer",
                 "user_files": ["~/.bashrc"],
                 "python": "/env/bin/python",
+                "layout": self.layout,
                 "controller_files": [str(self.key)],
             },
             **given,
@@ -70,6 +77,9 @@ class Node:
 
     def tells(self, asked, task_vars):
         self.asked.append(asked["command"])
+        if asked["command"] == "jobs":
+            assert asked["jobs_dir"] == "/jobs" and asked["python"] == "/env/bin/python"
+            return {"jobs": self.jobs}
         assert asked["request"] == {"known": RECORD}
         return {"record": self.record}
 
@@ -125,7 +135,7 @@ def test_an_unchanged_node_needs_nothing(node):
 def test_a_change_is_named_and_nothing_is_stored_until_the_end(node, change, why, capsys):
     change(node)
     looked = node.look()
-    assert why in looked["why"] and not node.path.exists()
+    assert why in looked["why"] and not json.loads(node.path.read_text())["digest"]
     assert (
         "its provisioning from here has never completed" in node.look()["why"]
     )  # a run that has failed in between
@@ -177,5 +187,25 @@ def test_anyway_needs_no_answer_of_the_node(node):
     assert (
         node.look(anyway=True)["why"] == "requested by drift_anyway or ssh_mesh_new_key"
         and node.asked == []
-        and not node.path.exists()
+        and not json.loads(node.path.read_text())["digest"]
     )
+
+
+@pytest.mark.parametrize("state", ["running", "ended"])
+def test_the_layout_changes_only_without_a_running_job(node, state):
+    node.jobs = [{"job": "long", "state": state}]
+    node.layout["mxcluster_job_dir"] = "/data/jobs"
+    before = node.path.read_text()
+    told = node.look(anyway=True)
+    assert told.get("failed", False) == (state == "running")
+    assert (node.path.read_text() == before) == (state == "running")
+    if state == "running":
+        assert all(word in told["msg"] for word in ("node1", "long", "/jobs", "/data/jobs"))
+
+
+def test_an_interrupted_provisioning_keeps_the_layout(node):
+    node.seen.clear()
+    node.look()
+    node.jobs = [{"job": "long", "state": "running"}]
+    node.layout["mxcluster_job_dir"] = "/data/jobs"
+    assert "long" in node.look()["msg"]
