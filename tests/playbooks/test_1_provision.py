@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 
+import pytest
+
 from tests.playbooks.conftest import Project
 
 
@@ -179,3 +181,42 @@ def test_a_node_that_tells_what_cannot_be_is_refused_by_name(project, tmp_path):
 def test_a_python_that_does_not_fit_is_refused(project):
     result = project.run("provision.yml", "-e", "mxnet_version=1.2.1")
     assert result.code != 0 and "1.2.1" in result.output and "3.8" in result.output, result.output
+
+
+@pytest.mark.parametrize(
+    "tag, written, not_yet",
+    [
+        ("mxnet", ["nodes/node1.json", "nodes/node2.json", "lib"], ["etc/hosts", "own/digits.npz"]),
+        ("datasets", ["own/digits.npz"], ["etc/hosts", "nodes/node1.json"]),
+        ("cluster_files", ["nodes/node1.json", "etc/hosts"], ["own/digits.npz"]),
+        *(
+            pytest.param(tag, written, [], marks=pytest.mark.soak)
+            for tag, written in (
+                ("training_user", ["jobs/node1"]),
+                ("el7_repos", []),
+                ("nvidia_driver", []),
+                ("cuda", []),
+                ("cudnn", []),
+                ("agent_unit", []),
+                ("ssh_mesh", ["nodes/node1.json"]),
+            )
+        ),
+    ],
+)
+def test_a_tag_works_alone_on_bare_nodes(project, tmp_path, tag, written, not_yet):
+    """Of the nodes' folders only the environment exists, since it takes most of the time."""
+    cluster = ("-i", project.inventory("tag-" + tag))
+    folder = project.path / ".state" / ("tag-" + tag)
+    places = {
+        "mxcluster_state_dir": str(folder),
+        "mxcluster_env_dir": str(project.path / ".state" / "local" / "env"),
+        "mxcluster_data_dir": str(folder / "own"),
+    }
+    done = project.run(
+        "provision.yml", *cluster, "--limit", "node1,node2", "--tags", tag, "-e", json.dumps(places)
+    )
+    assert done.code == 0, done.output
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    assert set(written) <= set(found) and not set(not_yet) & set(found), found
+    # A part is not the whole: the next run goes through all roles.
+    assert not list(folder.glob("drift/*.json"))

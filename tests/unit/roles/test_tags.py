@@ -1,0 +1,41 @@
+"""Tags of provision.yml: each role has one, and the docs list it."""
+
+import pathlib
+import re
+
+import yaml
+
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
+PLAYS = yaml.safe_load((PROJECT / "playbooks" / "provision.yml").read_text())
+STEPS = [task for play in PLAYS[2:4] for task in play["tasks"]]
+
+
+def role_of(task):
+    return next(task[name]["name"] for name in task if name.endswith("_role"))
+
+
+def test_each_step_has_the_tag_of_its_role():
+    # The record and the remembered state are parts of others.
+    assert [role_of(task) for task in STEPS if role_of(task) not in task.get("tags", [])] == [
+        "node_record",
+        "drift",
+    ]
+    assert "tags" not in STEPS[-1], "after a part of the roles a node is not as it should be"
+
+
+def test_the_checks_run_with_every_tag():
+    assert all(play["tags"] == "always" for play in PLAYS[:2])
+
+
+def test_tasks_of_an_included_role_run_with_the_tag():
+    """The tags of include_role are not those of the role's tasks."""
+    for task in STEPS:
+        include = task.get("ansible.builtin.include_role")
+        assert include is None or include["apply"] == {"tags": "always"}, task["name"]
+
+
+def test_the_docs_list_the_tags():
+    text = (PROJECT / "docs" / "cluster.md").read_text()
+    table = text[text.index("| tag |") :].split("\n\n")[0]
+    listed = re.findall(r"^\| `(\w+)`", table, re.M)
+    assert sorted(listed) == sorted({tag for task in STEPS for tag in task.get("tags", [])})
