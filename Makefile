@@ -44,7 +44,10 @@ molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
 test: export PYTEST_ADDOPTS := -m 'not soak'
-test: lint ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (under 50 min on 2 cores)
+test: venv-dev ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (under 40 min on 2 cores)
+	mkdir -p .state
+	tools/molecule.sh --images >.state/images.log 2>&1 & # the scenarios make what is missing then, and report it
+	$(MAKE) lint
 	$(FAST)
 	pytest -q --durations=10 -n 2 --dist worksteal tests/playbooks
 	pytest -q --durations=10 -n 3 --dist worksteal tests/training

@@ -36,6 +36,9 @@ refuse() {
 
 # A change of this file or of another source makes another image.
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
+mkdir -p .state
+exec 9>.state/node-image.lock
+flock 9 # another run may be making it
 if docker image inspect "$name" >/dev/null 2>&1; then
     echo "$name"
     exit

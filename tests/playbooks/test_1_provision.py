@@ -186,7 +186,7 @@ def test_a_python_that_does_not_fit_is_refused(project):
 @pytest.mark.parametrize(
     "tag, written, not_yet",
     [
-        ("mxnet", ["nodes/node1.json", "nodes/node2.json", "lib"], ["etc/hosts", "own/digits.npz"]),
+        ("mxnet", ["nodes/node1.json", "nodes/node2.json"], ["etc/hosts", "own/digits.npz"]),
         ("datasets", ["own/digits.npz"], ["etc/hosts", "nodes/node1.json"]),
         ("cluster_files", ["nodes/node1.json", "etc/hosts"], ["own/digits.npz"]),
         *(
@@ -204,12 +204,13 @@ def test_a_python_that_does_not_fit_is_refused(project):
     ],
 )
 def test_a_tag_works_alone_on_bare_nodes(project, tmp_path, tag, written, not_yet):
-    """Of the nodes' folders only the environment exists, since it takes most of the time."""
+    """Of the nodes' folders only the environment and its package exist: they take most time."""
     cluster = ("-i", project.inventory("tag-" + tag))
     folder = project.path / ".state" / ("tag-" + tag)
     places = {
         "mxcluster_state_dir": str(folder),
         "mxcluster_env_dir": str(project.path / ".state" / "local" / "env"),
+        "mxcluster_lib_dir": str(project.path / ".state" / "local" / "lib"),
         "mxcluster_data_dir": str(folder / "own"),
     }
     done = project.run(
