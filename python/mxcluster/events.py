@@ -42,7 +42,11 @@ class EventLog:
             self._fd = _open(path)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append the event `kind` with `fields` and "time" (unix seconds). Raises OSError."""
+        """Append one line: the event `kind`, the time (unix seconds), the process, and `fields`.
+
+        Role, index and host of the constructor name the process. Raises OSError if the write fails,
+        and TypeError if a field has no form in JSON.
+        """
         if self._fd is None:
             return
         event = {"event": kind, "time": round(time.time(), 3)}
@@ -95,7 +99,7 @@ def from_env() -> EventLog:
 
 
 def read(path: str) -> List[Dict[str, Any]]:
-    """Return the events of a file in the order written.
+    """Return the events (dicts) in the file `path` in the order written.
 
     Lines without a whole JSON object are skipped: a killed process or a full disk can leave a torn
     line. Raises OSError if the file cannot be opened.
@@ -121,7 +125,8 @@ def merge(
 ) -> List[Dict[str, Any]]:
     """Return the events of several files by time. Events of equal time keep the order of `paths`.
 
-    `belongs` has one function for each file: event -> bool. Events with False are dropped.
+    `belongs` holds one function for each path. `merge` drops an event if the function of its file
+    returns False for the event.
     """
     paths = list(paths)
     tests: List[Callable[[Dict[str, Any]], bool]] = (
@@ -165,5 +170,5 @@ def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> An
 
 
 def _where(fields: Dict[str, Any]) -> str:
-    """Return the epoch and step of an event, as far as its fields have them."""
+    """Return the epoch and step among an event's `fields` as text, such as ", epoch 3, step 17"."""
     return "".join(", %s %s" % (name, fields[name]) for name in ("epoch", "step") if name in fields)

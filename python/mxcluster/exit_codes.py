@@ -34,7 +34,7 @@ def reserved() -> FrozenSet[int]:
 
 
 def describe(exit_code: int) -> str:
-    """Return an exit code as text. -9 (minus the signal) is "killed by signal 9 (SIGKILL)"."""
+    """Return `exit_code` as text. -9 (minus the signal) gives "killed by signal 9 (SIGKILL)"."""
     if exit_code < 0:
         try:
             return "killed by signal %d (%s)" % (-exit_code, signal.Signals(-exit_code).name)
