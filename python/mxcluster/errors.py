@@ -57,13 +57,13 @@ def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" with at most three `names` close to `word`, or "" without any."""
+    """Return " (did you mean 'x'?)" with at most three `names` close to `word`, or ""."""
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(str(word).lower(), list(known), n=3, cutoff=0.6)
     return " (did you mean %s?)" % " or ".join(repr(known[name]) for name in close) if close else ""
 
 
 def some(names: List[str], most: int = 6) -> str:
-    """Return the first `most` names and the number of the other names as text: "a, b and 3 more"."""
+    """Return the first `most` names and the number of the others as text: "a, b and 3 more"."""
     more = len(names) - most
     return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")

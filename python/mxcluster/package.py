@@ -51,7 +51,7 @@ def archive(
 
 
 def sources(folder: str) -> List[str]:
-    """Return the paths of the source files in `folder`, relative to it, sorted (see `is_source`)."""
+    """Return the paths of the source files in `folder`, relative and sorted (see `is_source`)."""
     found = []
     for parent, folders, files in os.walk(folder):
         folders[:] = filter(is_source, folders)

@@ -42,7 +42,7 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self):
-        """Watch until `stop`. End the process if a peer is dead or the peers do not meet in time."""
+        """Watch until `stop`. End the process if a peer is dead or the peers meet too late."""
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
         clock, settled, begun = _clock(), began, False
         while self._timeout > 0 and not self._ended.wait(self._interval):

@@ -17,9 +17,9 @@ _HASH = 9973
 class Layout(object):
     """The keys for `groups` groups on `hosts` hosts.
 
-    Args: `ranks` the rank that ps-lite gives each server process; process ``host * groups + group``
-    serves a group on a host. Attribute: ``capacity``, the largest number of parameters. ValueError
-    if the layout has no key for a single parameter.
+    Args: `ranks` the ranks that ps-lite gives the server processes, in the processes' order. The
+    process ``host * groups + group`` serves a group on a host. Attribute: ``capacity``, the largest
+    number of parameters. Raises ValueError if the layout has no key for a single parameter.
     """
 
     def __init__(self, groups, hosts, ranks):
@@ -38,7 +38,10 @@ class Layout(object):
             )
 
     def key(self, group, parameter, host):
-        """Return the key for `group` and the part of `parameter` whose home is `host`."""
+        """Return the key for `group` and the part of `parameter` whose home is `host`.
+
+        Raises ValueError if `parameter` is not below ``capacity``.
+        """
         if not 0 <= parameter < self.capacity:
             raise ValueError(
                 "parameter key %r is outside 0 .. %d, the range that %d groups leave: use smaller "
@@ -47,7 +50,7 @@ class Layout(object):
         return parameter * self.servers + self._offsets[host * self.groups + group]
 
     def split(self, key):
-        """Return (group, parameter) of a key."""
+        """Return (group, parameter) for `key`, the reverse of `Layout.key`."""
         parameter, offset = divmod(key, self.servers)
         return self._processes[offset] % self.groups, parameter
 
@@ -64,7 +67,7 @@ class Layout(object):
 
 
 def from_environment(environ):
-    """Return the Layout of this process's job, from the variables of its plan."""
+    """Return the Layout of this process's job from `environ`, which has the plan's variables."""
     groups = 1 + max(int(group) for group in environ["MXCLUSTER_GROUPS"].split(","))
     ranks = [int(rank) for rank in environ["MXCLUSTER_SERVER_RANKS"].split(",")]
     return Layout(groups, len(ranks) // groups, ranks)

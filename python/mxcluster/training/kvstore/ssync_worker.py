@@ -53,13 +53,19 @@ class StaleStore(OwnStore):
         return "ssync" if IS_OLD and self.in_trainer else "dist_async_ssync"
 
     def begin_step(self):
-        """Begin a call of Trainer.step or Module.update."""
+        """Begin a call of Trainer.step or Module.update: collect its pulls until `end_step`.
+
+        If pushes outside such a call are not counted yet, end their iteration first.
+        """
         if self._arrays:
             self._complete()
         self._collected = []
 
     def end_step(self):
-        """End the call; its pulls are served as soon as the next iteration may start."""
+        """End a call of Trainer.step or Module.update. Return when the next iteration may start.
+
+        The collected pulls run before the wait, and run again after a wait that took time.
+        """
         pulls, self._collected = self._collected, None
         self._pull_now(pulls)
         if self._arrays and not self._complete():
@@ -67,7 +73,7 @@ class StaleStore(OwnStore):
             self._pull_now(pulls)
 
     def close(self):
-        """Count this worker as infinitely far, so that no other worker waits for it.
+        """Set this worker's clock to infinitely far, so that no other worker waits for it.
 
         Do not use the store afterwards.
         """
@@ -108,7 +114,7 @@ class StaleStore(OwnStore):
             )
 
     def _complete(self):
-        """End this iteration; return when the next may start, with True if that was at once."""
+        """End this iteration and wait until the next may start. Return True if it could at once."""
         self._arrive()
         self._iteration += 1
         self._counts["steps"] += 1
@@ -125,7 +131,7 @@ class StaleStore(OwnStore):
         return at_once
 
     def _arrive(self):
-        """Return when all updates of this iteration are on the servers.
+        """Wait until all updates of this iteration are on the servers.
 
         A server answers a pull after the push of the same key. The clock may count the iteration
         only then, because messages to different servers have no order.

@@ -16,11 +16,12 @@ the updates of an epoch that the lr schedule counts."""
 
 
 def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
-    """Return the Work of this process, one of `workers`, for an epoch of `samples` samples.
+    """Return the Work of this worker for an epoch of `samples` samples over all workers.
 
-    Args: `environ` its MXCLUSTER_* variables; without them it is worker `rank`. `allocate` True for
-    the shares of the job's file data_sharding, False for equal shares. BadInput if the variables do
-    not fit or the share is empty.
+    Args: `environ` the environment with the variables MXCLUSTER_*, without which this is worker
+    `rank`; `kv` the scheme; `workers` their number; `batch_size` of one worker; `allocate` True for
+    the shares in the job's file data_sharding, False for equal shares. Raises BadInput if the
+    variables do not fit or the share is empty.
     """
     index = int(environ.get("MXCLUSTER_INDEX", rank))
     if not 0 <= index < workers:
@@ -49,9 +50,10 @@ def _read_shares(path, workers):
 
 
 def groups(text, workers):
-    """Return lists of worker indices from MXCLUSTER_GROUPS ("0,0,1,1": the group of each worker).
+    """Return the worker indices of each group, [[0, 1], [2, 3]], from `text`, "0,0,1,1".
 
-    Without text there is one group of all workers.
+    `text` has the group of each worker (MXCLUSTER_GROUPS). An empty text means one group of all
+    workers. Raises BadInput if `text` does not have `workers` entries.
     """
     labels = text.split(",") if text else ["0"] * workers
     if len(labels) != workers:
@@ -66,7 +68,7 @@ def groups(text, workers):
 
 
 def updates(kv, batches):
-    """Return the updates of a weight that the servers count in an epoch.
+    """Return how many updates of a weight the servers count in an epoch under the scheme `kv`.
 
     Args: `batches` of each worker (list of int).
 

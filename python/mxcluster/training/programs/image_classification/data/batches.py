@@ -9,10 +9,11 @@ import numpy as np
 def order(begin, end, batches, batch_size, seed):
     """Return the samples of an epoch, int (batches, batch_size), in random order.
 
-    All samples of begin .. end - 1 come once, then some again. MXNet's Module needs batches of
-    equal size, and workers that wait for each other need equal numbers of batches.
+    All samples of begin .. end - 1 come once, then some again to fill the last batches. MXNet's
+    Module needs batches of equal size, and workers that wait for each other need equal numbers of
+    batches.
 
-    Args: `seed` a sequence of ints. ValueError if the samples do not all fit.
+    Args: `seed` a sequence of ints. Raises ValueError if the samples do not all fit.
     """
     if batches * batch_size < end - begin:
         raise ValueError(
@@ -23,7 +24,7 @@ def order(begin, end, batches, batch_size, seed):
 
 
 def in_file_order(samples, batch_size):
-    """Return all samples once, int (batches, batch_size); the first ones fill the last batch."""
+    """Return all samples once, int (batches, batch_size). Samples from the start fill the last batch."""
     return np.resize(np.arange(samples), (-(-samples // batch_size), batch_size))
 
 
