@@ -38,7 +38,7 @@ def offered(folder: JobFolder) -> Json:
 
 
 def take(folder: JobFolder, name: str) -> None:
-    """Record that the controller has fetched checkpoint `name`. The node can drop it."""
+    """Record that the controller has fetched checkpoint `name`, so that the node may delete it."""
     if (
         checkpoints.FILE.fullmatch(name + ".json")
         and checkpoints.told(folder.path, checkpoints.TAKEN) != name

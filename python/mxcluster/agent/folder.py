@@ -39,7 +39,7 @@ class JobFolder:
         self.path = os.path.abspath(path)
 
     def file(self, name: str) -> str:
-        """Return the path of a file of the folder."""
+        """Return the path of the file `name` in the folder."""
         return os.path.join(self.path, name)
 
     def make(self) -> None:
@@ -58,9 +58,9 @@ class JobFolder:
         """Write the job's files: plan.json, the three cluster files, copies of the script's folder.
 
         `secret_env` ({variable: value}) goes into its own file until the agent reads it. `token`
-        goes into a file that the job's processes read; it is removed after the job's end. `script`
-        is the script's folder as a zip file in base64. The `whole` plan of the job goes into a file
-        of its own, so that another controller can read it on this node later.
+        goes into a file that the job's processes read, and that is removed after the job's end.
+        `script` is the script's folder as a zip file in base64. The `whole` plan of the job goes
+        into a file of its own, so that another controller can read it on this node later.
         """
         self.make()
         plan = dict(plan)
@@ -91,7 +91,7 @@ class JobFolder:
                 stream.write(token)
 
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
-        """Return True if this job (same plan and token) is prepared here and has not ended.
+        """Return True if the job with this plan and token is prepared here and has not ended.
 
         The controller asks again when our reply was lost.
         """
@@ -144,11 +144,14 @@ class JobFolder:
         remove(self.file(SECRET_ENV))
 
     def forget_token(self) -> None:
-        """Remove the token of a job that has not started."""
+        """Delete the file with the job's token, if it exists."""
         remove(self.file(TOKEN))
 
     def kept(self) -> List[str]:
-        """Return the paths of the files that processes may read at any time while the job runs."""
+        """Return the paths of the files that must not change while the job runs.
+
+        Processes may read these files at any time.
+        """
         names = ["plan.json", WHOLE_PLAN, TOKEN] + sorted(self.plan().get("files") or {})
         return [self.file(name) for name in names]
 
@@ -163,7 +166,7 @@ class JobFolder:
         ]
 
     def tidy(self) -> None:
-        """Remove the files that only a running job needs, and unfinished drafts."""
+        """Remove the job's shared memory, the files that only a running job needs, and drafts."""
         self._forget_memory()
         for name in self.spent():
             remove(self.file(name))
@@ -171,8 +174,8 @@ class JobFolder:
     def _forget_memory(self) -> None:
         """Remove the shared memory of the job's server processes.
 
-        The last server process of a host removes it. If that process was killed before, it is still
-        there.
+        The last server process of a host to open the shared memory removes its name. If a server
+        process was killed before that, the name is still there.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
             plan = self.plan()
@@ -205,12 +208,15 @@ class JobFolder:
         return True
 
     def take_reserve(self) -> None:
-        """Reserve disk space for the last status, in case the disk gets full."""
+        """Write a file of RESERVED bytes. `tidy` removes it, so that a full disk has room then."""
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
 
     def plan(self) -> Json:
-        """Return this node's slice of the plan. Raises BadInput if a field is missing."""
+        """Return this node's part of the plan.
+
+        Raises BadInput if plan.json is missing, is not JSON, or lacks a field.
+        """
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
                 plan = json.load(stream)
@@ -296,7 +302,8 @@ class JobFolder:
     ) -> None:
         """Write <name>.env, mode 0600: command and environment of a process, as a shell script.
 
-        `secret`: the names of further variables, whose values are written to no file.
+        Args: `process` its entry in the plan, with "name" and "command"; `environment` {variable:
+        value}; `secret` the names of further variables, whose values are written to no file.
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = [
@@ -325,7 +332,7 @@ class JobFolder:
         return os.open(self.file(name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def log_lines(self, name: str, lines: int = LOG_LINES) -> List[str]:
-        """Return the last lines of <name>.log (see `readable`), [] without a log."""
+        """Return the last `lines` lines of <name>.log (see `readable`), [] without a log."""
         return readable(_part(self.file(name + ".log"), LOG_TAIL), lines)
 
     def progress(self, names: Dict[tuple, str]) -> Dict[str, Json]:
@@ -360,14 +367,14 @@ class JobFolder:
 
 
 def private(path: str) -> int:
-    """Return a descriptor that truncates and writes a file of mode 0600."""
+    """Return a descriptor for writing the file `path`, emptied and of mode 0600."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(descriptor, 0o600)  # the file may have existed with another mode
     return descriptor
 
 
 def remove(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove the file `path`, if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -375,7 +382,7 @@ def remove(path: str) -> None:
 
 
 def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
-    """Return the last `number` lines of a log, safe for people and JSON.
+    """Return the last `number` lines of `data`, the bytes of a log, safe for people and JSON.
 
     Unprintable characters are dropped, and lines are cut at LOG_WIDTH characters. A carriage return
     begins a new line, as in progress bars. Lines without a printable character are left out.
@@ -391,7 +398,10 @@ def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
 
 
 def _part(path: str, size: int, tail: bool = True) -> bytes:
-    """Return the last (or first) `size` bytes of a file, b"" without the file."""
+    """Return the last `size` bytes of the file `path`, or the first if `tail` is false.
+
+    Returns b"" without the file.
+    """
     try:
         with open(path, "rb") as stream:
             if tail:
@@ -402,7 +412,7 @@ def _part(path: str, size: int, tail: bool = True) -> bytes:
 
 
 def _events(data: bytes) -> List[Json]:
-    """Return the events in a piece of events.jsonl. Lines that the cut has torn are left out."""
+    """Return the events (dicts) in `data`, a piece of events.jsonl. Torn lines are left out."""
     events = []
     for line in data.split(b"\n"):
         try:

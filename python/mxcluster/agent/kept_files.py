@@ -37,7 +37,10 @@ class Keeper:
 
 
 def mark(path: str) -> Mark:
-    """Return (inode, size, mtime in ns), which each write changes; None for no regular file."""
+    """Return (inode, size, mtime in ns) of the file `path`; None if it is not a regular file.
+
+    Each write to the file changes the result.
+    """
     try:
         found = os.lstat(path)
     except OSError:

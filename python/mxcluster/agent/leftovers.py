@@ -18,7 +18,7 @@ PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 
 
 def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
-    """Return a line for each leftover process and listening port of the job.
+    """Return a line for each leftover process and listening port of the job in `folder`.
 
     An agent that is still alive counts: it holds ports and GPUs. The check repeats for `patience`
     seconds as long as something is left.

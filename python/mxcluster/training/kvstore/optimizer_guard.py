@@ -439,7 +439,7 @@ def _key(key):
 
 
 def _data():
-    """Return {(module, name): class or `_Call`} of plain data: containers, numbers, numpy arrays."""
+    """Return {(module, name): class or `_Call`} of plain data: containers, numbers, arrays."""
     values = {("builtins", cls.__name__): cls for cls in (object, dict, list, int, float)}
     values.update(
         {("builtins", cls.__name__): cls for cls in (set, frozenset, complex, bytearray, bytes)}

@@ -88,7 +88,10 @@ class Updates(object):
 
 
 def trace(parameter, rank, arrays):
-    """If tracing is on, write the digests of `arrays`, a parameter's restored states, to the events."""
+    """Write the digests of `arrays`, a parameter's restored states, to the events, if traced.
+
+    MXCLUSTER_TRACE=1 turns tracing on. `rank` is that of the server.
+    """
     if os.environ.get("MXCLUSTER_TRACE") == "1":
         events.from_env().write(
             "restored",

@@ -42,7 +42,7 @@ class Saver(object):
             kv._set_updater(self.updates)
 
     def save(self, epochs):
-        """Write the checkpoint after `epochs` epochs. A reader finds the whole checkpoint or none."""
+        """Write the checkpoint after `epochs` epochs. A reader finds all its files or none."""
         name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
         os.makedirs(self.folder, exist_ok=True)
         # The server processes of a host, one for each group, write one part together.

@@ -57,7 +57,7 @@ def picture_side(name, net, channels, side):
     """Return the side of the pictures for `net`, the Symbol of network `name`.
 
     The result is `side` if the network works on (channels, side, side), else the least of SIDES
-    on which the network works. Raises BadInput if it works on none of SIDES.
+    on which the network works. Raises BadInput if there is no such side.
     """
     least = 1 if name in OWN else MODEL_ZOO_LEAST_SIDE
     for candidate in [side] + [larger for larger in SIDES if larger > side]:
@@ -88,7 +88,7 @@ def _mlp(data, classes):
 
 
 def _lenet(data, classes):
-    """Return LeNet on `data`: two 5x5 convolutions with max pooling, one hidden layer, `classes` outputs.
+    """Return LeNet on `data`: two 5x5 convolutions with max pooling, then one hidden layer.
 
     Source: LeCun et al., Proc. IEEE 1998.
     """

@@ -21,7 +21,10 @@ TELL_SECONDS = 1.0  # least seconds between two `batch` events
 
 
 def run(args):
-    """Train as `args`, the result of args.parse(), says. Raises BadInput for invalid arguments or data."""
+    """Train as `args`, the result of args.parse(), says.
+
+    Raises BadInput for invalid arguments or data.
+    """
     contexts = _contexts(args.gpus)
     _seed(args.seed)
     symbol = networks.symbol(args.network, DATASETS[args.data].classes)
@@ -85,7 +88,7 @@ class Training:
         self.saver = self._saver()
 
     def _optimizer(self):
-        """Return the parameters of SGD (dict). The schedule counts the updates of shard.updates()."""
+        """Return the parameters of SGD (dict). A schedule counts the updates of shard.updates()."""
         args = self.args
         params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
         if args.lr_factor < 1:
@@ -98,7 +101,7 @@ class Training:
         return params
 
     def run(self):
-        """Train all epochs, save checkpoints, and write the final accuracy to the events and the log.
+        """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
         `seconds` of the event `end` is wall time, with validation included.
         """
@@ -255,9 +258,9 @@ class Training:
         self.module._params_dirty = True
 
     def _saver(self):
-        """Return the Saver on worker 0; None if the job neither saves nor resumes checkpoints.
+        """Return the Saver of this worker, None if this worker writes no checkpoints.
 
-        The result is None on all other workers.
+        Only worker 0 of a job that saves or resumes checkpoints has a Saver.
         """
         args, folder = self.args, os.environ.get("MXCLUSTER_JOB_DIR")
         if (

@@ -24,7 +24,7 @@ def order(begin, end, batches, batch_size, seed):
 
 
 def in_file_order(samples, batch_size):
-    """Return all samples once, int (batches, batch_size). Samples from the start fill the last batch."""
+    """Return all samples once, int (batches, batch_size). The first samples fill the last batch."""
     return np.resize(np.arange(samples), (-(-samples // batch_size), batch_size))
 
 
