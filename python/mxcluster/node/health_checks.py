@@ -1,7 +1,7 @@
 """Collect the facts of one node for verify.yml: its present state. Nothing is changed.
 
-Each check is a function of the request that returns facts. `verify` on the controller judges them
-and compares the nodes.
+Each check is a function of the request that returns facts. `verify` on the controller judges the
+facts and compares the nodes.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ NOBODY = {
 
 
 def check(request: Json) -> Json:
-    """Return the facts of all checks by name; a check that fails itself gives {"error": text}."""
+    """Return {name: facts} of all CHECKS. A check that fails itself gives {"error": text}."""
     answers = {}
     for name, ask in CHECKS.items():
         try:
@@ -104,7 +104,10 @@ def mxnet(_: Json) -> Json:
 
 
 def files(request: Json) -> Json:
-    """Return for each of the three cluster files its digest, or why it cannot be used."""
+    """Return {file name: {"sha256": digest} or {"error": text}} for the three cluster files.
+
+    The files are in request["etc_dir"]. The error says why the file cannot be used.
+    """
     hosts: Optional[List[str]] = None
     answer = {}
     for name in ("hosts", "groups", "data_sharding"):
@@ -132,7 +135,7 @@ def room(request: Json) -> Json:
 
 
 def ssh(request: Json) -> Json:
-    """Return {"peers": {peer: None or the error of `ssh peer`}} for each peer of the request.
+    """Return {"peers": {peer: None or the error text of `ssh peer`}} for each peer of the request.
 
     ssh runs with BatchMode, so it asks no question.
     """
@@ -166,7 +169,7 @@ def ssh(request: Json) -> Json:
 
 
 def gpu(request: Json) -> Optional[Json]:
-    """Return `gpus.check`; None for a node without a GPU."""
+    """Return `gpus.check` of request["cuda"]; None without that key (a node without a GPU)."""
     return gpus.check(request["cuda"]) if request.get("cuda") else None
 
 

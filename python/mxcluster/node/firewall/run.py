@@ -7,7 +7,10 @@ from mxcluster.errors import MxclusterError
 
 
 def run(argv: List[str], stdin: Optional[str] = None) -> str:
-    """Run a program and return its output. Raises MxclusterError if it fails or is missing."""
+    """Run the program `argv` and return its stdout. `stdin`: the text that the program reads.
+
+    Raises MxclusterError if the program fails or is missing.
+    """
     try:
         done = subprocess.run(
             argv, input=(stdin or "").encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -42,5 +45,5 @@ def spans(ports: Sequence[int], joint: str = "-") -> List[str]:
 
 
 def comment(job: str) -> str:
-    """Return the comment that marks a rule of the job."""
+    """Return the text of the comment that marks each rule of `job`."""
     return "mxcluster %s" % job
