@@ -17,14 +17,14 @@ FILE = "events.jsonl"
 
 
 class EventLog:
-    """Append events to a file. Without a path, `write` does nothing.
+    """Appends events to the file `path`. Without a path, `write` does nothing.
 
     >>> log = EventLog("/job/events.jsonl", role="worker", index=0, host="node1")
     >>> log.write("epoch", epoch=3, accuracy=0.91)
 
     Threads and processes can share a file. Numbers of numpy are cast. JSON has no NaN and no
-    infinity: such a number is written as null, and a `note` event reports the first one of every
-    field.
+    infinity: such a number is written as null, and a `note` event reports the first such number of
+    every field.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ def _open(path: str) -> int:
 
 
 def from_env() -> EventLog:
-    """Return the event log of this process. Outside a job the log does nothing.
+    """Return the EventLog of this process. Outside a job it writes nothing.
 
     Reads MXCLUSTER_JOB_DIR, MXCLUSTER_ROLE, MXCLUSTER_INDEX and MXCLUSTER_HOST.
     """

@@ -29,7 +29,10 @@ MEANINGS = {
 
 
 def reserved() -> FrozenSet[int]:
-    """Return the exit codes that follow another process's end. They are never a first cause."""
+    """Return the exit codes of processes that end because another process has ended.
+
+    Such a code is never the first cause of a job's failure.
+    """
     return frozenset((PEER_DIED, KILLED_BY_AGENT))
 
 

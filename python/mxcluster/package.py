@@ -1,11 +1,11 @@
 """Pack this package, or a user's script with the files beside it, into one zip file.
 
-The zip file is how the code gets to the nodes. The module mxcluster_env unpacks the package beside
-the zip file on the node, and the agent unpacks the script.
+The zip file brings the code to the nodes. The module mxcluster_env unpacks the package beside the
+zip file on the node, and the agent unpacks the script.
 
 The same source gives the same bytes, and the names of the zip file and its folder hold the digest.
-A node that has a file of that name has this package. A new package never replaces a package that a
-running job imports from.
+A node with a file of that name therefore has this package. A new package never replaces a package
+that a running job imports from.
 """
 
 import base64

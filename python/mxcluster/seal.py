@@ -71,7 +71,7 @@ def sealed(token: bytes, sender: str, kind: str, payload: str) -> str:
 
 
 class Opener(object):
-    """Open messages that were sealed with the same token, each message once."""
+    """Opens messages that were sealed with the same token, each message once."""
 
     def __init__(self, token: bytes):
         self._token = token
@@ -100,7 +100,7 @@ class Opener(object):
 
 
 def proof(token: bytes, *parts: Any) -> str:
-    """Return a proof (str) that the sender of `parts` (each a str or a number) has the token."""
+    """Return a text that proves that the sender of `parts` (texts or numbers) has `token`."""
     return _mac(token, b"proof", *[str(part).encode("utf-8") for part in parts])
 
 

@@ -28,7 +28,7 @@ class Wrong(ValueError):
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "it", self.shown, what))
 
     def inside(self, place: str) -> "Wrong":
-        """Return this error with `place`, the position in the containing value, put first."""
+        """Return this error with `place`, such as "[0]" or ".name", put before its place so far."""
         self.where = place + self.where
         self.args = ("%s=%s is not %s" % (self.where.lstrip("."), self.shown, self.what),)
         return self
@@ -134,7 +134,7 @@ def fields(
 ) -> Shape:
     """Return a shape: a dict with all fields of `needed`, and any fields of `possible`.
 
-    Other fields must have the shape `rest`. Without `rest` they are dropped.
+    Other fields must have the shape `rest`. Without `rest` other fields are dropped.
     """
 
     def checked(value: Any) -> Dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Ports and GPUs that the jobs of a node hold, and how a job gets its own.
+"""Ports and GPUs that the jobs of a node hold, and how a new job gets its own.
 
 Jobs start one after the other, and each takes only ports and GPUs that no other job holds. A job
-holds them for as long as its agent lives. Pid and start time identify the agent, so there is no
-second record that a killed job could leave behind.
+holds its ports and GPUs for as long as its agent lives. Pid and start time identify the agent, so
+there is no second record that a killed job could leave behind.
 """
 
 import contextlib
@@ -145,9 +145,9 @@ def claim(folder: JobFolder, plan: Json) -> None:
 def clear(root: str, but: Optional[str] = None) -> List[str]:
     """Remove tokens, leases, reserves and secrets of jobs that have ended. Return the jobs' names.
 
-    `root` is the folder of all job folders. A power loss, or an agent and a controller that were
-    killed together, leave such files. The job `but`, and jobs whose agent lives or may be about to
-    start, keep theirs.
+    `root` is the folder of all job folders. Such files are left by a power loss, or if agent and
+    controller were killed together. The job `but`, and jobs whose agent lives or may be about to
+    start, keep their files.
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):

@@ -1,4 +1,4 @@
-"""Commands of the agent. Each takes a job folder and returns a dict for JSON."""
+"""Commands of the agent. Each takes a JobFolder and returns a dict for JSON."""
 
 import contextlib
 import errno
@@ -313,12 +313,12 @@ def without_agent(
 
 
 def with_progress(folder: JobFolder, answer: Json) -> Json:
-    """Return {"status", "progress", "pulses", "checkpoints"} of `answer`, a status.
+    """Return {"status", "progress", "pulses", "checkpoints"} for the status `answer`.
 
     "checkpoints": see `checkpoint_transfer.offered`, left out without a manifest.
 
-    "progress": the last events of each process. "pulses": {process name: its progress file, and
-    "idle": seconds since its last change by this node's clock}.
+    "progress": see `JobFolder.progress`. "pulses": {process name: the content of its progress file,
+    and "idle": seconds since its last progress by this node's clock}.
     """
     pulses = {
         part["name"]: progress_file.read(progress_file.file_of(folder.path, part["name"]))
@@ -339,7 +339,10 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
 
 
 def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:
-    """Return the status once the job has ended, also by its agent's death. None after `seconds`."""
+    """Return the status once the job has ended, also by its agent's death.
+
+    Returns None if the job still runs after `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         answer = look(folder)
@@ -356,7 +359,10 @@ def _until_gone(who: processes.Identity, seconds: float) -> None:
 
 
 def _to_pack(folder: JobFolder) -> List[str]:
-    """Return the names of the files to collect, relative to the folder and sorted."""
+    """Return the names of the files to collect except files of scripts, sorted.
+
+    The names are relative to the job folder.
+    """
     names = [
         name
         for name in os.listdir(folder.path)

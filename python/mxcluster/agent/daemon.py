@@ -1,4 +1,4 @@
-"""Start an agent detached from the terminal and the connection, and at most once for each job.
+"""Start the agent of a job, detached from the terminal and the connection, and only once.
 
 The agent detaches itself (`start`), or systemd runs it as an instance of mxcluster-agent@.service
 (`run`).
@@ -108,7 +108,7 @@ def prepare(
     token: Optional[str] = None,
     script: Optional[str] = None,
 ) -> None:
-    """Write the files that a job needs before its start.
+    """Write the files that a job needs before its start (see `JobFolder.prepare`).
 
     A repeated call for the same job (plan and token) returns at once. Raises BadInput if the folder
     holds another job.
@@ -220,7 +220,7 @@ def run(folder: JobFolder) -> None:
 
 
 def check_unused(folder: JobFolder) -> None:
-    """Raise BadInput if a job ran in the folder before."""
+    """Raise BadInput if a job has run in `folder` before."""
     status = folder.status()
     if status is not None:
         raise BadInput(

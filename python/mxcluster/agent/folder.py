@@ -1,4 +1,4 @@
-"""A job's folder on a node: its files, and how they are read and written."""
+"""The folder of a job on a node: the names of its files, and methods to read and write them."""
 
 import base64
 import contextlib
@@ -108,7 +108,10 @@ class JobFolder:
             return False
 
     def whole_plan(self) -> Json:
-        """Return the plan of the job on all its nodes. Raises BadInput without a plan in JSON."""
+        """Return the plan of the job on all its nodes.
+
+        Raises BadInput if job.json is missing or is not JSON.
+        """
         path = self.file(WHOLE_PLAN)
         try:
             with open(path, encoding="utf-8") as stream:
@@ -127,7 +130,7 @@ class JobFolder:
             shutil.rmtree(self.path)
 
     def take_secret_env(self) -> Dict[str, str]:
-        """Read `secret_env.json` and delete it, so that no copy stays on disk.
+        """Read `secret_env.json` and delete the file, so that no copy stays on disk.
 
         Returns {variable: value}, {} without the file.
         """
@@ -156,7 +159,7 @@ class JobFolder:
         return [self.file(name) for name in names]
 
     def spent(self) -> List[str]:
-        """Return the names of files that only a running job needs, and of unfinished drafts."""
+        """Return the names of the files that only a running job needs, and of unfinished drafts."""
         return [
             name
             for name in os.listdir(self.path)
@@ -188,14 +191,15 @@ class JobFolder:
                     )
 
     def free(self) -> int:
-        """Return the number of bytes that this user can still write here."""
+        """Return the number of bytes that this user can still write in the folder."""
         found = os.statvfs(self.path)
         return (found.f_bavail if os.geteuid() else found.f_bfree) * found.f_frsize
 
     def has_inodes(self) -> bool:
-        """Return True if this user can make another file here.
+        """Return True if this user can make another file in the folder.
 
-        The method makes a test file: not every file system counts its inodes correctly.
+        If the file system reports no free inode, the method makes a test file: not every file
+        system counts its inodes correctly.
         """
         found = os.statvfs(self.path)
         if not found.f_files or (found.f_favail if os.geteuid() else found.f_ffree):
@@ -263,7 +267,7 @@ class JobFolder:
             ) from error
 
     def write_status(self, status: Json) -> Mark:
-        """Replace status.json atomically and return the mark of the new file.
+        """Replace status.json by `status` atomically. Return the `kept_files.mark` of the new file.
 
         No fsync: only a crash of the machine could lose the file, and then the job is lost as well.
         """
@@ -276,7 +280,7 @@ class JobFolder:
         return written
 
     def begin_lease(self, renewed: Optional[float] = None) -> None:
-        """Make the lease file. `renewed`: its last renewal (unix seconds), None for now."""
+        """Make the lease file. `renewed`: the last renewal (unix seconds), None for now."""
         with open(self.file(LEASE), "a"):
             pass
         self.renew_lease(renewed)
@@ -358,7 +362,10 @@ class JobFolder:
         return latest
 
     def last_sign_of_life(self, names: List[str]) -> float:
-        """Return when the agent or a process last wrote a file (unix seconds), else 0."""
+        """Return when the agent or a process last wrote a file (unix seconds), 0.0 without a file.
+
+        `names`: the names of the job's processes on this node.
+        """
         files = ["status.json", "events.jsonl", "agent.log"] + [name + ".log" for name in names]
         return max(
             [os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))]

@@ -1,4 +1,4 @@
-"""List the jobs of a node, from the folder that holds their folders."""
+"""List the jobs of a node, from the folder that holds all job folders."""
 
 import os
 from typing import Any, Dict, Optional, Tuple, Union

@@ -1,7 +1,7 @@
 """Detect an OOM kill. SIGKILL itself does not tell its sender.
 
 Newer kernels count OOM kills, for a control group (that of the job's unit) and for the whole
-machine. The kernel of CentOS 7 only writes them to its log, which every user can read there.
+machine. The kernel of CentOS 7 only writes OOM kills to its log, which every user can read there.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Find the files that scripts wrote on this node. Each worker has its own copy of the folder."""
+"""Find the files that scripts wrote on this node, in each worker's copy of the script's folder."""
 
 import os
 import stat

@@ -13,7 +13,12 @@ LEAST_FREE = 1 << 20  # bytes: with less free space, writes to logs and events a
 
 
 class Limits(NamedTuple):
-    """Time limits in seconds; 0 means no limit."""
+    """Time limits of a process in seconds; 0 means no limit.
+
+    - `stopped`: stopped by a signal;
+    - `start`: from its start to its kv-store;
+    - `stall`: without progress.
+    """
 
     stopped: float
     start: float
@@ -24,10 +29,10 @@ class Sight(NamedTuple):
     """The observed state of one process.
 
     - `age`: seconds since its start;
-    - `held`: seconds since SIGSTOP, 0 if it is not stopped;
-    - `pulse`: the content of its progress file, None without one;
+    - `held`: seconds since a signal stopped it, 0 if it is not stopped;
+    - `pulse`: the content of its progress file, None without a file;
     - `still`: seconds since the last change of its pulse;
-    - `queued`: seconds in which it could have run and had no core.
+    - `queued`: seconds in which it was ready to run and had no core.
     """
 
     name: str

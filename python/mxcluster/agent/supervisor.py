@@ -1,4 +1,4 @@
-"""The supervisor: parent of a node's processes. It starts and watches them, and ends them all."""
+"""The supervisor: the parent of a node's processes. It starts, watches and ends the processes."""
 
 import contextlib
 import os
@@ -116,7 +116,7 @@ class Supervisor:
     def run(self, ready: Callable[[], None]) -> None:
         """Start all processes and return when all have ended.
 
-        `ready` is called once the first status.json is written.
+        `ready` is called once the first status.json is written, without arguments.
         """
         # The signals are blocked and then waited for, so no signal between two checks is lost, and
         # no handler can race.
@@ -188,7 +188,10 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def watch(self) -> str:
-        """Wait for a reason to end and return it: done, failed, stopped, peer or lease."""
+        """Return the reason for the end of the job here once there is one (see `why_end`).
+
+        Meanwhile restore files, record ended processes and faults, and write the status.
+        """
         stopped = None
         while True:
             self.restore()
@@ -380,7 +383,7 @@ class Supervisor:
                 log.write("note", text="%s: %s" % (self.plan["host"], text))
 
     def reap(self) -> None:
-        """Record every process that has ended. This reaps adopted orphans, too."""
+        """Reap all ended children, also adopted orphans, and record ended processes of the job."""
         while True:
             try:
                 pid, wait_status = os.waitpid(-1, os.WNOHANG)

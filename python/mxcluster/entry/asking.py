@@ -155,9 +155,9 @@ def _of(asked: Json, answer: Json) -> Json:
 
 
 def of_check_mode(command: str) -> Json:
-    """Return the result in check mode of a command that changes something.
+    """Return the task's result in check mode for `command`, which would change something.
 
-    No job was started, so there is none to wait for.
+    In check mode no job was started, so the commands wait and stop find no job.
     """
     found = {
         "changed": command in ("start", "collect"),

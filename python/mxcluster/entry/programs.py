@@ -1,4 +1,4 @@
-"""Run the package's programs for a command, with the rights of the training user."""
+"""Run the probe or the agent for a command, with the rights of the training user."""
 
 import io
 import json
@@ -139,7 +139,7 @@ def told(asked: Json) -> str:
 
 
 class Refusing:
-    """The part of an Ansible module that `mxcluster.node.training_user` uses."""
+    """Stands for an Ansible module: it has what `mxcluster.node.training_user` uses of one."""
 
     def __init__(self, check_mode: bool):
         self.check_mode = check_mode

@@ -49,7 +49,7 @@ def hidden(asked: Json) -> List[str]:
 
 
 def unit_of(asked: Json) -> Optional[str]:
-    """Return the name of a job's systemd unit; None if the job does not run as a unit."""
+    """Return the name of the job's systemd unit; None if the job does not run as a unit."""
     if not has_units(asked):
         return None
     job = os.path.basename(os.path.abspath(asked["job_dir"]))
@@ -237,11 +237,12 @@ def is_spooled(asked: Json) -> bool:
 
 
 def collect_into_spool(asked: Json) -> Json:
-    """Return the answer of `collect`, packed by the user into a file that root has made.
+    """Return the answer of `collect`, whose tar file is in the folder asked["spool"].
 
-    The file is in a folder that the user cannot change. The login user fetches it with its own
-    rights. As root, Ansible's fetch would hold the whole file in memory, more than once, and root
-    would read any file that the user put there.
+    Root makes the tar file and the training user fills it, in a folder that the user cannot change.
+    The login user fetches the file with its own rights. As root, Ansible's fetch would hold the
+    whole file in memory, more than once, and root would read any file that the user put there.
+    Raises MxclusterError if the folder or the file cannot be made.
     """
     spool = os.path.abspath(asked["spool"])
     try:

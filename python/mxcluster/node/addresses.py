@@ -1,4 +1,4 @@
-"""IPv4 addresses and ports of this machine, from the kernel.
+"""IPv4 addresses, ports and connections of this machine, as the kernel lists them.
 
 No other program is needed, and no packet is sent.
 """
@@ -146,7 +146,10 @@ def who_listens(address: str, port: int) -> Optional[str]:
 
 
 def listener(address: str, port: int) -> Optional[int]:
-    """Return the pid of the process that listens on address:port, as far as visible, else None."""
+    """Return the pid of the process that listens on address:port, else None.
+
+    The result is None, too, if /proc does not show the process to this user.
+    """
     inodes = set()
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -248,7 +251,7 @@ def parse_unanswered(text: str) -> set:
 
 
 def _anybody(address: str) -> set:
-    """Return the forms of `address` and of the wildcard addresses in /proc/net/tcp and tcp6."""
+    """Return the texts for `address` and for the wildcard addresses in /proc/net/tcp and tcp6."""
     # The kernel prints the bytes as a number in native byte order.
     ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
     return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

@@ -56,7 +56,7 @@ def ask(*options: str) -> Optional[List[List[str]]]:
 
 
 def listed() -> List[Gpu]:
-    """Return the GPUs that the driver lists, by number; [] if it lists none."""
+    """Return the GPUs that the driver lists, sorted by number; [] if it lists none."""
     rows = ask("--query-gpu=index,uuid,name,driver_version") or []
     return sorted(Gpu(int(row[0]), *row[1:4]) for row in rows if len(row) >= 4 and row[0].isdigit())
 
@@ -103,10 +103,10 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return why a job that uses all GPUs would not get them; None if it does, or uses none.
+    """Return why a job that uses all GPUs would not get all of them; None if it does.
 
     `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if it
-    chose an MXNet for GPUs, else 0}.
+    chose an MXNet for GPUs, else 0}. None means that the job does not use all GPUs.
     """
     if not wanted:
         return None

@@ -62,12 +62,12 @@ def check(request: Json) -> Json:
 
 
 def mxnet(_: Json) -> Json:
-    """Import MXNet in a child process and return its facts.
+    """Import MXNet in a child process and return its facts (dict).
 
-    The versions of Python, numpy and MXNet; "libmxnet", the digest of its library; "compiled_in",
-    whether it has the distributed kv-store, and "says", its error if not.
+    "python", "numpy" and "mxnet": their versions. "libmxnet": the digest of MXNet's library.
+    "compiled_in": whether MXNet has the distributed kv-store. "says": the error if not, else "".
 
-    If the import fails, "error" replaces the facts that need it.
+    If the import fails, "error" (text) replaces the facts that need the import.
     """
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
@@ -127,7 +127,7 @@ def files(request: Json) -> Json:
 
 
 def room(request: Json) -> Json:
-    """Return {folder: free bytes} for each folder of the request and for shared memory."""
+    """Return {folder: free bytes} of each existing folder of the request and of shared memory."""
     free = {
         path: shutil.disk_usage(path).free for path in request["folders"] if os.path.isdir(path)
     }

@@ -3,8 +3,8 @@
 - `python -m mxcluster.node.probe look --request JSON`: check whether the node can run a job.
   Nothing is changed.
 - `python -m mxcluster.node.probe record`: print the facts for the node record; imports MXNet.
-- `python -m mxcluster.node.probe machine`: print the machine's part of the record; root runs it
-  where there is a root.
+- `python -m mxcluster.node.probe machine`: print the machine's part of the record.
+  `mxcluster.entry` calls this function as root if it is root.
 - `python -m mxcluster.node.probe check --request JSON`: print the facts for verify.yml (see
   `health_checks`).
 """
@@ -166,7 +166,10 @@ def interface_problems(
 
 
 def port_problem(address: str, port: int) -> Optional[str]:
-    """Return why a process of this user cannot listen on address:port, None if it can."""
+    """Return a line if a process of this user cannot listen on address:port, None if it can.
+
+    The line says which process holds the port, as far as visible, and what to do.
+    """
     refusal = addresses.can_bind(address, port)
     if refusal is None:
         return None
@@ -247,7 +250,7 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
 def machine(_: Json) -> Json:
     """Return the machine's part of the node record: addresses, names, keys and GPUs.
 
-    It imports the standard library only.
+    This function needs neither MXNet nor numpy.
     """
     return {
         "address_of_default_route": addresses.default_route_address(),
@@ -268,9 +271,10 @@ def record(request: Json) -> Json:
 
 
 def environment(known: Json) -> Json:
-    """Return "python_version", "mxnet", "numpy", "model_zoo" and "fingerprints".
+    """Return {"python_version", "mxnet", "numpy", "model_zoo", "fingerprints"} of this Python.
 
-    `known` is the record so far. Raises BadInput if MXNet cannot be imported.
+    `known` is the record so far: if its fingerprints are those of the files, MXNet is not imported.
+    Raises BadInput if MXNet cannot be imported.
     """
     now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
     told = ("mxnet", "numpy", "model_zoo")

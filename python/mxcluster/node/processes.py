@@ -103,7 +103,7 @@ def is_held(who: Identity) -> bool:
 
 
 def witness(pid: int) -> Optional[Dict[str, Any]]:
-    """Return a description of a process for `lives`; None if there is no such process."""
+    """Return a description (dict) of a process for `lives`; None if there is no such process."""
     who = identity(pid)
     return dict(who._asdict(), numbers=_numbers()) if who else None
 
@@ -199,8 +199,8 @@ def variable(pid: int, name: str) -> Optional[str]:
 def with_variable(name: str, value: str) -> List[Identity]:
     """Return the living processes that started with name=value in their environment.
 
-    Only processes that this user may inspect are found. Children inherit the environment, so this
-    finds a family even if its ancestors have ended and it has left their session.
+    The result has only processes that this user may inspect. Children inherit the environment, so
+    the result has all of a family even if its ancestors have ended and it has left their session.
     """
     wanted = ("%s=%s" % (name, value)).encode()
     found = []

@@ -59,7 +59,7 @@ def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
 
 
 def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]]:
-    """Return {own port: the hosts that have to connect there}, the reverse of `calls`."""
+    """Return {port of this node: the hosts that have to connect to it}, the reverse of `calls`."""
     return {
         process["port"]: {
             peer["host"]

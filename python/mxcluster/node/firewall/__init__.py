@@ -101,15 +101,15 @@ def missing(wanted: Json, opened: Opened) -> List[str]:
 
 
 def can() -> str:
-    """Return why no firewall here can close ports, "" if one can."""
+    """Return why no firewall on this node can close ports, "" if one can."""
     found = nft.ruleset()
     return "" if found is not None or iptables.program(False) else CANNOT
 
 
 def left(path: str) -> List[str]:
-    """Return a line for each leftover rule of the job of the FILE `path`.
+    """Return a line for each leftover rule of the job whose FILE is `path`.
 
-    FILE is gone after a successful close.
+    There is also a line if FILE still exists: a successful `close` deletes it.
     """
     job = os.path.basename(path)[: -len(".json")]
     found = nft.ruleset()
@@ -175,7 +175,7 @@ def _notes(path: str) -> str:
 
 
 def close(path: str) -> List[str]:
-    """Close the ports of the job of the FILE `path`. Return a line for each leftover rule."""
+    """Close the ports of the job whose FILE is `path`. Return a line for each leftover rule."""
     wanted = _wanted(path)
     if wanted:
         close_for(wanted)

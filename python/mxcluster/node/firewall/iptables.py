@@ -41,7 +41,7 @@ def program(nft_works: bool) -> Optional[str]:
 
 
 def listed(path: str) -> List[str]:
-    """Return the lines of `iptables -S`, such as "-A INPUT -j DROP". `path`: the iptables to run."""
+    """Return the lines of `iptables -S`, such as "-A INPUT -j DROP". `path`: the program."""
     return run([path, "-w", "-S"]).splitlines()
 
 

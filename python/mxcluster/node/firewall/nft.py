@@ -117,7 +117,7 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
 
 
 def closing(job: str, found: Ruleset) -> List[str]:
-    """Return the nft commands that remove the rules of `opening`."""
+    """Return the nft commands that remove the rules of `opening` for `job` from `found`."""
     mark = 'comment "%s"' % comment(job)
     lines = ["delete table ip %s" % name(job)] if name(job) in found.tables else []
     return lines + [

@@ -1,4 +1,4 @@
-"""Run the programs of the firewalls."""
+"""Run a firewall's program, and write ports and comments in the form of firewall rules."""
 
 import subprocess
 from typing import List, Optional, Sequence, Tuple
@@ -37,7 +37,10 @@ def ranges(ports: Sequence[int]) -> List[Tuple[int, int]]:
 
 
 def spans(ports: Sequence[int], joint: str = "-") -> List[str]:
-    """Return `ranges` in the notation of firewalls: ["9091-9093", "9200"]."""
+    """Return `ranges` of `ports` as texts for a firewall: ["9091-9093", "9200"].
+
+    `joint` stands between the first and the last port.
+    """
     return [
         str(first) if first == last else "%d%s%d" % (first, joint, last)
         for first, last in ranges(ports)

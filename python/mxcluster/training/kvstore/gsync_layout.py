@@ -1,9 +1,9 @@
 """Place parameters on server processes under ``dist_gsync`` with several groups. Pure.
 
-Each server of the plan, called a host here, is one server process for each group. Stock MXNet
-merges in it the pushes of the group's members. A parameter has a home host, the same for all
-groups, and the processes of this host share its newest weights. A large parameter is cut, and each
-host is home to one part.
+Each server of the plan, called a host here, is one server process for each group. In a server
+process, stock MXNet adds up the pushes of its group's members. A parameter has a home host, the
+same for all groups, and the processes of this host share its newest weights. A large parameter is
+cut, and each host is home to one part.
 
 ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so keys
 above 215329 overflow (measured on MXNet 1.9.1). A parameter therefore has a block of keys, one for
@@ -57,8 +57,8 @@ class Layout(object):
     def parts(self, parameter, size, bound):
         """Return [(host, begin, end), ...], the home of each part of a parameter of `size` numbers.
 
-        A parameter of `bound` or more numbers is cut as ps-lite cuts it for as many servers. Begin
-        and end are None for a parameter that is not cut.
+        A parameter of `bound` or more numbers is cut as ps-lite cuts it for as many servers as
+        there are hosts. Begin and end are None for a parameter that is not cut.
         """
         if size < bound or self.hosts == 1:
             return [(parameter % self.hosts, None, None)]

@@ -49,9 +49,9 @@ class GroupedStore(OwnStore):
     def refresh(self):
         """Bring the weights that the group pulls up to the newest weights of all groups.
 
-        Call it while no worker of the group trains, for example after the last step. The weights of
-        a group change by its own pushes only. So a worker that has pushed nothing, for example one
-        that only measures, pulls the weights of the next group from then on.
+        Call this while no worker of the group trains, for example after the last step. The weights
+        of a group change by its own pushes only. So a worker that has pushed nothing, for example
+        one that only measures, pulls the weights of the next group from then on.
         """
         if not self._has_pushed:
             self._pulled_group = (self.group + 1) % self.layout.groups

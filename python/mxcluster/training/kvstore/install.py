@@ -159,5 +159,5 @@ def _own(kind, original):
 
 
 def _groups():
-    """Return the group of each worker of the job, by its index."""
+    """Return the group of each worker of the job (list of int), by the worker's index."""
     return [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]

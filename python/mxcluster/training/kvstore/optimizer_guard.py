@@ -60,7 +60,7 @@ _PLAIN = _NUMBER_TYPES + (str, bytes, type(None))
 
 
 class Forbidden(MxclusterError):
-    """A pickle holds an element that no optimizer needs."""
+    """A pickle holds an element that the servers do not accept."""
 
 
 class Names(object):
@@ -413,7 +413,7 @@ def _shown(value):
 
 
 def _whole(value):
-    """Return `value` if it may be a part of another value, else raise Forbidden."""
+    """Return `value` if it may be a part of another value or the result, else raise Forbidden."""
     if type(value) is _Call:
         raise Forbidden("it takes a function for data")
     return _one(value)

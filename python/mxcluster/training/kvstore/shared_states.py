@@ -70,7 +70,7 @@ class Shared(object):
                 numpy.copyto(numbers, view(array))
 
     def arrays(self):
-        """Return the states as flat numpy arrays on the shared memory."""
+        """Return the states as a list of flat numpy arrays on the shared memory."""
         return self._numbers
 
     def give(self, given, size, rank, servers):

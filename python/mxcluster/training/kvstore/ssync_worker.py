@@ -19,10 +19,10 @@ class StaleStore(OwnStore):
 
     Iteration t starts when ``t - min(clock) <= staleness``. Source: Ho et al., NIPS 2013. (MXNet-G
     writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is the
-    number of its iterations with all updates on the servers. An iteration is a call of Trainer.step
-    or Module.update, which pulls when the next iteration may start. Where a script uses neither, a
-    push of a key that was pushed before begins the next iteration. Then pulls are answered at once,
-    and may bring weights that are one iteration older than the bound.
+    number of its iterations whose updates are all on the servers. An iteration is a call of
+    Trainer.step or Module.update, which returns when the next iteration may start. If a script uses
+    neither, a push of a key that was pushed before begins the next iteration. Then pulls are
+    answered at once, and may bring weights that are one iteration older than the bound.
     """
 
     name = "dist_ssync"

@@ -27,7 +27,7 @@ class OwnStore(KVStore):
     inner: Optional[str] = None
 
     def __init__(self, groups, index):
-        """Make the store.
+        """Make the store and tell the servers its scheme.
 
         Args: `groups` the group of each worker by mxcluster's index; `index` of this worker.
         """
@@ -50,7 +50,7 @@ class OwnStore(KVStore):
         raise NotImplementedError  # Each scheme defines its own.
 
     def _copies(self, number, size):
-        """Return the places of all copies of a parameter on the servers."""
+        """Return the places (as from `_places`) of all copies of a parameter on the servers."""
         return self._places(number, size)
 
     # -- KVStore's interface

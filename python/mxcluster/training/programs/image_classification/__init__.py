@@ -1,7 +1,7 @@
 """Image classification: the training program that `train.yml` runs without a script.
 
-It uses MXNet's Module API, which works with every kv-store on every MXNet from 1.2.1 to 1.9.1
-(Gluon's Trainer of 1.2.1 cannot drive dist_async). It needs only mxnet and numpy.
+The program uses MXNet's Module API, which works with every kv-store on every MXNet from 1.2.1 to
+1.9.1 (Gluon's Trainer of 1.2.1 cannot drive dist_async). It needs only mxnet and numpy.
 """
 
 import sys

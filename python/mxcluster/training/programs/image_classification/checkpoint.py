@@ -1,8 +1,8 @@
 """Save and load checkpoints of a Module.
 
-The files have MXNet's own names: <network>-%04d.params after so many epochs, and
-<network>-symbol.json. Each server writes the optimizer's states beside them when worker 0 asks for
-it; see `mxcluster.job.checkpoints`.
+The files have MXNet's own names: <network>-%04d.params with the number of trained epochs, and
+<network>-symbol.json. Each server writes the optimizer's states beside these files when worker 0
+asks for them; see `mxcluster.job.checkpoints`.
 """
 
 import json

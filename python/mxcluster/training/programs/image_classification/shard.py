@@ -1,4 +1,7 @@
-"""Compute a worker's share of the data, its batches, and its learning rate drops. Pure."""
+"""Compute a worker's share of the data, its batches, and its learning rate drops.
+
+Pure, except for reading the job's file data_sharding.
+"""
 
 import collections
 import math

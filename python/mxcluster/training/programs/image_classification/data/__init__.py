@@ -1,9 +1,9 @@
 """The data sets of the program: `load` returns training and validation samples.
 
-All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`. The
-latter returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
-(n,). With an `rng` (numpy RandomState) it augments the images if the data set is trained that way;
-with None it never does. Several threads may call `read` at once.
+All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`.
+`read` returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
+(n,). With an `rng` (numpy RandomState) `read` augments the images if the data set is trained that
+way; with None it never does. Several threads may call `read` at once.
 """
 
 import os

@@ -99,7 +99,7 @@ def mnist(images_path, labels_path):
 
 
 def idx(path, dimensions):
-    """Return the unsigned bytes of an idx file as an array of `dimensions` dimensions.
+    """Return the content of the idx file `path` as an array, uint8, of `dimensions` dimensions.
 
     Raises BadInput if the file is of another format.
     """

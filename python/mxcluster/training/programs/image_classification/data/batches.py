@@ -29,10 +29,10 @@ def in_file_order(samples, batch_size):
 
 
 def ahead(read, items, threads, waiting=None):
-    """Yield read(item) for each item in order, while `threads` threads read the next ones.
+    """Yield read(item) for each of `items` in order, while `threads` threads read the next ones.
 
-    At most `waiting` (default: threads + 1) results are kept ready. An exception in `read` is
-    raised here.
+    At most `waiting` (default: threads + 1) results are kept ready. The generator raises an
+    exception of `read`.
     """
     queue = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

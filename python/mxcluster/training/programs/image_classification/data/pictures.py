@@ -7,7 +7,7 @@ import numpy as np
 
 
 def resize(images, side):
-    """Resize float32 (n, channels, height, width) to (n, channels, side, side), bilinear."""
+    """Return `images`, float32 (n, channels, height, width), in the size (side, side), bilinear."""
     height, width = images.shape[2:]
     if (height, width) == (side, side):
         return images

@@ -85,7 +85,10 @@ class Records:
         return starts
 
     def _record(self, start):
-        """Return (content, end) of the record at `start`."""
+        """Return (content, end) of the record at the byte `start`; end is the byte after it.
+
+        Raises BadInput if the record is not whole.
+        """
         parts, position = [], start
         while True:
             part, length = self._header(os.pread(self._fd, 8, position), position)
