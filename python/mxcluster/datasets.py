@@ -1,4 +1,7 @@
-"""The table of the data sets, which the plan and the training programs read, and `write_digits`."""
+"""The table of the data sets, and the writer of digits.npz.
+
+The plan and the training programs read the same table.
+"""
 
 import base64
 import hashlib

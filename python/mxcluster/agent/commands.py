@@ -180,8 +180,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
 
     The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
     and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
-    "files" and "bytes" are the number of files and the size of the tar file. "behind" has a line
-    for each worker with files of scripts that stay here (see `script_files.find`). "left_out" names
+    "files" and "bytes" are the number of files and the size of the tar file. "behind" has lines
+    about files of scripts that stay on the node (see `script_files.find`). "left_out" names
     everything else in the folder. "left" lists leftover processes (see `leftovers.look`). "problem"
     is None, or the reason why nothing could be packed: a full disk must not hide the other fields.
     """

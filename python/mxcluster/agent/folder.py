@@ -212,7 +212,7 @@ class JobFolder:
         return True
 
     def take_reserve(self) -> None:
-        """Write a file of RESERVED bytes. `tidy` removes it, so that a full disk has room then."""
+        """Write a file of RESERVED bytes. `tidy` removes it, so that a full disk has room again."""
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
 

@@ -80,9 +80,10 @@ def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
 
 
 def _with(answer: Json, seen: Json) -> Json:
-    """Return `answer` with the fields `seen` by root in place of its own.
+    """Return `answer`, in which the fields of `seen` replace those of the same name.
 
-    The lists "left" and "problems" of both are joined.
+    `answer` is the user's, and `seen` is root's. The lists "left" and "problems" of both are
+    joined.
     """
     both = {}
     for name in ("left", "problems"):

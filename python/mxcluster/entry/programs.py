@@ -88,7 +88,7 @@ def answer_of(asked: Json, target: Optional[int] = None) -> Json:
 
 
 def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Json, int]]:
-    """Return the function that the child process runs: it carries out `argv`.
+    """Return the function that the child process runs, which carries out `argv`.
 
     The function returns the result of `_in_process`. The child ends with the process `parent`. No
     other process of the user can look into the child.
@@ -132,7 +132,7 @@ def _prove_that_it_runs(entry: Any) -> None:
 def told(asked: Json) -> str:
     """Return the plan, secrets, token and script in `asked` as JSON for the stdin of the agent.
 
-    Any user of the node can read a command line.
+    They are no arguments, because any user of the node can read a command line.
     """
     wanted = ("plan", "secret_env", "token", "script")
     return json.dumps({name: asked[name] for name in wanted if asked.get(name)}, sort_keys=True)

@@ -23,9 +23,9 @@ PRIVATE = ("/tmp", "/var/tmp")  # a unit has private ones: PrivateTmp=yes
 
 
 def has_units(asked: Json) -> bool:
-    """Return True if jobs run as units here: with root, a training user, systemd and its template.
+    """Return True if jobs run as systemd units here.
 
-    The role agent_unit installs the template.
+    This needs root, a training user, systemd, and the unit's template from the role agent_unit.
     """
     return bool(
         os.geteuid() == 0

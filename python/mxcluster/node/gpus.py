@@ -103,10 +103,10 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return why a job that uses all GPUs would not get all of them; None if it does.
+    """Return why a job that uses all GPUs would not get all of them; None if it would.
 
     `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if it
-    chose an MXNet for GPUs, else 0}. None means that the job does not use all GPUs.
+    chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
     """
     if not wanted:
         return None

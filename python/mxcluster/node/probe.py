@@ -308,8 +308,8 @@ def host_keys(folder: str = "/etc/ssh") -> List[str]:
 def model_zoo() -> List[str]:
     """Return the names of the networks in MXNet's model zoo, sorted.
 
-    MXNet offers no list of these names, but get_model() raises an error that lists them for a wrong
-    name: one a line, in 1.2.1, 1.5.1 and 1.9.1 alike.
+    MXNet offers no list of these names. For a wrong name get_model() raises an error that lists
+    them, one a line, in 1.2.1, 1.5.1 and 1.9.1 alike. Raises BadInput if there is no such error.
     """
     from mxnet.gluon.model_zoo import vision
 

@@ -308,9 +308,10 @@ def limits(folder: str) -> Json:
 
 
 def main(folder: Optional[str] = None) -> int:
-    """Run the rendezvous as plan.json of the job folder says. Return the exit status.
+    """Run the rendezvous as plan.json in `folder` says. Return the exit status.
 
-    `folder`: the job folder, by default the working directory. meeting.json goes there.
+    `folder` holds plan.json and the job's token; by default it is the working directory. The
+    function writes meeting.json into the working directory.
     """
     with open(os.path.join(folder or os.getcwd(), "plan.json"), encoding="utf-8") as stream:
         plan = json.load(stream)

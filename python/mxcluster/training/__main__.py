@@ -52,7 +52,7 @@ class Worker(object):
         """Run a program or script with `arguments` (list of str) and return the exit status (int).
 
         `what` is "program" or "script", and `name` is the program's name or the script's path. The
-        status is NO_KVSTORE if the script of a distributed job ends without a distributed store.
+        status is NO_KVSTORE if a worker of a distributed job has made no distributed store.
         """
         mx = mxnet_compat.import_mxnet()
         from mxcluster.training.kvstore import server_messages
@@ -95,9 +95,10 @@ class Worker(object):
 
 
 def _status_of(function, name, arguments):
-    """Call function(name, arguments) as a script's main part; return the exit status (int).
+    """Call function(name, arguments) and return the exit status (int) of this process.
 
-    An int from `function` or from SystemExit is the status. Any other exception gives 1.
+    An int from `function` or from SystemExit is the status, and None gives 0. Any other exception
+    is printed and gives 1.
     """
     try:
         result = function(name, arguments)

@@ -127,8 +127,9 @@ def _who(handle, timeout):
 
 
 def dead_nodes(handle, timeout, group=_EVERYBODY):
-    """Return how many known peers of `group` (ps-lite's) have been silent for `timeout` seconds.
+    """Return how many known peers have been silent for `timeout` seconds (int).
 
+    Args: `handle` of a distributed KVStore; `group` the number of ps-lite's node group to count.
     Returns 0 if MXNet cannot tell, as before the start.
     """
     number = ctypes.c_int(0)

@@ -95,7 +95,7 @@ def leave():
 def beat():
     """Record that this process makes progress now.
 
-    Without DMLC_ROLE, hence without servers, the first call ends the phase STARTING.
+    In a process without DMLC_ROLE, hence without servers, the first call begins the phase TRAINING.
     """
     _now["time"] = time.time()
     if _now["phase"] == phases.STARTING and "DMLC_ROLE" not in os.environ:

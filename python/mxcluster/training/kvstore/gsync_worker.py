@@ -41,7 +41,7 @@ class GroupedStore(OwnStore):
 
     @property
     def type(self):
-        """The store's type as Module, FeedForward and Gluon's Trainer see it."""
+        """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
         # Module and FeedForward divide by the batches of all workers if they find "dist" and
         # "_sync" in it.
         return "gsync" if IS_OLD and self.in_trainer else "dist_sync_gsync"

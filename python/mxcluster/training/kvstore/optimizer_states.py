@@ -88,9 +88,9 @@ class Updates(object):
 
 
 def trace(parameter, rank, arrays):
-    """Write the digests of `arrays`, a parameter's restored states, to the events, if traced.
+    """Write the digests of a parameter's restored states to the events, if MXCLUSTER_TRACE is 1.
 
-    MXCLUSTER_TRACE=1 turns tracing on. `rank` is that of the server.
+    Args: `rank` of this server; `arrays` the states as numpy arrays.
     """
     if os.environ.get("MXCLUSTER_TRACE") == "1":
         events.from_env().write(

@@ -46,7 +46,7 @@ class StaleStore(OwnStore):
 
     @property
     def type(self):
-        """The store's type as Module, FeedForward and Gluon's Trainer see it."""
+        """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
         # Gluon's Trainer of MXNet 1.2 keeps the optimizer to itself for every type with "dist" in
         # it (apache/mxnet#11855). FeedForward divides by the batches of all workers unless it finds
         # "_async", and Module if it finds "_sync".

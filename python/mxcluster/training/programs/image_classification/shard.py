@@ -21,10 +21,10 @@ the updates of an epoch that the lr schedule counts."""
 def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     """Return the Work of this worker for an epoch of `samples` samples over all workers.
 
-    Args: `environ` the environment with the variables MXCLUSTER_*, without which this is worker
-    `rank`; `kv` the scheme; `workers` their number; `batch_size` of one worker; `allocate` True for
-    the shares in the job's file data_sharding, False for equal shares. Raises BadInput if the
-    variables do not fit or the share is empty.
+    Args: `environ` the environment, in which MXCLUSTER_INDEX is this worker's index (default:
+    `rank`); `kv` the scheme; `workers` how many workers the job has; `batch_size` of one worker;
+    `allocate` True for the shares in the job's file data_sharding, False for equal shares. Raises
+    BadInput if the variables do not fit or the share is empty.
     """
     index = int(environ.get("MXCLUSTER_INDEX", rank))
     if not 0 <= index < workers:
