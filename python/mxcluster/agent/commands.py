@@ -38,7 +38,7 @@ def prepare(
     """Write the files that a job needs before its start. Return {"job": its id}.
 
     `secret_env`: {variable: value}. `token`: the job's token. `script`: the script's folder as a
-    zip file in base64. Raises BadInput if the folder holds a job already.
+    zip file in base64. Raises BadInput if the folder holds another job.
     """
     daemon.prepare(folder, plan, secret_env, token, script)
     return {"job": plan["job"]}

@@ -9,7 +9,7 @@ HANGS = 180.0
 
 
 class Lease:
-    """Decides when a lease expires after its last renewal. With 0 or None `seconds`, never.
+    """Decides when a lease expires after its last renewal. With `seconds` 0 or None it never does.
 
     A healthy controller on a busy machine polls late. The limit therefore follows the agent's
     measurements:

@@ -260,8 +260,9 @@ def _felt(update):
 def _guarded(function, failed):
     """Return a function that calls `function` and ends the process if `function` raises.
 
-    The process writes `failed` and the traceback to stderr, and ends with UPDATER_FAILED. Without
-    this wrapper ctypes would drop the exception.
+    The process writes the reason to stderr and ends with UPDATER_FAILED. `failed` begins the
+    message for an error that is not mxcluster's. Without this wrapper ctypes would drop the
+    exception.
     """
 
     def call(*args):

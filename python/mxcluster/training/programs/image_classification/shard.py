@@ -86,8 +86,8 @@ def lr_drops(updates_per_epoch, every, first_epoch, epochs):
     """Return (drops before this run, [updates of this run after which the rate drops, rising]).
 
     The learning rate drops every `every` epochs (a fraction is allowed), counted from epoch 0. This
-    run trains the epochs first_epoch .. epochs - 1. Raises BadInput for more than one drop per
-    update.
+    run trains the epochs first_epoch .. epochs - 1. Raises BadInput if the rate would drop more
+    than once per update.
     """
     if every * updates_per_epoch < 1:
         raise BadInput(

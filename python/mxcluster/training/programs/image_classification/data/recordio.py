@@ -131,7 +131,7 @@ class Images:
         return len(self._records)
 
     def read(self, indices, side, rng=None):
-        """Return (images, labels) at `indices`. With `rng` (numpy RandomState) augment the images."""
+        """Return (images, labels) at `indices`; `rng` (numpy RandomState) augments the images."""
         images = np.empty((len(indices), 3, side, side), np.float32)
         labels = np.empty(len(indices), np.float32)
         for row, number in enumerate(indices):
