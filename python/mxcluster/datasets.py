@@ -1,4 +1,7 @@
-"""Data sets of the training programs. The plan and the programs read the same table."""
+"""The table of the data sets, and the writer of digits.npz.
+
+The plan and the training programs read the same table.
+"""
 
 import base64
 import hashlib
@@ -31,8 +34,8 @@ DATASETS = {
 def training_samples(data: str, num_examples: int = 0) -> int:
     """Return the number of training samples in one epoch of the whole job.
 
-    `num_examples` 0 means all samples. Raises BadInput if the data set has fewer samples than
-    `num_examples`; "synthetic" has no limit.
+    `data` is a name in DATASETS. `num_examples` 0 means all samples. Raises BadInput if the data
+    set has fewer samples than `num_examples`; "synthetic" has no limit.
     """
     there = DATASETS[data].train
     if num_examples > there and data != "synthetic":
@@ -44,9 +47,10 @@ def training_samples(data: str, num_examples: int = 0) -> int:
 
 
 def write_digits(path: str) -> bool:
-    """Write the digits to `path` (digits.npz). Return False if the same file is there already.
+    """Write the digits of scikit-learn to the file `path` (.npz) and return True.
 
-    The nodes have no scikit-learn, so the controller writes the file.
+    If the file already has the same content, leave the file alone and return False. The nodes have
+    no scikit-learn, so the controller writes the file.
 
     train_x, val_x: uint8 (n, 8, 8), values 0 to 16. train_y, val_y: uint8 (n,). Each digit is split
     in the same proportion. Order and bytes of the file are the same on every run. The file is
@@ -83,7 +87,7 @@ def write_digits(path: str) -> bool:
 
 
 def _npz(**arrays: Any) -> bytes:
-    """Return the arrays as a .npz file with equal bytes for equal arrays, unlike numpy.savez."""
+    """Return the content of a .npz file with `arrays`. Equal arrays give equal bytes."""
     import numpy
 
     write_array: Any = numpy.lib.format.write_array  # it has no types
@@ -98,9 +102,10 @@ def _npz(**arrays: Any) -> bytes:
 
 
 def digits_cache() -> str:
-    """Return a file name for the digits that this module and this scikit-learn make.
+    """Return the name of the cached digits.npz: "digits-", 12 hexadecimal digits, ".npz".
 
-    The name spares the import of scikit-learn, which takes seconds.
+    The name holds a digest of this module and of scikit-learn's version. `main` looks for a file of
+    this name before it imports scikit-learn, because the import takes seconds.
     """
     from importlib.metadata import version
 
@@ -110,10 +115,10 @@ def digits_cache() -> str:
 
 
 def main(folder: str, check: str = "") -> None:
-    """Print "made" or "kept", and on the next line digits.npz in base64.
+    """Print "made" or "kept", and on the next line the content of digits.npz in base64.
 
     Run on the controller as ``python -m mxcluster.datasets FOLDER [check]``. `folder` keeps the
-    file for the next run. With `check` nothing stays there.
+    file for the next run. With any text in `check`, `main` writes no file into `folder`.
     """
     with tempfile.TemporaryDirectory() as temporary:
         try:

@@ -16,8 +16,8 @@ class MxclusterError(Exception):
 class BadInput(MxclusterError):
     """User input cannot be used. The message has one line per problem.
 
-    A message repeats the user's text, so it is made safe for a terminal: control characters are
-    escaped, lines are cut at MOST_SIGNS characters, and MOST_LINES lines are kept.
+    A message repeats the user's text, so the class makes the message safe for a terminal: control
+    characters are escaped, lines are cut at MOST_SIGNS characters, and MOST_LINES lines are kept.
     """
 
     def __init__(self, message: Any) -> None:
@@ -27,14 +27,14 @@ class BadInput(MxclusterError):
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise one BadInput with all `problems`, one per line. Do nothing if there are none."""
+    """Raise one BadInput with all `problems`, one per line. Do nothing if `problems` is empty."""
     lines = list(problems)
     if lines:
         raise BadInput("\n".join(lines))
 
 
 def _fit(line: str) -> str:
-    """Return a line with control characters escaped, cut at MOST_SIGNS characters."""
+    """Return `line` with control characters escaped, cut at MOST_SIGNS characters."""
     if not line.isprintable():
         line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in line)
     return line if len(line) <= MOST_SIGNS else line[:MOST_SIGNS] + "..."
@@ -57,13 +57,13 @@ def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" for the `names` close to `word`, or an empty string."""
+    """Return " (did you mean 'x'?)" with at most three `names` close to `word`, or ""."""
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(str(word).lower(), list(known), n=3, cutoff=0.6)
     return " (did you mean %s?)" % " or ".join(repr(known[name]) for name in close) if close else ""
 
 
 def some(names: List[str], most: int = 6) -> str:
-    """Return the first `most` names, and the number of further names."""
+    """Return the first `most` names and the number of the others as text: "a, b and 3 more"."""
     more = len(names) - most
     return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")

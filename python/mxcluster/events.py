@@ -17,14 +17,14 @@ FILE = "events.jsonl"
 
 
 class EventLog:
-    """Append events to a file. Without a path, `write` does nothing.
+    """Appends events to the file `path`. Without a path, `write` does nothing.
 
     >>> log = EventLog("/job/events.jsonl", role="worker", index=0, host="node1")
     >>> log.write("epoch", epoch=3, accuracy=0.91)
 
     Threads and processes can share a file. Numbers of numpy are cast. JSON has no NaN and no
-    infinity: such a number is written as null, and a `note` event reports the first one of every
-    field.
+    infinity: such a number is written as null, and a `note` event reports the first such number of
+    every field.
     """
 
     def __init__(
@@ -42,7 +42,11 @@ class EventLog:
             self._fd = _open(path)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append the event `kind` with `fields` and "time" (unix seconds). Raises OSError."""
+        """Append one line: the event `kind`, the time (unix seconds), the process, and `fields`.
+
+        Role, index and host of the constructor name the process. Raises OSError if the write fails,
+        and TypeError if a field has no form in JSON.
+        """
         if self._fd is None:
             return
         event = {"event": kind, "time": round(time.time(), 3)}
@@ -78,7 +82,7 @@ def _open(path: str) -> int:
 
 
 def from_env() -> EventLog:
-    """Return the event log of this process. Outside a job the log does nothing.
+    """Return the EventLog of this process. Outside a job it writes nothing.
 
     Reads MXCLUSTER_JOB_DIR, MXCLUSTER_ROLE, MXCLUSTER_INDEX and MXCLUSTER_HOST.
     """
@@ -95,7 +99,7 @@ def from_env() -> EventLog:
 
 
 def read(path: str) -> List[Dict[str, Any]]:
-    """Return the events of a file in the order written.
+    """Return the events (dicts) in the file `path` in the order written.
 
     Lines without a whole JSON object are skipped: a killed process or a full disk can leave a torn
     line. Raises OSError if the file cannot be opened.
@@ -121,7 +125,8 @@ def merge(
 ) -> List[Dict[str, Any]]:
     """Return the events of several files by time. Events of equal time keep the order of `paths`.
 
-    `belongs` has one function for each file: event -> bool. Events with False are dropped.
+    `belongs` holds one function for each path. `merge` drops an event if the function of its file
+    returns False for the event.
     """
     paths = list(paths)
     tests: List[Callable[[Dict[str, Any]], bool]] = (
@@ -165,5 +170,5 @@ def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> An
 
 
 def _where(fields: Dict[str, Any]) -> str:
-    """Return the epoch and step of an event, as far as its fields have them."""
+    """Return the epoch and step among an event's `fields` as text, such as ", epoch 3, step 17"."""
     return "".join(", %s %s" % (name, fields[name]) for name in ("epoch", "step") if name in fields)

@@ -29,12 +29,15 @@ MEANINGS = {
 
 
 def reserved() -> FrozenSet[int]:
-    """Return the exit codes that follow another process's end. They are never a first cause."""
+    """Return the exit codes of processes that end because another process has ended.
+
+    Such a code is never the first cause of a job's failure.
+    """
     return frozenset((PEER_DIED, KILLED_BY_AGENT))
 
 
 def describe(exit_code: int) -> str:
-    """Return an exit code as text. -9 (minus the signal) is "killed by signal 9 (SIGKILL)"."""
+    """Return `exit_code` as text. -9 (minus the signal) gives "killed by signal 9 (SIGKILL)"."""
     if exit_code < 0:
         try:
             return "killed by signal %d (%s)" % (-exit_code, signal.Signals(-exit_code).name)

@@ -8,7 +8,10 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def to_float(value: Any) -> float:
-    """Return a finite number. Raises ValueError for nan, inf, True and text that is not decimal."""
+    """Return `value`, a number or a decimal text, as a finite float.
+
+    Raises ValueError for nan, inf, True, False and any other value.
+    """
     if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,11 +1,11 @@
 """Pack this package, or a user's script with the files beside it, into one zip file.
 
-The zip file is how the code gets to the nodes. The module mxcluster_env unpacks the package beside
-the zip file on the node, and the agent unpacks the script.
+The zip file brings the code to the nodes. The module mxcluster_env unpacks the package beside the
+zip file on the node, and the agent unpacks the script.
 
 The same source gives the same bytes, and the names of the zip file and its folder hold the digest.
-A node that has a file of that name has this package. A new package never replaces a package that a
-running job imports from.
+A node with a file of that name therefore has this package. A new package never replaces a package
+that a running job imports from.
 """
 
 import base64
@@ -30,7 +30,7 @@ def archive(
 
     `paths`: members relative to `folder`, by default all `sources`; a path that ends with / is a
     folder. Names in the zip file begin with the name of `folder`, unless `inside` is true. If
-    `paths` are given, the zip file stores which of them are executable.
+    `paths` are given, the zip file stores which members are executable.
     """
     folder = os.path.abspath(folder or os.path.dirname(__file__))
     prefix = "" if inside else os.path.basename(folder) + "/"
@@ -51,7 +51,7 @@ def archive(
 
 
 def sources(folder: str) -> List[str]:
-    """Return the files of the package under `folder`, relative and sorted (see `is_source`)."""
+    """Return the paths of the source files in `folder`, relative and sorted (see `is_source`)."""
     found = []
     for parent, folders, files in os.walk(folder):
         folders[:] = filter(is_source, folders)
@@ -63,19 +63,19 @@ def sources(folder: str) -> List[str]:
 
 
 def is_source(name: str) -> bool:
-    """Return True if a file or folder of that name is sent: not hidden and not compiled."""
+    """Return True if the zip file takes a file or folder `name`: not hidden and not compiled."""
     return not name.startswith(".") and not is_compiled(name)
 
 
 def is_compiled(name: str) -> bool:
-    """Return True if Python made the file or folder from a source."""
+    """Return True if `name` is a name that Python gives to compiled files or their folder."""
     return name == "__pycache__" or name.endswith((".pyc", ".pyo"))
 
 
 def main() -> None:
     """Print the name of this package's zip file, and on the next line the file in base64.
 
-    Run on the controller as ``python -m mxcluster.package``; it writes nothing.
+    Run on the controller as ``python -m mxcluster.package``. `main` writes no file.
     """
     name, content = archive()
     print(name, base64.b64encode(content).decode("ascii"), sep="\n")

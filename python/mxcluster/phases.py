@@ -1,4 +1,4 @@
-"""Phases of a process of a job. The process writes them, agents and controller read them."""
+"""Phases of a job's process. The process writes its phase, and agents and controller read it."""
 
 # Phases, in their order.
 STARTING = "starting"  # before its kv-store is made, or MXNet is imported

@@ -30,7 +30,7 @@ Message = collections.namedtuple("Message", "sender kind payload")
 
 
 class NotSealed(MxclusterError):
-    """A message does not come from this job, or cannot prove that it does."""
+    """A message has no valid proof that this job sent it, or was received before."""
 
 
 def read_token(folder: str) -> bytes:
@@ -61,23 +61,26 @@ def read_token(folder: str) -> bytes:
 
 
 def sealed(token: bytes, sender: str, kind: str, payload: str) -> str:
-    """Return the message (str) with `payload` (str) of `kind` from `sender`, such as "worker-0"."""
+    """Return `payload` (str) as a sealed message (str).
+
+    `sender` is a process such as "worker-0". `kind` tells the receiver what to do with `payload`.
+    """
     nonce = uuid.uuid4().hex
     mac = _mac(token, sender.encode(), nonce.encode(), kind.encode(), payload.encode("utf-8"))
     return "mxcluster 1 %s %s %s\n%s\n%s" % (sender, nonce, mac, kind, payload)
 
 
 class Opener(object):
-    """Open messages that were sealed with the same token, each message once."""
+    """Opens messages that were sealed with the same token, each message once."""
 
     def __init__(self, token: bytes):
         self._token = token
         self._seen: Set[bytes] = set()
 
     def opened(self, body: Optional[bytes]) -> Message:
-        """Return the Message in `body` (bytes, None for an empty one). Its payload is bytes.
+        """Return the Message in `body` (bytes, None for an empty one). The payload is bytes.
 
-        Raises NotSealed with the reason.
+        Raises NotSealed, with the reason, for any other `body`.
         """
         body = body or b""
         found = _HEAD.match(body)
@@ -97,12 +100,12 @@ class Opener(object):
 
 
 def proof(token: bytes, *parts: Any) -> str:
-    """Return a proof (str) that the sender of `parts` (each a str or a number) has the token."""
+    """Return a text that proves that the sender of `parts` (texts or numbers) has `token`."""
     return _mac(token, b"proof", *[str(part).encode("utf-8") for part in parts])
 
 
 def proves(token: bytes, given: Any, *parts: Any) -> bool:
-    """Return True if `given`, any value from the network, is the `proof` of these parts."""
+    """Return True if `given`, any value from the network, is the `proof` of `parts` for `token`."""
     return type(given) is str and hmac.compare_digest(
         given.encode("utf-8", "replace"), proof(token, *parts).encode()
     )

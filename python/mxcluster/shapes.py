@@ -1,7 +1,7 @@
 """Check the shape of data from other machines. Pure.
 
-A shape is a function: it returns the value to use, or raises Wrong. Texts for people lose their
-control characters. Values that control the program must match exactly.
+A shape is a function of a value: it returns the value to use, or raises Wrong. Texts for people
+lose their control characters. Values that control the program must match exactly.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ _CONTROL = re.compile(
 
 
 class Wrong(ValueError):
-    """A value does not have the shape: "host_keys[0]='x' is not a public ssh key"."""
+    """A value does not have its shape: "host_keys[0]='x' is not a public ssh key"."""
 
     def __init__(self, what: str, value: Any, where: str = ""):
         text = _CONTROL.sub("?", repr(value))
@@ -28,7 +28,7 @@ class Wrong(ValueError):
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "it", self.shown, what))
 
     def inside(self, place: str) -> "Wrong":
-        """Return this error with `place`, the position in the containing value, put first."""
+        """Return this error with `place`, such as "[0]" or ".name", put before its place so far."""
         self.where = place + self.where
         self.args = ("%s=%s is not %s" % (self.where.lstrip("."), self.shown, self.what),)
         return self
@@ -47,7 +47,10 @@ def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
 
 
 def words(value: Any) -> str:
-    """Return a text for people in one line: no control characters, at most LONGEST characters."""
+    """Return `value` as one line for people: no control characters, at most LONGEST characters.
+
+    Raises Wrong if `value` is not a text.
+    """
     if not isinstance(value, str):
         raise Wrong("a text", value)
     return _CONTROL.sub("", value.replace("\t", "    "))[:LONGEST]
@@ -65,7 +68,7 @@ def whole(low: int = 0, high: int = 2**63) -> Shape:
 
 
 def number(value: Any) -> float:
-    """Return a finite number. Raises Wrong for any other value."""
+    """Return `value` if it is a finite int or float. Raises Wrong for any other value."""
     try:
         if not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value):
             return value
@@ -75,7 +78,7 @@ def number(value: Any) -> float:
 
 
 def flag(value: Any) -> bool:
-    """Return True or False. Raises Wrong for any other value."""
+    """Return `value` if it is True or False. Raises Wrong for any other value."""
     if not isinstance(value, bool):
         raise Wrong("true or false", value)
     return value
@@ -93,14 +96,14 @@ def one_of(*values: str) -> Shape:
 
 
 def either(empty: Any, shape: Shape) -> Shape:
-    """Return a shape: the value `empty`, or a value with the shape `shape`."""
+    """Return a shape: the value `empty`, or a value that has the shape `shape`."""
     return lambda value: (
         empty if isinstance(value, type(empty)) and value == empty else shape(value)
     )
 
 
 def list_of(shape: Shape, most: int = 1000) -> Shape:
-    """Return a shape: a list of at most `most` items of `shape`."""
+    """Return a shape: a list of at most `most` items, each with the shape `shape`."""
 
     def checked(value: Any) -> List[Any]:
         if not isinstance(value, list) or len(value) > most:
@@ -131,7 +134,7 @@ def fields(
 ) -> Shape:
     """Return a shape: a dict with all fields of `needed`, and any fields of `possible`.
 
-    Other fields must have the shape `rest`. Without `rest` they are dropped.
+    Other fields must have the shape `rest`. Without `rest` other fields are dropped.
     """
 
     def checked(value: Any) -> Dict[str, Any]:
@@ -171,7 +174,7 @@ def json_of(depth: int = 4, most: int = 1000) -> Shape:
 
 
 def ipv4(value: Any) -> str:
-    """Return the IPv4 address of one machine in dotted form. Raises Wrong for any other value."""
+    """Return `value`, the dotted IPv4 address of one machine. Raises Wrong for any other value."""
     try:
         address = ipaddress.IPv4Address(value if isinstance(value, str) else None)
     except ValueError:
@@ -187,7 +190,10 @@ def ipv4(value: Any) -> str:
 
 
 def ipv4_interface(value: Any) -> str:
-    """Return an IPv4 address with its prefix length, such as 10.0.0.5/24."""
+    """Return `value`, an IPv4 address with its prefix length, such as 10.0.0.5/24.
+
+    Raises Wrong for any other value.
+    """
     address, _, length = value.partition("/") if isinstance(value, str) else ("", "", "")
     if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", length):
         raise Wrong("an IPv4 address with the length of its network", value)

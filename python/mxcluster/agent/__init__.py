@@ -3,8 +3,12 @@
 - `folder`: the job folder with all files of the job on this node;
 - `lease`: how long a job runs without a controller;
 - `supervisor`: starts the processes, watches them, ends them all when one fails;
+- `stuck_processes`, `out_of_memory`, `kept_files`: faults that the supervisor detects or repairs;
 - `daemon`: detaches the supervisor from the terminal;
 - `claims`: ports and GPUs that the jobs of the node hold, and how a new job gets its own;
 - `jobs`: all jobs of the node;
-- `commands`: start, wait, status, stop, collect, logs, plan; `python -m mxcluster.agent` runs them.
+- `leftovers`: processes and ports that are still there after a job's end;
+- `checkpoint_transfer`, `script_files`: files for the controller;
+- `commands`: prepare, start, run, wait, status, stop, collect, logs and plan;
+  `python -m mxcluster.agent` runs them.
 """

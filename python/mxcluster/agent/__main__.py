@@ -31,7 +31,10 @@ COMMANDS = (
 
 
 def run(argv: List[str]) -> dict:
-    """Carry out one command line and return its answer."""
+    """Carry out the command line `argv` and return the answer as a dict for JSON.
+
+    Raises BadInput for a wrong command line, and the errors of the command.
+    """
     parser = json_cli.Parser(
         prog="mxcluster.agent", description="Runs one node's processes of one job."
     )
@@ -115,9 +118,11 @@ def run(argv: List[str]) -> dict:
 
 
 def _told(with_secrets: bool) -> tuple:
-    """Return the plan from stdin, and secret_env, token and script if stdin has them.
+    """Return what stdin has in JSON as arguments of `prepare` or `start`.
 
-    Any user of the node can read a command line, so none of these is an argument.
+    With secrets these are (plan, secret_env, token, script), with None for each that stdin lacks.
+    Otherwise stdin is the plan, and the result is (plan,). Any user of the node can read a command
+    line, so none of these is an argument there.
     """
     told = json.load(sys.stdin)
     return (

@@ -18,8 +18,8 @@ def offered(folder: JobFolder) -> Json:
     """Return the checkpoint files that this node offers to the controller.
 
     {"held": the name of the checkpoint that waits for the controller, "parts": {file name of a
-    manifest on this node: its text}}, or {} without a manifest. A part is complete when its
-    manifest is there.
+    manifest on this node: the manifest's text}}, or {} without a manifest. A part of a checkpoint
+    is complete when its manifest is there.
     """
     try:
         names = os.listdir(folder.file(checkpoints.FOLDER))
@@ -38,7 +38,7 @@ def offered(folder: JobFolder) -> Json:
 
 
 def take(folder: JobFolder, name: str) -> None:
-    """Record that the controller has fetched checkpoint `name`. The node can drop it."""
+    """Record that the controller has fetched checkpoint `name`, so that the node may delete it."""
     if (
         checkpoints.FILE.fullmatch(name + ".json")
         and checkpoints.told(folder.path, checkpoints.TAKEN) != name
@@ -47,11 +47,11 @@ def take(folder: JobFolder, name: str) -> None:
 
 
 def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
-    """Return {"data": a part of a checkpoint file in base64}. Renew the job's lease, if it has one.
+    """Return {"data": a part of the checkpoint file `name` in base64}. Renew the job's lease.
 
-    The part has up to `most` bytes from `offset` on. Each piece renews the lease, so a slow
-    connection does not end the job. Raises BadInput if `name` is not a checkpoint file or cannot be
-    read.
+    The part has up to `most` bytes from `offset` on. The renewal, in a job with a lease, keeps a
+    slow connection from ending the job. Raises BadInput if `name` is not a checkpoint file or
+    cannot be read.
     """
     if not checkpoints.FILE.fullmatch(name):
         raise BadInput("%r is not the name of a checkpoint file" % name)

@@ -1,8 +1,8 @@
-"""Ports and GPUs that the jobs of a node hold, and how a job gets its own.
+"""Ports and GPUs that the jobs of a node hold, and how a new job gets its own.
 
 Jobs start one after the other, and each takes only ports and GPUs that no other job holds. A job
-holds them for as long as its agent lives. Pid and start time identify the agent, so there is no
-second record that a killed job could leave behind.
+holds its ports and GPUs for as long as its agent lives. Pid and start time identify the agent, so
+there is no second record that a killed job could leave behind.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ PATIENCE = 40.0  # seconds to wait for another starting job: longer than an agen
 
 
 def held(root: str, but: Optional[str] = None) -> Json:
-    """Return the ports and GPUs that the jobs of this node hold, without the job `but`.
+    """Return the ports and GPUs that the jobs of this node hold.
 
     {"ports": {"127.0.0.11:9091": job}, "gpus": {"0": job}}. `root` is the folder of all job
-    folders.
+    folders. The job `but` is left out.
     """
     ports, gpus = {}, {}  # type: Dict[str, str], Dict[str, str]
     for name in names(root):
@@ -53,7 +53,7 @@ def held(root: str, but: Optional[str] = None) -> Json:
 
 
 def runs(folder: JobFolder) -> bool:
-    """Return True if the job's agent is alive."""
+    """Return True if the agent of the job in `folder` is alive."""
     try:
         status = folder.status() or {}
         return status.get("state") == "running" and processes.alive(
@@ -72,7 +72,10 @@ def runs(folder: JobFolder) -> bool:
 
 
 def conflicts(plan: Json, taken: Json) -> List[str]:
-    """Return a line for each port and GPU of a node's part of a plan that another job holds."""
+    """Return a line for each port and GPU that a job wants and another job holds.
+
+    `plan` is the node's part of the job's plan. `taken` is the result of `held`.
+    """
     wanted = of_plan(plan)
     lines = [
         "port %s on %s is held by the job %s, which started first"
@@ -94,7 +97,7 @@ def conflicts(plan: Json, taken: Json) -> List[str]:
 
 
 def open_lock(path: str) -> int:
-    """Return a descriptor of a lock file. Only the owner can open the file and hold the lock."""
+    """Return a descriptor of the lock file `path`. Only the owner can open the file and lock it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     os.fchmod(lock, 0o600)  # an earlier version may have made it with another mode
     return lock
@@ -130,7 +133,8 @@ def starting(folder: JobFolder) -> Iterator[int]:
 def claim(folder: JobFolder, plan: Json) -> None:
     """Raise Taken if another job holds a port or GPU of `plan`. The caller holds `starting`.
 
-    This call also clears the files of jobs that have ended, since no other command may ever do it.
+    This call also clears the files of jobs that have ended. Every later job on the node runs this
+    call, and no other command is sure to run.
     """
     clear(os.path.dirname(folder.path), but=os.path.basename(folder.path))
     lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
@@ -141,9 +145,9 @@ def claim(folder: JobFolder, plan: Json) -> None:
 def clear(root: str, but: Optional[str] = None) -> List[str]:
     """Remove tokens, leases, reserves and secrets of jobs that have ended. Return the jobs' names.
 
-    `root` is the folder of all job folders. A power loss, or an agent and a controller that were
-    killed together, leave such files. The job `but`, and jobs whose agent lives or may be about to
-    start, keep theirs.
+    `root` is the folder of all job folders. Such files are left by a power loss, or if agent and
+    controller were killed together. The job `but`, and jobs whose agent lives or may be about to
+    start, keep their files.
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
@@ -155,7 +159,7 @@ def clear(root: str, but: Optional[str] = None) -> List[str]:
 
 
 def _owned(folder: JobFolder) -> bool:
-    """Return True if the job's agent lives, or may be about to start.
+    """Return True if the agent of the job in `folder` lives, or may be about to start.
 
     An agent holds the lock of its folder for as long as it lives.
     """
@@ -194,7 +198,10 @@ def names(root: str) -> List[str]:
 
 
 def read_plan(folder: JobFolder) -> Optional[Json]:
-    """Return this node's part of the plan, None without a plan. Raises BadInput or ValueError."""
+    """Return the node's part of the plan in `folder`, None without a plan.
+
+    Raises BadInput or ValueError if plan.json is not a JSON object.
+    """
     try:
         with open(folder.file("plan.json"), encoding="utf-8") as stream:
             plan = json.load(stream)
@@ -206,7 +213,11 @@ def read_plan(folder: JobFolder) -> Optional[Json]:
 
 
 def of_plan(plan: Json) -> Json:
-    """Return the fields of a plan that a summary of the job shows."""
+    """Return the fields of `plan`, a node's part, that a summary of the job shows.
+
+    {"kv", "lease", "address", "ports": {"9091": process name}, "gpus": [number, ...], "nodes":
+    [host, ...]}.
+    """
     own = (
         plan.get("processes") or (plan.get("meeting") or {}).get("own") or []
     )  # a job of verify.yml has a rendezvous only

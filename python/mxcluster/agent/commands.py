@@ -1,4 +1,4 @@
-"""Commands of the agent. Each takes a job folder and returns a dict for JSON."""
+"""Commands of the agent. Each takes a JobFolder and returns a dict for JSON."""
 
 import contextlib
 import errno
@@ -38,7 +38,7 @@ def prepare(
     """Write the files that a job needs before its start. Return {"job": its id}.
 
     `secret_env`: {variable: value}. `token`: the job's token. `script`: the script's folder as a
-    zip file in base64. Raises BadInput if the folder holds a job already.
+    zip file in base64. Raises BadInput if the folder holds another job.
     """
     daemon.prepare(folder, plan, secret_env, token, script)
     return {"job": plan["job"]}
@@ -63,8 +63,9 @@ def start(
 ) -> Json:
     """Start the agent and return {"job", "pid", "status"}.
 
-    A `plan` is written into the folder first, unless the folder holds a job. See `prepare` for the
-    other arguments.
+    A `plan` is written into the folder first, unless this job runs there already. Without `plan`
+    the folder must hold one from `prepare`. See `prepare` for the other arguments. Raises BadInput
+    if the folder holds another job.
     """
     try:
         daemon.start(folder, plan, secret_env, token, script)
@@ -84,8 +85,8 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
     With `renew`, renew the lease during the whole wait. `took` is the checkpoint that the
     controller has fetched completely.
 
-    The lease has to last only from one wait to the next, even on a busy machine. A wait without a
-    caller renews for `seconds` more, hence for at most half of the lease.
+    The lease has to last only from one wait to the next, even on a busy machine. If the controller
+    dies, its last wait still renews the lease: for `seconds`, and for at most half of the lease.
     """
     look(folder)
     if took:
@@ -117,7 +118,7 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
 
 
 def status(folder: JobFolder) -> Json:
-    """Return {"status", "progress"} as they are now. This changes nothing."""
+    """Return {"status", "progress"} as they are now (`with_progress`). Nothing is changed."""
     return with_progress(folder, look(folder))
 
 
@@ -126,7 +127,8 @@ def stop(folder: JobFolder, peer: bool = False) -> Json:
 
     `peer`: True after a failure on another node, False after a stop command. "ran": bool, True if
     there was a job to end. "status": the last status, None if the job never ran. "left": leftover
-    processes and ports (see `leftovers.look`). MxclusterError if another user owns the agent.
+    processes and ports (see `leftovers.look`). Raises MxclusterError if another user owns the
+    agent.
     """
     answer = _stop(folder, "peer" if peer else "stopped")
     return dict(answer, left=leftovers.look(folder))
@@ -176,11 +178,12 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     `output` is a path, where a file of mode 0600 is written, or an open descriptor of a file with
     its own owner.
 
-    The tar file has plan.json, status.json, events.jsonl, *.env, *.log, checkpoints/ and the files
-    that scripts wrote. Names are relative to the folder and in alphabetical order. `behind` names
-    the files of scripts that stay here (see `script_files.find`). `left_out` names everything else
-    in the folder. `left` lists leftover processes (see `leftovers.look`). `problem` is None, or the
-    reason why nothing could be packed: a full disk must not hide the other fields.
+    The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
+    and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
+    "files" and "bytes" are the number of files and the size of the tar file. "behind" has lines
+    about files of scripts that stay on the node (see `script_files.find`). "left_out" names
+    everything else in the folder. "left" lists leftover processes (see `leftovers.look`). "problem"
+    is None, or the reason why nothing could be packed: a full disk must not hide the other fields.
     """
     found = script_files.find(folder, output)
     names = sorted(_to_pack(folder) + found.names)
@@ -229,7 +232,7 @@ def look(
     reason: str = "failed",
     killed: str = exit_codes.AGENT_KILLED,
 ) -> Json:
-    """Return the status of the job, also when its agent was killed and can no longer write it.
+    """Return the status of the job, also if its agent was killed and can write no status.
 
     The job of a killed agent has ended with `reason`; `killed` is the text of the failure. `tidy`:
     end the leftover processes of such an agent, and write its last status. Raises BadInput without
@@ -277,8 +280,9 @@ def without_agent(
 ) -> Json:
     """Return the last status of a job whose agent was killed.
 
-    `left`: the processes that still live. `when`: the approximate time of the end (unix seconds).
-    `log`: the last lines of the agent's log. `killed`: the text of the failure.
+    `known`: the status that the agent wrote last. `left`: the processes that still live. `reason`:
+    why the job ended. `when`: the approximate time of the end (unix seconds). `log`: the last lines
+    of the agent's log. `killed`: the text of the failure.
 
     No process saw the exit codes of the job's processes: `exit_code` and `ended_by` stay null.
     """
@@ -309,12 +313,12 @@ def without_agent(
 
 
 def with_progress(folder: JobFolder, answer: Json) -> Json:
-    """Return {"status", "progress", "pulses", "checkpoints"} of `answer`, a status.
+    """Return {"status", "progress", "pulses", "checkpoints"} for the status `answer`.
 
     "checkpoints": see `checkpoint_transfer.offered`, left out without a manifest.
 
-    "progress": the last events of each process. "pulses": {process name: its progress file, and
-    "idle": seconds since its last change by this node's clock}.
+    "progress": see `JobFolder.progress`. "pulses": {process name: the content of its progress file,
+    and "idle": seconds since its last progress by this node's clock}.
     """
     pulses = {
         part["name"]: progress_file.read(progress_file.file_of(folder.path, part["name"]))
@@ -335,7 +339,10 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
 
 
 def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:
-    """Return the status once the job has ended, also by its agent's death. None after `seconds`."""
+    """Return the status once the job has ended, also by its agent's death.
+
+    Returns None if the job still runs after `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         answer = look(folder)
@@ -352,7 +359,10 @@ def _until_gone(who: processes.Identity, seconds: float) -> None:
 
 
 def _to_pack(folder: JobFolder) -> List[str]:
-    """Return the names of the files to collect, relative to the folder and sorted."""
+    """Return the names of the files to collect except files of scripts, sorted.
+
+    The names are relative to the job folder.
+    """
     names = [
         name
         for name in os.listdir(folder.path)
@@ -369,10 +379,10 @@ def _to_pack(folder: JobFolder) -> List[str]:
 def _write(
     folder: JobFolder, names: List[str], descriptor: int, scripts: Set[str], behind: List[str]
 ) -> int:
-    """Write the tar file, close it and return its size in bytes.
+    """Write the files `names` of the job folder into a tar file. Return its size in bytes.
 
-    Files of `scripts` that cannot be read are added to `behind`. Any other unreadable file raises
-    OSError or MxclusterError.
+    The tar file goes to `descriptor`, which is closed. For each file of `scripts` that cannot be
+    read, a line is added to `behind`. Any other unreadable file raises OSError or MxclusterError.
     """
     with open(descriptor, "wb") as stream:
         with tarfile.open(fileobj=stream, mode="w") as archive:
@@ -391,7 +401,7 @@ def _write(
 
 
 def _open(path: str) -> int:
-    """Return a descriptor of a regular file. Raises MxclusterError for a link or any other kind."""
+    """Return a descriptor of the regular file `path`. Raises MxclusterError for any other kind."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -405,10 +415,11 @@ def _open(path: str) -> int:
 
 
 def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
-    """Add one file to the archive. A growing log is cut at its size at the time of opening.
+    """Add the file of the descriptor `source` to `archive` as `name`, and close the descriptor.
 
-    Owner and special permissions such as setuid are dropped: they mean nothing on another machine.
-    Files with a common inode are all packed whole.
+    A growing log is cut at its size at the time of opening. Owner and special permissions such as
+    setuid are dropped: they mean nothing on another machine. Files with a common inode are all
+    packed whole.
     """
     with open(source, "rb") as stream:
         found = os.fstat(source)

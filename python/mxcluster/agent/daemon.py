@@ -1,4 +1,4 @@
-"""Start an agent detached from the terminal and the connection, and at most once for each job.
+"""Start the agent of a job, detached from the terminal and the connection, and only once.
 
 The agent detaches itself (`start`), or systemd runs it as an instance of mxcluster-agent@.service
 (`run`).
@@ -35,8 +35,8 @@ def start(
 ) -> None:
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
-    `plan` is written into the folder first. A repeated call for the job that has just started
-    returns, too: the controller repeats it when the first answer was lost.
+    `plan` is written into the folder first. If the same job (plan and token) runs there already,
+    the call does nothing: the controller repeats a call when the first answer was lost.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a
@@ -84,7 +84,10 @@ def _start(
 
 
 def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
-    """Fork the agent and return its output (READY on success)."""
+    """Fork the agent and return the bytes that it sends: READY if it has started its processes.
+
+    Raises Taken if another job holds a port or GPU of `plan`.
+    """
     _claim(folder, plan)
     hear, tell = os.pipe()
     child = os.fork()
@@ -105,7 +108,7 @@ def prepare(
     token: Optional[str] = None,
     script: Optional[str] = None,
 ) -> None:
-    """Write the files that a job needs before its start.
+    """Write the files that a job needs before its start (see `JobFolder.prepare`).
 
     A repeated call for the same job (plan and token) returns at once. Raises BadInput if the folder
     holds another job.
@@ -123,7 +126,7 @@ def prepare(
 
 
 def forget(folder: JobFolder) -> bool:
-    """Remove a job that was prepared and has not started. Return True if there was one.
+    """Remove a job that was prepared and has not started. Return True if there was such a job.
 
     Waits for a job that is just starting.
     """
@@ -159,7 +162,10 @@ def _write(
 
 
 def _prepared(folder: JobFolder, age: float) -> str:
-    """Return the refusal for a folder with a plan of `age` seconds and without a started agent."""
+    """Return the error text for a folder whose job is prepared and has no agent.
+
+    `age`: seconds since the plan was written.
+    """
     job = os.path.basename(folder.path)
     if age < STARTING:
         return "another controller has just started the job %s (%s): %s" % (
@@ -174,12 +180,12 @@ def _prepared(folder: JobFolder, age: float) -> str:
 
 
 def _instead(job: str) -> str:
-    """Return the advice for a controller whose job id is taken. It never ends the other job."""
+    """Return the advice for a user whose job id `job` is taken. It leaves the other job alone."""
     return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
 
 def _claim(folder: JobFolder, plan: Json) -> None:
-    """Remove this job's files and raise Taken if another job holds one of its ports or GPUs."""
+    """Raise Taken and remove the job folder if another job holds a port or GPU of `plan`."""
     try:
         claims.claim(folder, plan)
     except claims.Taken:
@@ -214,7 +220,7 @@ def run(folder: JobFolder) -> None:
 
 
 def check_unused(folder: JobFolder) -> None:
-    """Raise BadInput if a job ran in the folder before."""
+    """Raise BadInput if a job has run in `folder` before."""
     status = folder.status()
     if status is not None:
         raise BadInput(
@@ -246,8 +252,9 @@ def _lock(folder: JobFolder) -> int:
 
 
 def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
-    """Run in the forked child: fork again, so that init is the parent, and run the supervisor.
+    """Run the agent: fork again in the forked child, so that init is the parent, and supervise.
 
+    `tell`: the descriptor to write READY to. `lock`: the descriptor that holds the folder's lock.
     Never returns: the stack belongs to the parent.
     """
     try:

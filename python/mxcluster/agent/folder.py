@@ -1,4 +1,4 @@
-"""A job's folder on a node: its files, and how they are read and written."""
+"""The folder of a job on a node: the names of its files, and methods to read and write them."""
 
 import base64
 import contextlib
@@ -39,7 +39,7 @@ class JobFolder:
         self.path = os.path.abspath(path)
 
     def file(self, name: str) -> str:
-        """Return the path of a file of the folder."""
+        """Return the path of the file `name` in the folder."""
         return os.path.join(self.path, name)
 
     def make(self) -> None:
@@ -58,9 +58,9 @@ class JobFolder:
         """Write the job's files: plan.json, the three cluster files, copies of the script's folder.
 
         `secret_env` ({variable: value}) goes into its own file until the agent reads it. `token`
-        goes into a file that the job's processes read; it is removed after the job's end. `script`
-        is the script's folder as a zip file in base64. The `whole` plan of the job goes into a file
-        of its own, so that another controller can read it on this node later.
+        goes into a file that the job's processes read, and that is removed after the job's end.
+        `script` is the script's folder as a zip file in base64. The `whole` plan of the job goes
+        into a file of its own, so that another controller can read it on this node later.
         """
         self.make()
         plan = dict(plan)
@@ -91,7 +91,7 @@ class JobFolder:
                 stream.write(token)
 
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
-        """Return True if this job (same plan and token) is prepared here and has not ended.
+        """Return True if the job with this plan and token is prepared here and has not ended.
 
         The controller asks again when our reply was lost.
         """
@@ -108,7 +108,10 @@ class JobFolder:
             return False
 
     def whole_plan(self) -> Json:
-        """Return the plan of the job on all its nodes. Raises BadInput without a plan in JSON."""
+        """Return the plan of the job on all its nodes.
+
+        Raises BadInput if job.json is missing or is not JSON.
+        """
         path = self.file(WHOLE_PLAN)
         try:
             with open(path, encoding="utf-8") as stream:
@@ -127,7 +130,7 @@ class JobFolder:
             shutil.rmtree(self.path)
 
     def take_secret_env(self) -> Dict[str, str]:
-        """Read `secret_env.json` and delete it, so that no copy stays on disk.
+        """Read `secret_env.json` and delete the file, so that no copy stays on disk.
 
         Returns {variable: value}, {} without the file.
         """
@@ -144,16 +147,19 @@ class JobFolder:
         remove(self.file(SECRET_ENV))
 
     def forget_token(self) -> None:
-        """Remove the token of a job that has not started."""
+        """Delete the file with the job's token, if it exists."""
         remove(self.file(TOKEN))
 
     def kept(self) -> List[str]:
-        """Return the paths of the files that processes may read at any time while the job runs."""
+        """Return the paths of the files that must not change while the job runs.
+
+        Processes may read these files at any time.
+        """
         names = ["plan.json", WHOLE_PLAN, TOKEN] + sorted(self.plan().get("files") or {})
         return [self.file(name) for name in names]
 
     def spent(self) -> List[str]:
-        """Return the names of files that only a running job needs, and of unfinished drafts."""
+        """Return the names of the files that only a running job needs, and of unfinished drafts."""
         return [
             name
             for name in os.listdir(self.path)
@@ -163,7 +169,7 @@ class JobFolder:
         ]
 
     def tidy(self) -> None:
-        """Remove the files that only a running job needs, and unfinished drafts."""
+        """Remove the job's shared memory, the files that only a running job needs, and drafts."""
         self._forget_memory()
         for name in self.spent():
             remove(self.file(name))
@@ -171,8 +177,8 @@ class JobFolder:
     def _forget_memory(self) -> None:
         """Remove the shared memory of the job's server processes.
 
-        The last server process of a host removes it. If that process was killed before, it is still
-        there.
+        The last server process of a host to open the shared memory removes its name. If a server
+        process was killed before that, the name is still there.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
             plan = self.plan()
@@ -185,14 +191,15 @@ class JobFolder:
                     )
 
     def free(self) -> int:
-        """Return the number of bytes that this user can still write here."""
+        """Return the number of bytes that this user can still write in the folder."""
         found = os.statvfs(self.path)
         return (found.f_bavail if os.geteuid() else found.f_bfree) * found.f_frsize
 
     def has_inodes(self) -> bool:
-        """Return True if this user can make another file here.
+        """Return True if this user can make another file in the folder.
 
-        The method makes a test file: not every file system counts its inodes correctly.
+        If the file system reports no free inode, the method makes a test file: not every file
+        system counts its inodes correctly.
         """
         found = os.statvfs(self.path)
         if not found.f_files or (found.f_favail if os.geteuid() else found.f_ffree):
@@ -205,12 +212,15 @@ class JobFolder:
         return True
 
     def take_reserve(self) -> None:
-        """Reserve disk space for the last status, in case the disk gets full."""
+        """Write a file of RESERVED bytes. `tidy` removes it, so that a full disk has room again."""
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
 
     def plan(self) -> Json:
-        """Return this node's slice of the plan. Raises BadInput if a field is missing."""
+        """Return this node's part of the plan.
+
+        Raises BadInput if plan.json is missing, is not JSON, or lacks a field.
+        """
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
                 plan = json.load(stream)
@@ -257,7 +267,7 @@ class JobFolder:
             ) from error
 
     def write_status(self, status: Json) -> Mark:
-        """Replace status.json atomically and return the mark of the new file.
+        """Replace status.json by `status` atomically. Return the `kept_files.mark` of the new file.
 
         No fsync: only a crash of the machine could lose the file, and then the job is lost as well.
         """
@@ -270,7 +280,7 @@ class JobFolder:
         return written
 
     def begin_lease(self, renewed: Optional[float] = None) -> None:
-        """Make the lease file. `renewed`: its last renewal (unix seconds), None for now."""
+        """Make the lease file. `renewed`: the last renewal (unix seconds), None for now."""
         with open(self.file(LEASE), "a"):
             pass
         self.renew_lease(renewed)
@@ -296,7 +306,8 @@ class JobFolder:
     ) -> None:
         """Write <name>.env, mode 0600: command and environment of a process, as a shell script.
 
-        `secret`: the names of further variables, whose values are written to no file.
+        Args: `process` its entry in the plan, with "name" and "command"; `environment` {variable:
+        value}; `secret` the names of further variables, whose values are written to no file.
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = [
@@ -325,7 +336,7 @@ class JobFolder:
         return os.open(self.file(name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def log_lines(self, name: str, lines: int = LOG_LINES) -> List[str]:
-        """Return the last lines of <name>.log (see `readable`), [] without a log."""
+        """Return the last `lines` lines of <name>.log (see `readable`), [] without a log."""
         return readable(_part(self.file(name + ".log"), LOG_TAIL), lines)
 
     def progress(self, names: Dict[tuple, str]) -> Dict[str, Json]:
@@ -351,7 +362,10 @@ class JobFolder:
         return latest
 
     def last_sign_of_life(self, names: List[str]) -> float:
-        """Return when the agent or a process last wrote a file (unix seconds), else 0."""
+        """Return when the agent or a process last wrote a file (unix seconds), 0.0 without a file.
+
+        `names`: the names of the job's processes on this node.
+        """
         files = ["status.json", "events.jsonl", "agent.log"] + [name + ".log" for name in names]
         return max(
             [os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))]
@@ -360,14 +374,14 @@ class JobFolder:
 
 
 def private(path: str) -> int:
-    """Return a descriptor that truncates and writes a file of mode 0600."""
+    """Return a descriptor for writing the file `path`, emptied and of mode 0600."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(descriptor, 0o600)  # the file may have existed with another mode
     return descriptor
 
 
 def remove(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove the file `path`, if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -375,7 +389,7 @@ def remove(path: str) -> None:
 
 
 def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
-    """Return the last `number` lines of a log, safe for people and JSON.
+    """Return the last `number` lines of `data`, the bytes of a log, safe for people and JSON.
 
     Unprintable characters are dropped, and lines are cut at LOG_WIDTH characters. A carriage return
     begins a new line, as in progress bars. Lines without a printable character are left out.
@@ -391,7 +405,10 @@ def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
 
 
 def _part(path: str, size: int, tail: bool = True) -> bytes:
-    """Return the last (or first) `size` bytes of a file, b"" without the file."""
+    """Return the last `size` bytes of the file `path`, or the first if `tail` is false.
+
+    Returns b"" without the file.
+    """
     try:
         with open(path, "rb") as stream:
             if tail:
@@ -402,7 +419,7 @@ def _part(path: str, size: int, tail: bool = True) -> bytes:
 
 
 def _events(data: bytes) -> List[Json]:
-    """Return the events in a piece of events.jsonl. Lines that the cut has torn are left out."""
+    """Return the events (dicts) in `data`, a piece of events.jsonl. Torn lines are left out."""
     events = []
     for line in data.split(b"\n"):
         try:

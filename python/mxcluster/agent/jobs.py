@@ -1,4 +1,4 @@
-"""List the jobs of a node, from the folder that holds their folders."""
+"""List the jobs of a node, from the folder that holds all job folders."""
 
 import os
 from typing import Any, Dict, Optional, Tuple, Union
@@ -24,9 +24,9 @@ KINDS: Dict[str, Union[type, Tuple[type, ...]]] = {
 def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool = False) -> Json:
     """Return {"jobs": [`summary` of each job, the newest first]}.
 
-    The list has all jobs that have not ended, the `last` that have, and the job `also` at any age.
-    `clear`: remove the files of ended jobs (see `claims.clear`); "cleared" names the jobs that had
-    such files.
+    `root` is the folder of all job folders. The list has all jobs that have not ended, the `last`
+    newest of the ended jobs, and the job `also` at any age. `clear`: remove the files of ended jobs
+    (see `claims.clear`); "cleared" names the jobs that had such files.
     """
     cleared = {"cleared": claims.clear(root)} if clear else {}
     found = [
@@ -98,7 +98,10 @@ def summary(folder: JobFolder) -> Optional[Json]:
 
 
 def _status(folder: JobFolder) -> Optional[Json]:
-    """Return the current status. Raises BadInput if a field is missing or of the wrong type."""
+    """Return the current status of a job, None without status.json.
+
+    Raises BadInput if a field is missing or of the wrong type.
+    """
     known = folder.status()
     if known is None:
         return None

@@ -8,7 +8,7 @@ Mark = Optional[Tuple[int, int, int]]
 
 
 class Keeper:
-    """Keep the content of files, and restore a file that was deleted, replaced or changed.
+    """Keeps the content of the files `paths`, and restores a file that was deleted or changed.
 
     A file is compared by inode, size and mtime, without reading it.
     """
@@ -23,7 +23,7 @@ class Keeper:
                 self._marks[path] = mark(path)
 
     def restore(self) -> Iterable[str]:
-        """Restore changed files and return their paths. Raises OSError if that fails."""
+        """Restore changed files and return their paths. Raises OSError if a write fails."""
         changed = [path for path in self._contents if mark(path) != self._marks[path]]
         for path in changed:
             draft = os.path.join(
@@ -37,7 +37,10 @@ class Keeper:
 
 
 def mark(path: str) -> Mark:
-    """Return (inode, size, mtime in ns), which each write changes; None for no regular file."""
+    """Return (inode, size, mtime in ns) of the file `path`; None if it is not a regular file.
+
+    Each write to the file changes the result.
+    """
     try:
         found = os.lstat(path)
     except OSError:

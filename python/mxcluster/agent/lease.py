@@ -9,14 +9,14 @@ HANGS = 180.0
 
 
 class Lease:
-    """Decide when a lease expires after its last renewal. 0 or None seconds: it never expires.
+    """Decides when a lease expires after its last renewal. With `seconds` 0 or None it never does.
 
     A healthy controller on a busy machine polls late. The limit therefore follows the agent's
     measurements:
 
     - The controller ran on this machine and has ended: `seconds`.
     - The controller runs on this machine: MOST times `seconds`, at least HANGS. The agent would see
-      its end.
+      the controller's end.
     - The controller's process is not visible here: MARGIN times the longest gap between two
       renewals, at least `seconds` and at most MOST times `seconds`. Before the first renewal the
       limit is MOST times `seconds`: no gap is known yet, and a busy controller starts all nodes

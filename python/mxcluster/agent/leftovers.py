@@ -18,7 +18,7 @@ PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 
 
 def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
-    """Return a line for each leftover process and listening port of the job.
+    """Return a line for each leftover process and listening port of the job in `folder`.
 
     An agent that is still alive counts: it holds ports and GPUs. The check repeats for `patience`
     seconds as long as something is left.
@@ -74,8 +74,9 @@ def _look(folder: JobFolder) -> List[str]:
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:
     """Return True if the process `pid`, which listens on a port of the job, may belong to the job.
 
-    `path` is the job folder. A process older than the job's agent does not belong to the job.
-    Another job may have taken the port as soon as it was free: its processes do not count.
+    `path` is the job folder, and `agent` the job's agent. A process older than the agent does not
+    belong to the job. Nor does a process of another job, which may have taken the port as soon as
+    the port was free.
     """
     who = processes.identity(pid)
     return (

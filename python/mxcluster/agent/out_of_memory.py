@@ -1,7 +1,7 @@
 """Detect an OOM kill. SIGKILL itself does not tell its sender.
 
 Newer kernels count OOM kills, for a control group (that of the job's unit) and for the whole
-machine. The kernel of CentOS 7 only writes them to its log, which every user can read there.
+machine. The kernel of CentOS 7 only writes OOM kills to its log, which every user can read there.
 """
 
 import os
@@ -13,7 +13,7 @@ _LOG_BYTES = 8192  # more than one record of /dev/kmsg can have
 
 
 class Kills:
-    """Keep the OOM counters of the recent past. `root` is the folder of /proc, /sys and /dev."""
+    """Keeps the OOM counters of the recent past. `root` is the folder of /proc, /sys and /dev."""
 
     def __init__(self, root: str = "/"):
         self._root = root
@@ -31,7 +31,7 @@ class Kills:
             self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
     def explain(self, pid: int) -> Optional[str]:
-        """Return why `pid`, which died of SIGKILL, was an OOM kill; None if it was not."""
+        """Return the cause if `pid`, which died of SIGKILL, was an OOM kill; None if it was not."""
         now = counters(self._root)
         more = {name for name, number in now.items() if number > self._before.get(name, 0)}
         self._before = self._latest = now
@@ -47,7 +47,8 @@ def counters(root: str = "/") -> Dict[str, int]:
     """Return the OOM counters, as far as the kernel has them.
 
     {"group": kills in this process's control group, "limit": how often the group was at its limit
-    and no memory could be freed, "machine": kills on the whole machine}.
+    and no memory could be freed, "machine": kills on the whole machine}. `root` is the folder of
+    /proc and /sys.
     """
     found = {}
     for line in _read(root, "proc/self/cgroup").splitlines():
@@ -70,7 +71,7 @@ def counters(root: str = "/") -> Dict[str, int]:
 
 
 class KernelLog:
-    """OOM kills in the kernel log since now, if the log is readable.
+    """OOM kills in the kernel log (`path`) since the object was made, if the log is readable.
 
     Pids are reused and old records stay in the log, so reading starts at its end.
     """

@@ -1,4 +1,4 @@
-"""Find the files that scripts wrote on this node. Each worker has its own copy of the folder."""
+"""Find the files that scripts wrote on this node, in each worker's copy of the script's folder."""
 
 import os
 import stat
@@ -23,9 +23,9 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
     """Return the names of the files to collect, and a line for each worker with files that stay.
 
     Names are relative to the job folder. A file counts if it is new or differs from the sent file.
-    Small files come first, and of equal ones the newest. The limit is `collect_mb` of the job and
-    the free space at `output` (a path or descriptor). Links are not followed: a link, socket, FIFO
-    or device stays and is named.
+    Small files come first, and of files of equal size the newest. The limit is `collect_mb` of the
+    job and the free space at `output` (a path or descriptor). Links are not followed: a link,
+    socket, FIFO or device stays and is named.
     """
     top = folder.file(OWN_FOLDERS)
     if os.path.islink(top) or not os.path.isdir(top):
@@ -64,7 +64,7 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
 
 
 def _sent(folder: JobFolder) -> Dict[str, Tuple[int, int]]:
-    """Return {name: (size, CRC)} of the files in the script's zip file."""
+    """Return {name: (size, CRC)} of the files in the script's zip file, {} without the zip file."""
     try:
         with zipfile.ZipFile(folder.file(SCRIPT_ZIP)) as packed:
             return {member.filename: (member.file_size, member.CRC) for member in packed.infolist()}
@@ -86,7 +86,7 @@ def _is_as_sent(path: str, size: int, sent: Any) -> bool:
 
 
 def _inner(relative: str) -> str:
-    """Return NAME of files/worker-0/NAME: its name in the script's folder."""
+    """Return NAME for `relative`, a path files/worker-0/NAME in the job folder."""
     return "/".join(relative.split(os.sep)[2:])
 
 
@@ -98,7 +98,7 @@ def _most(folder: JobFolder) -> int:
 
 
 def _room(output: Union[str, int]) -> int:
-    """Return the free bytes where the files are packed."""
+    """Return the free bytes on the file system of `output` (a path or descriptor)."""
     found = os.statvfs(
         output if isinstance(output, int) else os.path.dirname(os.path.abspath(output))
     )
@@ -106,7 +106,10 @@ def _room(output: Union[str, int]) -> int:
 
 
 def _told(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
-    """Return a line for each worker that has some of `names`."""
+    """Return a line for each worker that has some of the files `names`, which stay on the node.
+
+    `sizes`: {name: bytes}. `why`: the reason for the line.
+    """
     lines = []
     for worker in sorted({name.split(os.sep)[1] for name in names}):
         own = [name for name in names if name.split(os.sep)[1] == worker]

@@ -13,7 +13,12 @@ LEAST_FREE = 1 << 20  # bytes: with less free space, writes to logs and events a
 
 
 class Limits(NamedTuple):
-    """Time limits in seconds; 0 means no limit."""
+    """Time limits of a process in seconds; 0 means no limit.
+
+    - `stopped`: stopped by a signal;
+    - `start`: from its start to its kv-store;
+    - `stall`: without progress.
+    """
 
     stopped: float
     start: float
@@ -24,10 +29,10 @@ class Sight(NamedTuple):
     """The observed state of one process.
 
     - `age`: seconds since its start;
-    - `held`: seconds since SIGSTOP, 0 if it is not stopped;
-    - `pulse`: the content of its progress file, None without one;
+    - `held`: seconds since a signal stopped it, 0 if it is not stopped;
+    - `pulse`: the content of its progress file, None without a file;
     - `still`: seconds since the last change of its pulse;
-    - `queued`: seconds in which it could have run and had no core.
+    - `queued`: seconds in which it was ready to run and had no core.
     """
 
     name: str
@@ -48,7 +53,7 @@ class Finding(NamedTuple):
 
 
 def limits_of(plan: Json) -> Limits:
-    """Return the limits of a plan."""
+    """Return the Limits of `plan`, a node's part of the plan."""
     timeouts = plan.get("timeouts") or {}
     return Limits(
         float((plan.get("heartbeat") or {}).get("timeout") or 0),
@@ -58,10 +63,11 @@ def limits_of(plan: Json) -> Limits:
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
-    """Return the first fault, None without one.
+    """Return the first fault among `sights`, None without one.
 
-    `distributed`: the job has a kv-store of several processes. The rendezvous has its own timeout
-    and makes no kv-store.
+    `distributed`: the job has a kv-store of several processes. Then a process that makes no
+    kv-store within the start limit is a fault. The rendezvous has its own timeout and makes no
+    kv-store.
     """
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
@@ -103,12 +109,12 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
 
 
 def held(name: str, seconds: float) -> Finding:
-    """Return the fault of a process that is stopped by a signal."""
+    """Return the Finding for the process `name`, which a signal has stopped for `seconds`."""
     return Finding(name, "stopped", "has been held by a signal (SIGSTOP) for %.0f s" % seconds)
 
 
 def disk(path: str, free: int) -> Finding:
-    """Return the fault of a full disk. `free` is in bytes."""
+    """Return the Finding for a full disk. `path`: the job folder. `free`: bytes."""
     return Finding(
         None,
         "disk",
@@ -118,7 +124,7 @@ def disk(path: str, free: int) -> Finding:
 
 
 def inodes(path: str) -> Finding:
-    """Return the fault of a file system without a free inode."""
+    """Return the Finding for a file system without a free inode. `path`: the job folder."""
     return Finding(
         None,
         "disk",
@@ -128,7 +134,7 @@ def inodes(path: str) -> Finding:
 
 
 def folder(path: str) -> Finding:
-    """Return the fault of a deleted job folder."""
+    """Return the Finding for `path`, a job folder that was deleted."""
     return Finding(
         None,
         "folder",
@@ -138,7 +144,10 @@ def folder(path: str) -> Finding:
 
 
 def network(host: str, names: List[str]) -> Finding:
-    """Return the fault of a network: processes of other nodes acknowledge no data of this node."""
+    """Return the Finding for a network fault.
+
+    `host`: this node. `names`: processes of other nodes that acknowledge no data of this node.
+    """
     return Finding(
         None,
         "network",
@@ -150,14 +159,14 @@ def network(host: str, names: List[str]) -> Finding:
 def somebody_waits(sights: List[Sight], seconds: float) -> bool:
     """Return True if a worker here had no progress for `seconds`, or no worker runs here.
 
-    Then the supervisor lets the processes write their stack traces.
+    If True, the supervisor lets the processes write their stack traces.
     """
     workers = [sight for sight in sights if sight.role == "worker"]
     return not workers or any(sight.pulse and sight.still > seconds for sight in workers)
 
 
 def idle(sight: Sight) -> float:
-    """Return the seconds without progress in a phase that makes progress, else 0."""
+    """Return the seconds without progress of a process whose phase makes progress, else 0."""
     if sight.pulse is None or sight.pulse["phase"] not in (
         phases.TRAINING,
         phases.UPDATING,

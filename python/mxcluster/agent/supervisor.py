@@ -1,4 +1,4 @@
-"""The supervisor: parent of a node's processes. It starts and watches them, and ends them all."""
+"""The supervisor: the parent of a node's processes. It starts, watches and ends the processes."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ AGENT = {"name": "agent", "role": "agent", "index": None}
 
 
 class Supervisor:
-    """Run the processes of `plan` (this node's slice) to their end. Write status.json in `folder`.
+    """Runs the processes of `plan` (this node's part) to their end. Writes status.json in `folder`.
 
     One thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so the processes live
     exactly as long as this thread. The supervisor adopts orphans among their descendants and reaps
@@ -116,7 +116,7 @@ class Supervisor:
     def run(self, ready: Callable[[], None]) -> None:
         """Start all processes and return when all have ended.
 
-        `ready` is called once the first status.json is written.
+        `ready` is called once the first status.json is written, without arguments.
         """
         # The signals are blocked and then waited for, so no signal between two checks is lost, and
         # no handler can race.
@@ -146,7 +146,10 @@ class Supervisor:
                 self.start(process, part)
 
     def start(self, process: Json, part: Json) -> None:
-        """Start one process. A process that cannot be started counts as failed."""
+        """Start `process`, an entry of the plan. `part` is its entry in the status.
+
+        A process that cannot be started counts as failed.
+        """
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment.update(process["env"])
         secret_env = {} if part is self.status["meeting"] else self.secret_env
@@ -180,12 +183,15 @@ class Supervisor:
             os.close(log)
 
     def in_child(self) -> None:
-        """Run in the child between fork and exec."""
+        """Prepare the child between fork and exec: it dies with the agent and blocks no signal."""
         processes.set_pdeathsig(self.me.pid)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def watch(self) -> str:
-        """Wait for a reason to end and return it: done, failed, stopped, peer or lease."""
+        """Return the reason for the end of the job here once there is one (see `why_end`).
+
+        Meanwhile restore files, record ended processes and faults, and write the status.
+        """
         stopped = None
         while True:
             self.restore()
@@ -221,7 +227,7 @@ class Supervisor:
             note("a file of the job cannot be restored: %s" % error)
 
     def examine(self) -> None:
-        """Record the faults of living processes and of the disk."""
+        """Record the faults of living processes, the network and the disk, every LOOK seconds."""
         if time.monotonic() - self.looked < LOOK or not self.is_open():
             return
         self.looked = time.monotonic()
@@ -244,10 +250,10 @@ class Supervisor:
     def examine_network(
         self, sights: List[stuck_processes.Sight]
     ) -> Optional[stuck_processes.Finding]:
-        """Return the fault of the network to other nodes' servers and workers, None without one.
+        """Return the Finding for the network to other nodes' servers and workers, None if it works.
 
-        It counts only if a process here makes no progress. Heartbeats go to the scheduler only:
-        they do not show that a worker has lost a server.
+        A fault counts only if a process here makes no progress. Heartbeats go to the scheduler
+        only: they do not show that a worker has lost a server.
         """
         seconds, now = self.limits.stopped, time.monotonic()
         quiet = seconds and any(
@@ -265,7 +271,7 @@ class Supervisor:
         return stuck_processes.network(self.plan["host"], lost) if lost else None
 
     def unanswered(self) -> List[Json]:
-        """Return the peers on other nodes that do not acknowledge data of this node."""
+        """Return the plan's entries of peers on other nodes that do not acknowledge our data."""
         return (
             [self.peers[where] for where in sorted(addresses.unanswered() & set(self.peers))]
             if self.peers
@@ -273,14 +279,14 @@ class Supervisor:
         )
 
     def find(self, finding: stuck_processes.Finding) -> None:
-        """Record a fault as the first failure, if none is known."""
+        """Record `finding` as the first failure, if none is known."""
         part = next(
             (part for part in self.children.values() if part["name"] == finding.name), AGENT
         )
         self.blame(part, finding.reason, None, finding.kind)
 
     def sights(self) -> List[stuck_processes.Sight]:
-        """Return the observed state of all running processes."""
+        """Return the observed state (Sight) of each running process."""
         now, seen = time.monotonic(), []
         for pid, part in self.children.items():
             line = processes.entry(pid)
@@ -314,7 +320,9 @@ class Supervisor:
     def last_sights(self, reason: str) -> None:
         """Save the pulses of all processes before the end, and let them write stack traces.
 
-        Processes write stack traces only if a worker waits (see `stuck_processes.somebody_waits`).
+        `reason`: why the job ends here. After a failure the method also looks for a network fault
+        and for stopped processes. Processes write stack traces only if a worker waits (see
+        `stuck_processes.somebody_waits`).
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
@@ -340,7 +348,7 @@ class Supervisor:
             time.sleep(TRACES if self.children else 0)
 
     def end(self, reason: str) -> None:
-        """End all running processes, wait for them, and write the last status."""
+        """End all running processes, wait for them, and write the last status with `reason`."""
         note(
             "ending: %s; the longest time between two renewals of the lease was %.1f s"
             % (reason, self.lease.gap or 0.0)
@@ -375,7 +383,7 @@ class Supervisor:
                 log.write("note", text="%s: %s" % (self.plan["host"], text))
 
     def reap(self) -> None:
-        """Record every process that has ended. This reaps adopted orphans, too."""
+        """Reap all ended children, also adopted orphans, and record ended processes of the job."""
         while True:
             try:
                 pid, wait_status = os.waitpid(-1, os.WNOHANG)
@@ -389,8 +397,8 @@ class Supervisor:
     def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
         """Record the end of a process, and whether it is the first cause of the job's end.
 
-        `reason` is given for a process that was never started: then `code` is the agent's, not its
-        own.
+        `part`: the process's entry in the status. `code`: its exit code. `reason` is given for a
+        process that was never started: then `code` is the agent's own (NOT_STARTED).
         """
         part.update(
             state="ended",
@@ -420,7 +428,7 @@ class Supervisor:
     def blame(
         self, part: Json, reason: str, code: Optional[int], kind: Optional[str] = None
     ) -> None:
-        """Record the node's first failure, unless there is one.
+        """Record the node's first failure, unless there is one. See `failure` for the arguments.
 
         A real cause replaces a failure that only followed another process's end ("echo").
         """
@@ -455,7 +463,10 @@ class Supervisor:
 
 
 def meeting_process(plan: Json) -> Json:
-    """Return the rendezvous process. It runs before the plan's processes, at the same addresses."""
+    """Return an entry, as in the plan, for the rendezvous process.
+
+    The process runs before the processes of the plan, at the same addresses.
+    """
     return dict(
         MEETING,
         command=[sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
@@ -466,7 +477,8 @@ def meeting_process(plan: Json) -> Json:
 def why_end(status: Json, stopped: Optional[str], expired: bool) -> Optional[str]:
     """Return why the job has to end on this node now, None if it goes on.
 
-    The state of the processes has priority over stop and lease.
+    The result is "failed", "done", `stopped` (a value of STOPS or None) or "lease" (if `expired`).
+    The state of the processes has priority over `stopped` and `expired`.
     """
     parts = status["processes"]
     if status["first_failure"]:
@@ -489,11 +501,13 @@ def failure(
     echo: bool = False,
     kind: Optional[str] = None,
 ) -> Json:
-    """Return a `first_failure`.
+    """Return the value of "first_failure" in a status.
 
+    `part`: the entry of the process. `reason`: the cause as text. `code`: the exit code, None if
+    the process has not ended. `when`: unix seconds. `log`: the last lines of the process's log.
     `echo`: the process ended because of another process's end, so any other cause replaces it.
     `kind`: "stopped", "start", "stall", "disk", "folder", "network", "memory" or "nan", or None for
-    any other death. `when`: unix seconds.
+    any other death.
     """
     return {
         "host": host,
@@ -510,12 +524,12 @@ def failure(
 
 
 def exit_code(wait_status: int) -> int:
-    """Return the exit status of a wait status of wait(2), or minus the signal."""
+    """Return the exit status in `wait_status` (wait(2)), or minus the signal of the death."""
     return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
 
 
 def snapshot(status: Json) -> Json:
-    """Return a copy of a status. Later changes do not touch it."""
+    """Return a copy of `status`. Later changes of `status` do not change the copy."""
     return dict(
         status,
         processes=[dict(part) for part in status["processes"]],
@@ -524,7 +538,7 @@ def snapshot(status: Json) -> Json:
 
 
 def note(text: str) -> None:
-    """Write a line to agent.log (the agent's stderr). Ignore a full disk."""
+    """Write the time and `text` as a line to agent.log (the agent's stderr). Ignore a full disk."""
     try:
         print("%s %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), file=sys.stderr, flush=True)
     except OSError:

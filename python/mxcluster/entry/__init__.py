@@ -1,8 +1,8 @@
 """Entry point on a node: carry out one command of the controller and answer with a JSON object.
 
-`python -I -m mxcluster.entry` reads the arguments of mxcluster_node as JSON from stdin, so none of
-them is on a command line. As root it does what only root can do. A child process with the rights of
-the training user does the rest.
+`python -I -m mxcluster.entry` reads the arguments of mxcluster_node as JSON from stdin, so that no
+argument is on a command line. As root, this process does what only root can do. A child process
+with the rights of the training user does the rest.
 """
 
 import os
@@ -18,7 +18,10 @@ SWEEPING = ("start", "stop", "collect", "jobs")
 
 
 def run(asked: Json) -> Json:
-    """Carry out a command and return its answer. Raises MxclusterError if it fails."""
+    """Carry out asked["command"] on this node and return the answer (dict for JSON).
+
+    `asked` has the arguments of mxcluster_node. Raises MxclusterError if the command fails.
+    """
     asked = dict(asked, **{name: os.path.expanduser(asked[name]) for name in PATHS if asked[name]})
     command = asked["command"]
     swept = leftovers.sweep(asked["spool"]) if command in SWEEPING and not asked["check"] else []
@@ -37,7 +40,11 @@ def run(asked: Json) -> Json:
 
 
 def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
-    """End a job that is a unit, and close the firewall, even if the user's process fails."""
+    """End a job that runs as the systemd unit `unit`, close the firewall, and return the answer.
+
+    The unit ends and the firewall closes even if the user's process fails; then the function raises
+    MxclusterError. `swept` are the lines of `leftovers.sweep`.
+    """
     try:
         answer = programs.answer_of(asked)
     except MxclusterError as error:
@@ -50,7 +57,11 @@ def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
 
 
 def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
-    """Return what root sees of a node. The answer of the user's process cannot change it."""
+    """Return the fields of the answer that root finds out itself, in place of the user's process.
+
+    The answer of the user's process cannot change these fields. `swept` are the lines of
+    `leftovers.sweep`.
+    """
     command = asked["command"]
     if command == "collect":
         untrue = units.untrue_end(asked, unit) if unit else None
@@ -69,9 +80,10 @@ def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
 
 
 def _with(answer: Json, seen: Json) -> Json:
-    """Return the answer with the fields that root has seen in place of the user's.
+    """Return `answer`, in which the fields of `seen` replace those of the same name.
 
-    The lists "left" and "problems" of both are joined.
+    `answer` is the user's, and `seen` is root's. The lists "left" and "problems" of both are
+    joined.
     """
     both = {}
     for name in ("left", "problems"):
@@ -81,7 +93,7 @@ def _with(answer: Json, seen: Json) -> Json:
 
 
 def check(asked: Any) -> Json:
-    """Return the command from the connection. Raises MxclusterError if it is not a command."""
+    """Return `asked`, the JSON value from stdin, if it is a command, else raise MxclusterError."""
     if not isinstance(asked, dict) or "command" not in asked:
         raise MxclusterError(
             "mxcluster.entry reads one JSON object from stdin, the arguments of mxcluster_node"

@@ -61,26 +61,30 @@ OLDER = ": its mxcluster is another version; run provision.yml (running jobs go 
 
 
 def missing(asked: Json) -> Optional[str]:
-    """Return a message with the arguments that a command lacks; None if it has all."""
+    """Return the error text for a command that lacks arguments; None if it has all of them."""
     lacking = [name for name in NEEDS.get(asked["command"], []) if asked.get(name) in (None, "")]
     return "command=%s needs %s" % (asked["command"], " and ".join(lacking)) if lacking else None
 
 
 def program(python: str) -> str:
-    """Return the command line that a shell on the node runs."""
+    """Return the command line of `mxcluster.entry` for a shell on the node; `python` is a path."""
     home = "~/" if python.startswith("~/") else ""  # the shell on the node expands ~
     return "%s%s -I -m mxcluster.entry" % (home, shlex.quote(python[len(home) :]))
 
 
 def request(asked: Json, check: bool) -> bytes:
-    """Return the bytes for the stdin of that program. `check` means check mode."""
+    """Return the bytes for the stdin of `mxcluster.entry`. `check` means check mode."""
     return json.dumps(
         dict({name: asked.get(name) for name in TOLD}, check=check), sort_keys=True
     ).encode()
 
 
 def result(asked: Json, code: int, out: str, err: str) -> Json:
-    """Return the task's result, from the exit status `code` and the output of the program."""
+    """Return the result of the Ansible task (dict) from what `mxcluster.entry` returned.
+
+    `asked`: the arguments of the task. `code`: the exit status. `out`, `err`: stdout and stderr.
+    The result of a failed command has "failed" and "msg".
+    """
     where = "%s on this node" % asked["python"]
     answer = _last(out)
     if code in NO_PROGRAM and answer is None:
@@ -114,7 +118,7 @@ def _failed(text: str) -> Json:
 
 
 def _last(out: str) -> Optional[Json]:
-    """Return the last line that is a JSON object, None without one.
+    """Return the JSON object in the last line of `out` that has one; None without such a line.
 
     A shell and its start files may print other lines, too.
     """
@@ -151,9 +155,9 @@ def _of(asked: Json, answer: Json) -> Json:
 
 
 def of_check_mode(command: str) -> Json:
-    """Return the result in check mode of a command that changes something.
+    """Return the task's result in check mode for `command`, which would change something.
 
-    No job was started, so there is none to wait for.
+    In check mode no job was started, so the commands wait and stop find no job.
     """
     found = {
         "changed": command in ("start", "collect"),

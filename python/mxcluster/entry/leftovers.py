@@ -14,10 +14,10 @@ FOLDERS = "ansible_mxcluster_*_payload_*"
 
 
 def sweep(spool: Optional[str] = None) -> List[str]:
-    """Remove old temporary folders of our modules and old archives in `spool`.
+    """Remove old temporary folders of our modules, and old archives in the folder `spool`.
 
-    Returns a line for each that is still there. Only files of this process's user are removed, in
-    folders where no other user can replace them.
+    Returns a line for each folder and archive that could not be removed. Only files of this
+    process's user are removed, in folders where no other user can replace them.
     """
     lines = []
     for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
@@ -33,9 +33,10 @@ def sweep(spool: Optional[str] = None) -> List[str]:
 
 
 def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
-    """Return the paths in `folder` that are old, this user's and of this kind.
+    """Return the paths in `folder` that are older than OLD and belong to this process's user.
 
-    `pattern`: a glob. `kind`: a function of the module stat, such as S_ISDIR.
+    `pattern`: a glob. `kind`: a function of the module stat, such as S_ISDIR. The result is empty
+    if another user could replace files in `folder`.
     """
     try:
         above = os.stat(folder)

@@ -1,4 +1,4 @@
-"""Run the package's programs for a command, with the rights of the training user."""
+"""Run the probe or the agent for a command, with the rights of the training user."""
 
 import io
 import json
@@ -21,7 +21,7 @@ OF_NODE = ("look", "record", "check", "machine")
 
 
 def argv_for(asked: Json, target: Optional[int] = None) -> List[str]:
-    """Return the arguments of mxcluster.node.probe or mxcluster.agent for a command.
+    """Return the arguments of mxcluster.node.probe or mxcluster.agent for asked["command"].
 
     `target`: the descriptor that `collect` writes to, None to use the path in `asked`.
     """
@@ -64,12 +64,13 @@ def argv_for(asked: Json, target: Optional[int] = None) -> List[str]:
 
 
 def answer_of(asked: Json, target: Optional[int] = None) -> Json:
-    """Return the package's answer to a command. With a training user, a child process gives it.
+    """Return the answer (dict) of the probe or the agent to asked["command"].
 
-    `target`: see `argv_for`. Raises MxclusterError if the command fails.
+    With a training user, a child process with that user's rights gives the answer. `target`: see
+    `argv_for`. Raises MxclusterError if the command fails.
 
-    An agent that this starts lives on. Its process has never been root's: the kernel would hide
-    files of such a process in /proc from its owner.
+    The command `start` runs in a new Python, because the agent that it starts lives on. A fork of
+    root's process would not do: the kernel hides files of such a process in /proc from its owner.
     """
     refusing = Refusing(asked["check"])
     argv, entry = argv_for(asked, target), training_user.other(refusing, asked["user"])
@@ -87,9 +88,10 @@ def answer_of(asked: Json, target: Optional[int] = None) -> Json:
 
 
 def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Json, int]]:
-    """Return the child's work. It runs as the user, and the child ends with its parent.
+    """Return the function that the child process runs, which carries out `argv`.
 
-    No other process of the user can look into the child.
+    The function returns the result of `_in_process`. The child ends with the process `parent`. No
+    other process of the user can look into the child.
     """
 
     def work():
@@ -103,7 +105,10 @@ def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Js
 
 
 def _prove_that_it_runs(entry: Any) -> None:
-    """Start this Python once as the user, as a job will. Raises MxclusterError if that fails."""
+    """Start this Python once as the user of the passwd entry `entry`, as a job will do.
+
+    Raises MxclusterError if that fails.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", ""],
@@ -125,16 +130,16 @@ def _prove_that_it_runs(entry: Any) -> None:
 
 
 def told(asked: Json) -> str:
-    """Return the secret arguments of a command that prepares a job, as JSON for stdin.
+    """Return the plan, secrets, token and script in `asked` as JSON for the stdin of the agent.
 
-    Any user of the node can read a command line.
+    They are no arguments, because any user of the node can read a command line.
     """
     wanted = ("plan", "secret_env", "token", "script")
     return json.dumps({name: asked[name] for name in wanted if asked.get(name)}, sort_keys=True)
 
 
 class Refusing:
-    """The part of an Ansible module that `mxcluster.node.training_user` uses."""
+    """Stands for an Ansible module: it has what `mxcluster.node.training_user` uses of one."""
 
     def __init__(self, check_mode: bool):
         self.check_mode = check_mode
@@ -145,9 +150,9 @@ class Refusing:
 
 
 def _in_process(argv: List[str], stdin: str) -> Tuple[Json, int]:
-    """Run a command line in this process and return (answer, exit status).
+    """Run the command line `argv` in this process and return (answer, exit status).
 
-    Output of libraries goes to stderr.
+    `stdin`: the text that the command reads. Output of libraries goes to stderr.
     """
     sys.stdin, sys.stdout = io.StringIO(stdin), sys.stderr
     try:
@@ -165,9 +170,9 @@ def _run(argv: List[str]) -> Json:
 
 
 def program_of(command: str) -> Any:
-    """Return the module that carries out a command.
+    """Return the module that carries out `command`: the probe or the agent's command line.
 
-    It is imported late, and mostly in the process of the user, whose job needs it anyway.
+    The import is late, and mostly in the process of the user, whose job needs the module anyway.
     """
     if command in OF_NODE:
         from mxcluster.node import probe
@@ -216,7 +221,10 @@ def _heard(argv: List[str], found: Any, code: int) -> Json:
 
 
 def call(argv: List[str]) -> Tuple[int, str, str]:
-    """Run a program of the system and return (exit status, stdout, stderr)."""
+    """Run the system program `argv` and return (exit status, stdout, stderr).
+
+    The status is 127 if the program cannot be run; then stderr has the reason.
+    """
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"

@@ -23,7 +23,10 @@ PRIVATE = ("/tmp", "/var/tmp")  # a unit has private ones: PrivateTmp=yes
 
 
 def has_units(asked: Json) -> bool:
-    """Return True if a job runs as a unit: with root, systemd and the role agent_unit."""
+    """Return True if jobs run as systemd units here.
+
+    This needs root, a training user, systemd, and the unit's template from the role agent_unit.
+    """
     return bool(
         os.geteuid() == 0
         and asked["user"]
@@ -33,7 +36,7 @@ def has_units(asked: Json) -> bool:
 
 
 def hidden(asked: Json) -> List[str]:
-    """Return a line for each path of a `look` that a job in a unit could not see."""
+    """Return a line if a job in a unit could not see the data_dir of a command `look`, else []."""
     path = asked["request"].get("data_dir") or ""
     if not any(
         (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE
@@ -46,7 +49,7 @@ def hidden(asked: Json) -> List[str]:
 
 
 def unit_of(asked: Json) -> Optional[str]:
-    """Return the name of a job's systemd unit; None if the job does not run as a unit."""
+    """Return the name of the job's systemd unit; None if the job does not run as a unit."""
     if not has_units(asked):
         return None
     job = os.path.basename(os.path.abspath(asked["job_dir"]))
@@ -58,10 +61,10 @@ def unit_of(asked: Json) -> Optional[str]:
 
 
 def start(asked: Json, unit: str) -> Json:
-    """Start a job as a unit and return the answer of `start`.
+    """Start a job as the systemd unit `unit` and return {"job", "pid", "status"}.
 
-    Only the preparation and the job itself run as the user. Raises MxclusterError if the unit
-    fails.
+    Only the preparation and the job itself run as the training user. Raises MxclusterError if the
+    unit fails.
     """
     programs.program_of("prepare")  # imported once, for the two children that need it
     programs.answer_of(dict(asked, command="prepare"))
@@ -87,7 +90,7 @@ def start(asked: Json, unit: str) -> Json:
 
 
 def why_not_started(unit: str, said: str, state: str, log: str) -> str:
-    """Return why a unit did not start: the agent's own error, else the last lines of its output.
+    """Return why `unit` did not start: the agent's own error, else the last lines of its output.
 
     `said`: the message of systemctl. `state`: its status of the unit. `log`: the end of agent.log.
     """
@@ -110,7 +113,10 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
 
 
 def jobs_with_units(asked: Json) -> Optional[List[str]]:
-    """Return the jobs whose unit exists and has not ended, sorted; None if root cannot look."""
+    """Return the names of jobs whose unit is active, starting or stopping, sorted.
+
+    Returns None if this process cannot know: without root, a training user or systemd.
+    """
     if os.geteuid() != 0 or not asked["user"] or not os.path.isdir("/run/systemd/system"):
         return None
     _, out, _ = programs.call(
@@ -134,7 +140,7 @@ def jobs_with_units(asked: Json) -> Optional[List[str]]:
 
 
 def untrue_end(asked: Json, unit: str) -> Optional[str]:
-    """Return why the answer to `wait`, asked["told"], cannot be true; None if it can.
+    """Return why asked["told"], the reason in the answer to `wait`, cannot be true; None if it can.
 
     The answer is the training user's, and the unit is root's. The unit gets UNIT_ENDS seconds: the
     agent ends shortly after its last status.
@@ -168,7 +174,7 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
 def settle(asked: Json, unit: str) -> List[str]:
     """End the units of a job that has ended, and close the firewall in any case.
 
-    Returns a line for each thing that is still there: the leftovers that only root sees.
+    Returns a line for each unit and firewall rule that is still there. Only root sees these.
     """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
     programs.call(["systemctl", "stop"] + both)
@@ -210,7 +216,7 @@ def why_open(asked: Json) -> str:
 def write_wish(plan: Json, uid: int) -> None:
     """Write the job's firewall request: root's file, which the training user cannot change.
 
-    `uid` is the training user's.
+    `plan` is the node's part of the plan. `uid` is the training user's.
     """
     if not os.path.isdir(WISHES):
         try:
@@ -226,16 +232,17 @@ def write_wish(plan: Json, uid: int) -> None:
 
 
 def is_spooled(asked: Json) -> bool:
-    """Return True if root packs files of another user, or for another user."""
+    """Return True if root packs the job's files into the spool: for or of another user."""
     return bool(asked["spool"]) and os.geteuid() == 0 and bool(asked["user"] or asked["reader"])
 
 
 def collect_into_spool(asked: Json) -> Json:
-    """Return the answer of `collect`, packed by the user into a file that root has made.
+    """Return the answer of `collect`, whose tar file is in the folder asked["spool"].
 
-    The file is in a folder that the user cannot change. The login user fetches it with its own
-    rights. As root, Ansible's fetch would hold the whole file in memory, more than once, and root
-    would read any file that the user put there.
+    Root makes the tar file and the training user fills it, in a folder that the user cannot change.
+    The login user fetches the file with its own rights. As root, Ansible's fetch would hold the
+    whole file in memory, more than once, and root would read any file that the user put there.
+    Raises MxclusterError if the folder or the file cannot be made.
     """
     spool = os.path.abspath(asked["spool"])
     try:

@@ -1,4 +1,4 @@
-"""IPv4 addresses and ports of this machine, from the kernel.
+"""IPv4 addresses, ports and connections of this machine, as the kernel lists them.
 
 No other program is needed, and no packet is sent.
 """
@@ -21,8 +21,8 @@ RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s with
 def interfaces() -> Dict[str, List[str]]:
     """Return all interfaces with their IPv4 addresses.
 
-    {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}. Source: rtnetlink(7). Labels
-    such as eth0:1 do not matter there: an address belongs to its interface.
+    {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}. Source: rtnetlink(7). A label
+    such as eth0:1 does not appear: its address belongs to the interface eth0.
     """
     names = dict(socket.if_nameindex())
     found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
@@ -45,7 +45,7 @@ def interfaces() -> Dict[str, List[str]]:
 
 
 def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
-    """Parse one answer to RTM_GETADDR.
+    """Parse `data`, one answer to RTM_GETADDR.
 
     Returns ([(interface index, "address/prefix"), ...], True if this was the last part). Raises
     OSError if the kernel answers with an error.
@@ -71,7 +71,7 @@ def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
 
 
 def _attributes(data: bytes) -> Dict[int, bytes]:
-    """Return {type: content} of a run of netlink attributes."""
+    """Return {type: content} of `data`, a sequence of netlink attributes."""
     found, offset = {}, 0
     while offset + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, offset)
@@ -90,7 +90,7 @@ def default_route_address() -> Optional[str]:
     """Return the source IPv4 address of the default route, None without such a route.
 
     Connecting a UDP socket only reads the routing table and sends no packet. 198.51.100.1 belongs
-    to no machine (RFC 5737).
+    to no machine (RFC 5737). The result is None, too, for a loopback address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -102,10 +102,10 @@ def default_route_address() -> Optional[str]:
 
 
 def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
-    """Return the interface that has `address`, given `interfaces()`; None if there is none.
+    """Return the interface that has `address`; None if there is none.
 
-    An unlisted loopback address belongs to the interface that holds 127.0.0.0/8: Linux owns all of
-    them.
+    `known` is the result of `interfaces`. A loopback address that it does not list belongs to the
+    interface with 127.0.0.0/8: Linux owns all these addresses.
     """
     wanted = ipaddress.IPv4Address(address)
     for name, addresses in known.items():
@@ -139,14 +139,17 @@ def can_bind(address: str, port: int) -> Optional[str]:
 def who_listens(address: str, port: int) -> Optional[str]:
     """Return "pid 123 (python)" for the process that listens on address:port, else None.
 
-    A user sees only processes that /proc shows to this user.
+    The result is None, too, if /proc does not show the process to this user.
     """
     pid = listener(address, port)
     return None if pid is None else "pid %d (%s)" % (pid, processes.command_name(pid))
 
 
 def listener(address: str, port: int) -> Optional[int]:
-    """Return the pid of the process that listens on address:port, as far as visible, else None."""
+    """Return the pid of the process that listens on address:port, else None.
+
+    The result is None, too, if /proc does not show the process to this user.
+    """
     inodes = set()
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -178,7 +181,10 @@ def listeners(address: str) -> List[int]:
 
 
 def parse_ports(text: str, address: str) -> set:
-    """Return the ports of all sockets that `parse_listeners` would find."""
+    """Return the ports of all sockets that listen at `address` or at all addresses.
+
+    `text` is the content of /proc/net/tcp or tcp6.
+    """
     return {
         int(fields[1].rpartition(":")[2], 16)
         for fields in (line.split() for line in text.splitlines()[1:])
@@ -219,7 +225,10 @@ def parse_peers(text: str, address: str, port: int) -> set:
 
 
 def unanswered() -> set:
-    """Return the peers (address, port) without acknowledgements. Empty if /proc is unreadable."""
+    """Return {(address, port)} of the peers that do not acknowledge data of this machine.
+
+    Returns an empty set if /proc is unreadable.
+    """
     try:
         with open("/proc/net/tcp") as stream:
             return parse_unanswered(stream.read())
@@ -228,9 +237,10 @@ def unanswered() -> set:
 
 
 def parse_unanswered(text: str) -> set:
-    """Return the peers (address, port) without acknowledgements, from the text of /proc/net/tcp.
+    """Return {(address, port)} of the peers that do not acknowledge data of this machine.
 
-    A connection that its process has closed counts: the kernel still sends the remaining data.
+    `text` is the content of /proc/net/tcp. A peer counts after RETRANSMITS retransmissions. A
+    connection that its process has closed counts: the kernel still sends the remaining data.
     """
     found = set()
     for fields in (line.split() for line in text.splitlines()[1:]):
@@ -241,7 +251,7 @@ def parse_unanswered(text: str) -> set:
 
 
 def _anybody(address: str) -> set:
-    """Return the forms of `address` and of the wildcard addresses in /proc/net/tcp and tcp6."""
+    """Return the texts for `address` and for the wildcard addresses in /proc/net/tcp and tcp6."""
     # The kernel prints the bytes as a number in native byte order.
     ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
     return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

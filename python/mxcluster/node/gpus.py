@@ -35,7 +35,10 @@ for number in range(int(sys.argv[1])):
 
 
 def ask(*options: str) -> Optional[List[List[str]]]:
-    """Return the rows of an nvidia-smi query, None without nvidia-smi or if it fails."""
+    """Return the rows of an nvidia-smi query with `options`, each a list of texts.
+
+    Returns None without nvidia-smi, or if it fails.
+    """
     program = shutil.which("nvidia-smi")
     if not program:
         return None
@@ -53,7 +56,7 @@ def ask(*options: str) -> Optional[List[List[str]]]:
 
 
 def listed() -> List[Gpu]:
-    """Return the GPUs that the driver lists, by number; [] if it lists none."""
+    """Return the GPUs that the driver lists, sorted by number; [] if it lists none."""
     rows = ask("--query-gpu=index,uuid,name,driver_version") or []
     return sorted(Gpu(int(row[0]), *row[1:4]) for row in rows if len(row) >= 4 and row[0].isdigit())
 
@@ -64,7 +67,7 @@ def count() -> int:
 
 
 def users() -> Dict[str, List[str]]:
-    """Return the programs that compute on each GPU: {uuid: ["python3 (pid 4711)", ...]}."""
+    """Return {uuid of a GPU: the programs that compute on it, such as "python3 (pid 4711)"}."""
     found = {}  # type: Dict[str, List[str]]
     for row in ask("--query-compute-apps=gpu_uuid,pid,process_name") or []:
         if len(row) >= 3:
@@ -73,7 +76,10 @@ def users() -> Dict[str, List[str]]:
 
 
 def problems(wanted: List[int]) -> List[str]:
-    """Return a message with the numbers of `wanted` that this node does not have, and the cure."""
+    """Return a line with the numbers of `wanted` that this node does not have, and the cure.
+
+    Returns [] if the node has all of them.
+    """
     there = listed()
     number = len(there) or count()
     missing = [one for one in wanted if not 0 <= one < number]
@@ -97,10 +103,10 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return why a job that uses all GPUs would not get them; None if it does, or uses none.
+    """Return why a job that uses all GPUs would not get all of them; None if it would.
 
     `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if it
-    chose an MXNet for GPUs, else 0}.
+    chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
     """
     if not wanted:
         return None
@@ -132,8 +138,8 @@ def check(cuda: Json) -> Json:
     """Return the GPU facts of a node for verify.yml.
 
     `cuda`: what provision.yml installed (see `versions.decide`). {"listed": number of GPUs,
-    "driver", "nouveau", "nvcc", "device_query", "cudnn", "unresolved": [library, ...], "computes":
-    {number: None or the error}}. A missing program or driver gives None.
+    "driver", "nouveau": bool, "nvcc", "device_query", "cudnn", "unresolved": [library, ...],
+    "computes": {number: None or the error}}. A missing program or driver gives None.
     """
     there = listed()
     paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}
@@ -150,14 +156,14 @@ def check(cuda: Json) -> Json:
 
 
 def nvcc(folder: str) -> Optional[str]:
-    """Return the version of CUDA's compiler, such as "9.2.148"; None if there is none."""
+    """Return the version of CUDA's compiler in `folder`, such as "9.2.148"; None without one."""
     said = said_by([folder + "/bin/nvcc", "--version"])
     found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
     return found.group(1) if found else None
 
 
 def device_query(folder: str) -> Optional[str]:
-    """Return the last line of NVIDIA's deviceQuery, None if it is not installed."""
+    """Return the last line of NVIDIA's deviceQuery in `folder`, None if it is not installed."""
     program = folder + "/extras/demo_suite/deviceQuery"
     if not os.access(program, os.X_OK):
         return None
@@ -165,7 +171,7 @@ def device_query(folder: str) -> Optional[str]:
 
 
 def cudnn(folder: str) -> Optional[str]:
-    """Return the version in cuDNN's header, such as "7.6.5"; None if there is none."""
+    """Return the version in cuDNN's header in `folder`, such as "7.6.5"; None without a header."""
     numbers = {}  # type: Dict[str, str]
     for name in ("cudnn_version.h", "cudnn.h"):
         try:
@@ -181,7 +187,10 @@ def cudnn(folder: str) -> Optional[str]:
 
 
 def unresolved(environment: Dict[str, str]) -> List[str]:
-    """Return the libraries that MXNet's own library needs and the linker does not find."""
+    """Return the libraries that libmxnet.so needs and the linker does not find.
+
+    `environment`: further variables for the linker, such as LD_LIBRARY_PATH.
+    """
     spec = importlib.util.find_spec("mxnet")
     if spec is None or not spec.origin:
         return ["libmxnet.so"]
@@ -193,9 +202,9 @@ def unresolved(environment: Dict[str, str]) -> List[str]:
 
 
 def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
-    """Return whether MXNet computes on each of `number` GPUs: {"0": None, "1": the error, ...}.
+    """Return {"0": None, "1": the error, ...}: None for each GPU on which MXNet computes.
 
-    A child process runs MXNet.
+    `number`: how many GPUs to test. A child process with the variables `environment` runs MXNet.
     """
     child = subprocess.Popen(
         [sys.executable, "-c", ONES, str(number)],
@@ -219,7 +228,10 @@ def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str
 
 
 def said_by(argv: List[str], environment: Optional[Dict[str, str]] = None) -> Optional[str]:
-    """Return the output of a program, None if it cannot run, fails or does not end."""
+    """Return the stdout of the program `argv`, None if it cannot run, fails or does not end.
+
+    `environment`: further variables of the program.
+    """
     try:
         return subprocess.check_output(
             argv,

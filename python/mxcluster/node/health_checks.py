@@ -1,7 +1,7 @@
 """Collect the facts of one node for verify.yml: its present state. Nothing is changed.
 
-Each check is a function of the request that returns facts. `verify` on the controller judges them
-and compares the nodes.
+Each check is a function of the request that returns facts. `verify` on the controller judges the
+facts and compares the nodes.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ NOBODY = {
 
 
 def check(request: Json) -> Json:
-    """Return the facts of all checks by name; a check that fails itself gives {"error": text}."""
+    """Return {name: facts} of all CHECKS. A check that fails itself gives {"error": text}."""
     answers = {}
     for name, ask in CHECKS.items():
         try:
@@ -62,12 +62,12 @@ def check(request: Json) -> Json:
 
 
 def mxnet(_: Json) -> Json:
-    """Import MXNet in a child process and return its facts.
+    """Import MXNet in a child process and return its facts (dict).
 
-    The versions of Python, numpy and MXNet; "libmxnet", the digest of its library; "compiled_in",
-    whether it has the distributed kv-store, and "says", its error if not.
+    "python", "numpy" and "mxnet": their versions. "libmxnet": the digest of MXNet's library.
+    "compiled_in": whether MXNet has the distributed kv-store. "says": the error if not, else "".
 
-    If the import fails, "error" replaces the facts that need it.
+    If the import fails, "error" (text) replaces the facts that need the import.
     """
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
@@ -104,7 +104,10 @@ def mxnet(_: Json) -> Json:
 
 
 def files(request: Json) -> Json:
-    """Return for each of the three cluster files its digest, or why it cannot be used."""
+    """Return {file name: {"sha256": digest} or {"error": text}} for the three cluster files.
+
+    The files are in request["etc_dir"]. The error says why the file cannot be used.
+    """
     hosts: Optional[List[str]] = None
     answer = {}
     for name in ("hosts", "groups", "data_sharding"):
@@ -124,7 +127,7 @@ def files(request: Json) -> Json:
 
 
 def room(request: Json) -> Json:
-    """Return {folder: free bytes} for each folder of the request and for shared memory."""
+    """Return {folder: free bytes} of each existing folder of the request and of shared memory."""
     free = {
         path: shutil.disk_usage(path).free for path in request["folders"] if os.path.isdir(path)
     }
@@ -132,7 +135,7 @@ def room(request: Json) -> Json:
 
 
 def ssh(request: Json) -> Json:
-    """Return {"peers": {peer: None or the error of `ssh peer`}} for each peer of the request.
+    """Return {"peers": {peer: None or the error text of `ssh peer`}} for each peer of the request.
 
     ssh runs with BatchMode, so it asks no question.
     """
@@ -166,7 +169,7 @@ def ssh(request: Json) -> Json:
 
 
 def gpu(request: Json) -> Optional[Json]:
-    """Return `gpus.check`; None for a node without a GPU."""
+    """Return `gpus.check` of request["cuda"]; None without that key (a node without a GPU)."""
     return gpus.check(request["cuda"]) if request.get("cuda") else None
 
 

@@ -1,6 +1,6 @@
 """Answers of the programs on a node: one JSON object on stdout.
 
-Exit status 0, or {"error": "..."} and exit status 1.
+The exit status is 0. On an error the object is {"error": text}, and the exit status is 1.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from mxcluster.errors import BadInput, MxclusterError
 
 
 class Parser(argparse.ArgumentParser):
-    """Raise BadInput for a wrong command line, so that it is answered like any other error."""
+    """Raises BadInput for a wrong command line, so that the program answers in JSON then, too."""
 
     def error(self, message: str) -> NoReturn:
         """Raise BadInput with `message` and the usage."""
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
-    """Return (the result of run(argv), or {"error": its error}; the exit status)."""
+    """Return (answer, exit status): run(argv) and 0, or {"error": text} and 1 if it raises."""
     try:
         return run(argv), 0
     except MxclusterError as error:
@@ -34,7 +34,7 @@ def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
 
 
 def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
-    """Print the result of run(argv) as JSON and return the exit status."""
+    """Print the answer of run(argv) (see `of`) as JSON and return the exit status."""
     result, code = of(run, argv)
     print(json.dumps(result), flush=True)
     return code

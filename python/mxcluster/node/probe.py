@@ -3,8 +3,8 @@
 - `python -m mxcluster.node.probe look --request JSON`: check whether the node can run a job.
   Nothing is changed.
 - `python -m mxcluster.node.probe record`: print the facts for the node record; imports MXNet.
-- `python -m mxcluster.node.probe machine`: print the machine's part of the record; root runs it
-  where there is a root.
+- `python -m mxcluster.node.probe machine`: print the machine's part of the record.
+  `mxcluster.entry` calls this function as root if it is root.
 - `python -m mxcluster.node.probe check --request JSON`: print the facts for verify.yml (see
   `health_checks`).
 """
@@ -43,8 +43,9 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     Keys of `request`, all optional: "address" (literal IPv4 that processes bind), "interface" that
     has this address, "ports" on it, "gpus" (numbers), "all_gpus" (see `gpus.unlike`), "jobs_dir"
     with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
-    readable, "python" that runs them, "package" (the file name of the controller's mxcluster),
-    "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files".
+    readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
+    "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
+    process opens).
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -81,10 +82,11 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
 
 
 def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
-    """Return the ports and GPUs that jobs of ours and other programs use.
+    """Return the ports and GPUs that other jobs and other programs use.
 
     {"ports": {"9091": holder}, "gpus": {"0": holder}}. A port counts if a process listens on it at
-    `address`, or if it is one of `ports` and cannot be bound for another reason.
+    `address`, or if it is one of `ports` and cannot be bound for another reason. `of_jobs` is the
+    result of `claims.held`.
     """
     found = {
         str(port): "another program" for port in (addresses.listeners(address) if address else ())
@@ -103,7 +105,10 @@ def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
 
 
 def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
-    """Return a line if the id of a new job is taken. No file may go into another job's folder."""
+    """Return a line if the new job id `job` has a plan in `jobs_dir` already, else [].
+
+    No file may go into another job's folder.
+    """
     if not jobs_dir or not job or not os.path.exists(os.path.join(jobs_dir, job, "plan.json")):
         return []
     return [
@@ -113,7 +118,10 @@ def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
 
 
 def address_problems(address: str, known: Interfaces) -> List[str]:
-    """Return a line if a process of this node cannot listen on `address`."""
+    """Return a line if a process of this node cannot listen on `address`, else [].
+
+    `known`: the result of `addresses.interfaces`.
+    """
     try:
         ipaddress.IPv4Address(address)
     except ValueError:
@@ -133,7 +141,10 @@ def address_problems(address: str, known: Interfaces) -> List[str]:
 def interface_problems(
     interface: Optional[str], address: Optional[str], known: Interfaces
 ) -> List[str]:
-    """Return a line if `interface` is gone or has lost `address` since provision.yml."""
+    """Return a line if `interface` is gone or has lost `address` since provision.yml, else [].
+
+    `known`: the result of `addresses.interfaces`.
+    """
     if not interface:
         return []
     if interface not in known:
@@ -155,7 +166,10 @@ def interface_problems(
 
 
 def port_problem(address: str, port: int) -> Optional[str]:
-    """Return why a process of this user cannot listen on address:port, None if it can."""
+    """Return a line if a process of this user cannot listen on address:port, None if it can.
+
+    The line says which process holds the port, as far as visible, and what to do.
+    """
     refusal = addresses.can_bind(address, port)
     if refusal is None:
         return None
@@ -173,7 +187,10 @@ def port_problem(address: str, port: int) -> Optional[str]:
 
 
 def file_problems(files: List[str], python: Optional[str]) -> List[str]:
-    """Return a line for each file and folder of a job that is missing or not readable."""
+    """Return a line for each of `files` that is missing or not readable.
+
+    `files`: paths of files and folders of a job. There is also a line if `python` cannot be run.
+    """
     problems = []
     if python and not os.access(python, os.X_OK):
         problems.append("python %s cannot be run on this node: run provision.yml" % python)
@@ -190,7 +207,7 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
 
 
 def package_problems(wanted: Optional[str], ours: str) -> List[str]:
-    """Return a line if this node runs another mxcluster than the controller.
+    """Return a line if this node runs another mxcluster than the controller, else [].
 
     `wanted`: the controller's file name. `ours`: the folder that this package runs from.
     provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`. Any other folder is the
@@ -206,7 +223,10 @@ def package_problems(wanted: Optional[str], ours: str) -> List[str]:
 
 
 def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
-    """Return a line for each folder with too little space and for a low limit of open files."""
+    """Return a line for each folder of `free` ({folder: bytes}) with less free space than that.
+
+    There is also a line if a process may not open `open_files` files.
+    """
     problems = []
     for path, least in sorted(free.items()):
         there = path
@@ -230,7 +250,7 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
 def machine(_: Json) -> Json:
     """Return the machine's part of the node record: addresses, names, keys and GPUs.
 
-    It imports the standard library only.
+    This function needs neither MXNet nor numpy.
     """
     return {
         "address_of_default_route": addresses.default_route_address(),
@@ -244,16 +264,17 @@ def machine(_: Json) -> Json:
 def record(request: Json) -> Json:
     """Return the node record as far as the node knows it: the machine and the Python environment.
 
-    MXNet takes seconds to import. If its files have the fingerprints of the "known" record in the
-    request, that record counts.
+    MXNet takes seconds to import. If its files have the fingerprints of request["known"], the
+    record so far, the versions come from that record.
     """
     return dict(machine(request), **environment(request.get("known") or {}))
 
 
 def environment(known: Json) -> Json:
-    """Return "python_version", "mxnet", "numpy", "model_zoo" and "fingerprints".
+    """Return {"python_version", "mxnet", "numpy", "model_zoo", "fingerprints"} of this Python.
 
-    `known` is the record so far. Raises BadInput if MXNet cannot be imported.
+    `known` is the record so far: if its fingerprints are those of the files, MXNet is not imported.
+    Raises BadInput if MXNet cannot be imported.
     """
     now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
     told = ("mxnet", "numpy", "model_zoo")
@@ -276,7 +297,7 @@ def environment(known: Json) -> Json:
 
 
 def host_keys(folder: str = "/etc/ssh") -> List[str]:
-    """Return the public host keys of this machine's sshd, without their comments."""
+    """Return the public host keys (lines without comments) of this machine's sshd."""
     keys = []
     for path in sorted(glob.glob(os.path.join(folder, "ssh_host_*_key.pub"))):
         with open(path) as stream:
@@ -287,8 +308,8 @@ def host_keys(folder: str = "/etc/ssh") -> List[str]:
 def model_zoo() -> List[str]:
     """Return the names of the networks in MXNet's model zoo, sorted.
 
-    MXNet offers no list of them, but the error of its get_model() for a wrong name lists them all:
-    one a line, in 1.2.1, 1.5.1 and 1.9.1 alike.
+    MXNet offers no list of these names. For a wrong name get_model() raises an error that lists
+    them, one a line, in 1.2.1, 1.5.1 and 1.9.1 alike. Raises BadInput if there is no such error.
     """
     from mxnet.gluon.model_zoo import vision
 
@@ -312,7 +333,7 @@ def _user() -> str:
 
 
 def run(argv: List[str], jobs_hold: Optional[Holds] = None) -> Json:
-    """Carry out one command line and return its answer."""
+    """Carry out the command line `argv` and return the answer (dict). `jobs_hold`: see `look`."""
     parser = json_cli.Parser(prog="mxcluster.node.probe", description="Inspect this node.")
     parser.add_argument("command", choices=("look", "record", "machine", "check"))
     parser.add_argument(

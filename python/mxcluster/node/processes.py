@@ -1,6 +1,6 @@
 """Processes of this machine: their identity, their families, their end.
 
-Pids are reused. A process is therefore known by its pid **and** its start time.
+Pids are reused. A process is therefore identified by its pid **and** its start time.
 """
 
 import ctypes
@@ -44,9 +44,9 @@ class Entry(NamedTuple):
 
 
 def parse_stat(text: str) -> Entry:
-    """Return an Entry from the text of /proc/<pid>/stat.
+    """Return an Entry from `text`, the content of /proc/<pid>/stat.
 
-    The name in it may hold blanks and parentheses.
+    The program's name in `text` may hold blanks and parentheses.
 
     The state is that of the first thread. If that thread has ended before other threads, the
     process still runs, keeps its ports, and cannot be reaped: such a process counts as sleeping.
@@ -58,7 +58,7 @@ def parse_stat(text: str) -> Entry:
 
 
 def entry(pid: int) -> Optional[Entry]:
-    """Return the table's entry of `pid`, None without such a process."""
+    """Return the Entry of the process with this pid, None without such a process."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             return parse_stat(stream.read().decode("latin-1"))
@@ -67,19 +67,19 @@ def entry(pid: int) -> Optional[Entry]:
 
 
 def table() -> List[Entry]:
-    """Return all processes of this machine (of this container)."""
+    """Return an Entry for each process of this machine (of this container)."""
     found = (entry(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [line for line in found if line]
 
 
 def identity(pid: int) -> Optional[Identity]:
-    """Return the identity of the process with this pid, None without one. A zombie has its pid."""
+    """Return the Identity of the process with this pid, None without one. A zombie has one, too."""
     line = entry(pid)
     return line.identity if line else None
 
 
 def alive(who: Identity) -> bool:
-    """Return True if this process runs. A zombie or another process with its pid does not count."""
+    """Return True if the process `who` runs: no zombie, and no other process with its pid."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state not in DEAD
 
@@ -97,32 +97,35 @@ def queued(pid: int) -> float:
 
 
 def is_held(who: Identity) -> bool:
-    """Return True if this process is stopped by SIGSTOP or a similar signal."""
+    """Return True if the process `who` is stopped by SIGSTOP or a similar signal."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state == HELD
 
 
 def witness(pid: int) -> Optional[Dict[str, Any]]:
-    """Return a description of a process for `lives`; None if there is no such process."""
+    """Return a description (dict) of a process for `lives`; None if there is no such process."""
     who = identity(pid)
     return dict(who._asdict(), numbers=_numbers()) if who else None
 
 
 def lives(known: Optional[Dict[str, Any]]) -> Optional[bool]:
-    """Return whether the process of a `witness` runs; None on another machine or container."""
+    """Return True if the process of `known`, the result of `witness`, runs, and False if not.
+
+    Returns None if `known` is None or from another machine, boot or container.
+    """
     if not known or known["numbers"] != _numbers():
         return None
     return alive(Identity(known["pid"], known["start_time"]))
 
 
 def _numbers() -> str:
-    """Return the scope of a pid: this boot of this machine, and this pid namespace."""
+    """Return a text for the scope of a pid: this boot of the machine, and this pid namespace."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return "%s %s" % (stream.read().strip(), os.readlink("/proc/self/ns/pid"))
 
 
 def send(who: Identity, signum: int) -> bool:
-    """Send a signal to this process. Return False if it has ended.
+    """Send the signal `signum` to the process `who`. Return False if the process has ended.
 
     Raises PermissionError for another user's process.
     """
@@ -169,7 +172,7 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
 
 
 def command_name(pid: int) -> str:
-    """Return the name of the program of a process, "gone" after its end."""
+    """Return the program's name of the process with this pid, "gone" after its end."""
     try:
         with open("/proc/%d/comm" % pid, errors="replace") as stream:
             return stream.read().strip()
@@ -178,9 +181,9 @@ def command_name(pid: int) -> str:
 
 
 def variable(pid: int, name: str) -> Optional[str]:
-    """Return a variable of a process's initial environment.
+    """Return the value of the variable `name` in a process's initial environment.
 
-    None if it has none, or if it belongs to another user.
+    Returns None if the process has no such variable, has ended, or belongs to another user.
     """
     try:
         with open("/proc/%d/environ" % pid, "rb") as stream:
@@ -196,8 +199,8 @@ def variable(pid: int, name: str) -> Optional[str]:
 def with_variable(name: str, value: str) -> List[Identity]:
     """Return the living processes that started with name=value in their environment.
 
-    Only processes that this user may inspect are found. Children inherit the environment, so this
-    finds a family even if its ancestors have ended and it has left their session.
+    The result has only processes that this user may inspect. Children inherit the environment, so
+    the result has all of a family even if its ancestors have ended and it has left their session.
     """
     wanted = ("%s=%s" % (name, value)).encode()
     found = []
@@ -220,11 +223,11 @@ def end_groups(
 ) -> List[Identity]:
     """End the families of `roots`, except `spare`: SIGTERM, after `grace` seconds SIGKILL.
 
-    See `family`.
+    The result has the processes that still live: they are stuck in the kernel, or another user's.
+    See `family` for families. `each_pass` is called every 50 ms, to reap children.
 
-    Returns as soon as all have ended, and at most `patience` seconds after the first SIGKILL.
-    Returns the processes that still live (stuck in the kernel, or another user's). `each_pass` is
-    called every 50 ms, to reap children.
+    The function returns as soon as all have ended, and at most `patience` seconds after the first
+    SIGKILL.
     """
     roots, spared = list(roots), set(spare)
     left = []  # type: List[Identity]
@@ -259,7 +262,7 @@ def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
     """Let the kernel send `signum` to this child when the forking *thread* of `parent` ends.
 
     Called in the child between fork and exec; prctl(2). If the parent ended before this call, the
-    kernel would send nothing: then this function sends the signal.
+    kernel would send nothing. In this case the function sends the signal.
     """
     _prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
@@ -275,7 +278,10 @@ def hide() -> None:
 
 
 def set_subreaper() -> None:
-    """Become the parent of all orphaned descendants, so that none is lost (Linux >= 3.4)."""
+    """Make this process the parent of its orphaned descendants, so that none is lost.
+
+    Needs Linux 3.4.
+    """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -286,7 +292,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def tell_systemd() -> None:
-    """Send READY=1 with sd_notify(3), if systemd waits for it."""
+    """Send READY=1 to systemd (sd_notify(3)), if systemd waits for this process."""
     place = os.environ.get("NOTIFY_SOCKET")
     if place:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:

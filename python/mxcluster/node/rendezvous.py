@@ -1,10 +1,10 @@
 """The rendezvous: check before a job's start that TCP works between all processes that will talk.
 
 The agent runs `python -m mxcluster.node.rendezvous` in the job folder, once a node. The program
-listens on the planned address and port of each process of the node. It connects to the processes
-of the other nodes that these will talk to: the scheduler, servers and workers each talk to the
-other roles. Both ends send their host name and their time. The node is ready when all its calls
-were answered and all expected callers have come.
+listens on the planned address and port of each process of the node. For these processes it connects
+to the processes of other nodes that have another role: the scheduler, servers and workers each talk
+to the other roles. Both ends send their host name and their time. The node is ready when all its
+calls were answered and all expected callers have come.
 
 Both ends prove that they have the job's token. Each sends a nonce, and the other end's proof
 (`mxcluster.seal`) covers both nonces, both hosts and the port. A recorded proof is therefore
@@ -45,9 +45,10 @@ CALLERS = 16  # threads that connect
 
 
 def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
-    """Return the processes that this node has to reach.
+    """Return a Call for each process that this node has to reach.
 
-    These are the processes on other nodes with another role than some process of this node.
+    These are the processes of `peers` on other hosts than `host` with another role than some
+    process of `own`, the processes of this node.
     """
     roles = {process["role"] for process in own}
     return [
@@ -58,7 +59,7 @@ def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
 
 
 def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]]:
-    """Return {own port: the hosts that have to connect there}, the reverse of `calls`."""
+    """Return {port of this node: the hosts that have to connect to it}, the reverse of `calls`."""
     return {
         process["port"]: {
             peer["host"]
@@ -72,8 +73,8 @@ def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]
 class Meeting:
     """One node's part in the rendezvous.
 
-    `own`: its processes of the plan. `peers`: the processes of all nodes. `timeout`: seconds.
-    `token`: the job's token.
+    `job`: the job's id. `host`: this node. `own`: its processes of the plan. `peers`: the processes
+    of all nodes. `timeout`: seconds. `token`: the job's token.
     """
 
     def __init__(
@@ -118,7 +119,10 @@ class Meeting:
             return len(self.answers) == len(self.calls) and not any(self.missing.values())
 
     def call_all(self, waiting: List[Call]) -> None:
-        """Run a calling thread: take the next call of `waiting`, and put it back if it fails."""
+        """Run a calling thread: take the next call of `waiting`, and put it back if it fails.
+
+        Returns when no call is waiting or the time is over.
+        """
         while time.monotonic() < self.deadline:
             with self.lock:
                 call = waiting.pop(0) if waiting else None
@@ -138,7 +142,7 @@ class Meeting:
                     self.answers[call] = answer
 
     def receive(self, listener: socket.socket) -> None:
-        """Accept all connections to one of the ports."""
+        """Accept connections on `listener` until it is closed. A thread answers each of them."""
         port = listener.getsockname()[1]
         while True:
             try:
@@ -148,7 +152,10 @@ class Meeting:
             threading.Thread(target=self.answer, args=(connection, port), daemon=True).start()
 
     def answer(self, connection: socket.socket, port: int) -> None:
-        """Answer one caller, and record its host if the caller has proved to be of this job."""
+        """Answer one caller on `connection`, which came to `port`.
+
+        Record the caller's host if the caller proves that it has the job's token.
+        """
         try:
             with connection:
                 connection.settimeout(PATIENCE)
@@ -183,7 +190,7 @@ class Meeting:
             pass
 
     def result(self) -> Json:
-        """Return the content of meeting.json."""
+        """Return the content of meeting.json (dict)."""
         met = [
             dict(answer, host=call.host, name=call.name, address=call.address, port=call.port)
             for call, answer in sorted(self.answers.items())
@@ -210,9 +217,10 @@ class Meeting:
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """Return a listening socket with ps-lite's options. Raises OSError if the port is taken.
+    """Return a socket that listens on address:port with ps-lite's options.
 
-    Lingering connections of an earlier job do not block it.
+    Closed connections of an earlier job (TIME_WAIT) do not block the port. Raises OSError if the
+    port is taken.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,7 +234,10 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def why_taken(address: str, port: int, error: OSError) -> str:
-    """Return the holder of a port that could not be bound, and what to do."""
+    """Return a line with the holder of a port that could not be bound, and what to do.
+
+    `error`: the error of the failed attempt.
+    """
     from mxcluster.node.probe import port_problem  # rarely needed
 
     return port_problem(
@@ -239,14 +250,15 @@ def why_taken(address: str, port: int, error: OSError) -> str:
 
 
 def facts(job: str, caller: str, answerer: str, port: int, asked: str, answered: str) -> Tuple:
-    """Return the data that both proofs cover; `asked` and `answered` are the nonces."""
+    """Return the data that both proofs cover, as a tuple. `asked` and `answered` are the nonces."""
     return job, caller, answerer, port, asked, answered
 
 
 def ask(call: Call, job: str, host: str, token: bytes) -> Json:
     """Call a process of another node and return {"rtt", "offset"} in seconds.
 
-    Raises ValueError if the answer is not from this job, and OSError if there is no connection.
+    "rtt": the round-trip time. "offset": how far the other node's clock is ahead. Raises ValueError
+    if the answer is not from this job, and OSError if there is no connection.
     """
     nonce = uuid.uuid4().hex
     with socket.create_connection((call.address, call.port), PATIENCE) as connection:
@@ -270,7 +282,7 @@ def ask(call: Call, job: str, host: str, token: bytes) -> Json:
 
 
 def read_line(connection: socket.socket) -> str:
-    """Return the text received until the end of a line, at most 4 KiB."""
+    """Return the text received until the end of a line or of the connection, below 8 KiB."""
     data = b""
     while not data.endswith(b"\n") and len(data) < 4096:
         piece = connection.recv(4096)
@@ -281,7 +293,7 @@ def read_line(connection: socket.socket) -> str:
 
 
 def line(said: Json) -> bytes:
-    """Return `said` as one line for the connection."""
+    """Return `said` as bytes: one line of JSON for the connection."""
     return (json.dumps(said) + "\n").encode("utf-8")
 
 
@@ -296,7 +308,11 @@ def limits(folder: str) -> Json:
 
 
 def main(folder: Optional[str] = None) -> int:
-    """Run the rendezvous as plan.json of the job folder says. Return the exit status."""
+    """Run the rendezvous as plan.json in `folder` says. Return the exit status.
+
+    `folder` holds plan.json and the job's token; by default it is the working directory. The
+    function writes meeting.json into the working directory.
+    """
     with open(os.path.join(folder or os.getcwd(), "plan.json"), encoding="utf-8") as stream:
         plan = json.load(stream)
     spec = plan["meeting"]

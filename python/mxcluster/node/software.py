@@ -19,7 +19,10 @@ PIECE, PIECES = 4096, 64
 
 
 def fingerprints() -> Dict[str, str]:
-    """Return {"libmxnet.so": sha256, "numpy": sha256} of the installed files."""
+    """Return {"libmxnet.so": sha256, "numpy": sha256} of the installed files.
+
+    An entry is left out if its files are not there.
+    """
     found = {
         "libmxnet.so": _of_files(_inside("mxnet", "libmxnet.so")),
         "numpy": _of_files(
@@ -32,7 +35,7 @@ def fingerprints() -> Dict[str, str]:
 
 
 def problems(known: Json) -> List[str]:
-    """Return a line for each change since provision.yml.
+    """Return a line for each change of Python, MXNet or numpy since provision.yml.
 
     `known`: "python_version" and "fingerprints" of the node record.
     """
@@ -52,7 +55,7 @@ def problems(known: Json) -> List[str]:
 
 
 def cure() -> str:
-    """Return how to rebuild a damaged environment: provision.yml skips a finished one."""
+    """Return the advice for a damaged environment. provision.yml itself skips a finished one."""
     own = sys.prefix != sys.base_prefix  # else it is the system's Python
     return (
         "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
@@ -62,7 +65,10 @@ def cure() -> str:
 
 
 def fingerprint(path: str) -> str:
-    """Return the sha256 of a file's size, of its ends, and of evenly spaced pieces between them."""
+    """Return the sha256 of a file's size, of its ends, and of evenly spaced pieces between them.
+
+    `path`: the file.
+    """
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -74,7 +80,7 @@ def fingerprint(path: str) -> str:
 
 
 def _of_files(paths: List[str]) -> Optional[str]:
-    """Return one fingerprint for all of them, None if there are none."""
+    """Return one fingerprint for all files `paths`, None if `paths` is empty."""
     told = [fingerprint(path) for path in sorted(paths)]
     return (
         told[0]
@@ -86,7 +92,10 @@ def _of_files(paths: List[str]) -> Optional[str]:
 
 
 def _inside(package: str, *pattern: str) -> List[str]:
-    """Return the files of a package that match, found without importing it."""
+    """Return the files of `package` that match the glob `pattern`, without importing the package.
+
+    `pattern`: the parts of the glob, relative to the package's folder.
+    """
     spec = importlib.util.find_spec(package)
     folder = os.path.dirname(spec.origin) if spec and spec.origin else ""
     return (

@@ -1,5 +1,8 @@
 # -*- coding: utf-8 -*-
-"""Run modules as the training user: the user owns their files, and they have no other rights."""
+"""Run parts of Ansible modules as the training user, who owns the files that such a part makes.
+
+A child process drops root's rights and runs the part.
+"""
 
 from __future__ import absolute_import, division, print_function
 
@@ -23,8 +26,8 @@ def act_as(module, user, work):
     root and ends with the child's status, so that Ansible's wrapper can remove its temporary
     folder.
 
-    Fails the module, with the cure, if it may not act as `user`. In check mode the user may not
-    exist yet: then `work` runs with the present rights.
+    Fails the module, with the cure, if the module may not act as `user`. In check mode the user may
+    not exist yet: then `work` runs with the present rights.
     """
     entry = other(module, user)
     if entry is None:
@@ -52,10 +55,10 @@ def act_as(module, user, work):
 
 
 def ask_as(module, entry, work, limit=300.0):
-    """Return the result of `work()`, which must fit JSON, run with the rights of a passwd entry.
+    """Return the result of `work()`, which must fit JSON, run with the rights of `entry` (passwd).
 
-    A child process runs it; with `entry` None it runs here. Fails the module if `work` raises, or
-    if the child gives no answer for `limit` seconds. Then the child is killed.
+    A child process runs `work`; with `entry` None this process does. Fails the module if `work`
+    raises, or if the child gives no answer for `limit` seconds; the silent child is killed.
     """
     if entry is None:
         return work()
@@ -98,7 +101,10 @@ def ask_as(module, entry, work, limit=300.0):
 
 
 def outcome(work):
-    """Return [None, the result of `work()`], or [its error, None]."""
+    """Return [None, the result of `work()`], or [the error as text, None] if `work` raises.
+
+    The traceback of the error goes to stderr.
+    """
     try:
         return [None, work()]
     except Exception as error:
@@ -107,9 +113,9 @@ def outcome(work):
 
 
 def hear(descriptor, deadline):
-    """Return (all bytes until the other end is closed, True if the deadline passed before).
+    """Return (all bytes received, True if the deadline passed before the other end was closed).
 
-    `deadline`: unix seconds.
+    `descriptor`: the end of a pipe to read. `deadline`: unix seconds.
     """
     heard = b""
     while True:
@@ -125,7 +131,8 @@ def hear(descriptor, deadline):
 def other(module, user):
     """Return the passwd entry of `user` if the module has to change to that user, else None.
 
-    Fails the module if the user does not exist or is root, or if the module may not change to it.
+    Fails the module if the user does not exist or is root, or if the module may not change users.
+    In check mode the result for a user that does not exist is None.
     """
     if not user:
         return None
@@ -151,7 +158,7 @@ def other(module, user):
 
 
 def drop_rights(entry):
-    """Turn this process into a process of the user with this passwd entry."""
+    """Turn this process into a process of the user with the passwd entry `entry`."""
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)
@@ -160,7 +167,10 @@ def drop_rights(entry):
 
 
 def end_with(work):
-    """Run `work()` in a forked child and end the child: the stack belongs to the parent."""
+    """Run `work()` in a forked child and end the child: the stack belongs to the parent.
+
+    The exit status is that of SystemExit, 1 after another exception, else 0.
+    """
     status = 1
     try:
         work()
@@ -176,7 +186,7 @@ def end_with(work):
 
 
 def wait_for(child, go):
-    """Let a child process go on that reads the pipe `go`. Wait for it and return its wait status.
+    """Let `child` (a pid), which reads the pipe `go`, continue. Return its wait status at its end.
 
     Signals that would end this process are passed on to the child. Every signal writes a byte into
     a pipe, also SIGCHLD. A signal that comes just before the wait therefore ends the wait.
@@ -210,7 +220,10 @@ def wait_for(child, go):
 
 
 def refusal(connected, user):
-    """Return the message for a connection that is neither root nor the training user."""
+    """Return the error text for a connection that is neither root's nor the training user's.
+
+    `connected`: the user of the connection. `user`: the training user.
+    """
     return (
         "Ansible is connected as %s, and this takes root or the training user %s: set ansible_user "
         "to one of these, set ansible_become: true if %s may use sudo, or set mxcluster_user: '' "

@@ -1,13 +1,13 @@
-"""Start and end each process of a job: ``python -m mxcluster.training``.
+"""Run one process of a job from its start to its end: ``python -m mxcluster.training``.
 
-    run serve                       the scheduler or a server, as DMLC_ROLE says
-    run program NAME -- ARGUMENTS   a worker with one of mxcluster's training programs
-    run script PATH -- ARGUMENTS    a worker with a user's unmodified script, in its own folder
+    serve                       the scheduler or a server, as DMLC_ROLE says
+    program NAME -- ARGUMENTS   a worker that runs the training program NAME of mxcluster
+    script PATH -- ARGUMENTS    a worker that runs the user's unmodified script in its own folder
 
-A worker gets mxcluster's kv-stores in ``mx.kv.create``. At the end of its script it meets the other
-workers at a barrier, still under the death watch, and then frees its store. If it freed the store
-earlier, it would wait in ps-lite for peers that may be dead. If it asked for dead peers after that,
-ps-lite would abort.
+A worker gets mxcluster's kv-stores in ``mx.kv.create``. At the end of its script the worker meets
+the other workers at a barrier, still under the death watch. Then the worker stops the watch and
+frees its store. A store that is freed before the barrier waits in ps-lite for peers that may be
+dead. A watch that asks for dead peers after the store is freed makes ps-lite abort.
 """
 
 import faulthandler
@@ -36,7 +36,10 @@ class Worker(object):
         self.watch = None
 
     def make(self, create):
-        """Make a distributed kv-store by calling `create`, under the death watch from the start."""
+        """Return the distributed kv-store that `create()` makes. Start the death watch before.
+
+        End the process with PORT_TAKEN if another program holds its port.
+        """
         refuse_taken_port()
         self.watch = Watch(watching_handle(), timeout_from_env())
         self.watch.start()
@@ -46,7 +49,11 @@ class Worker(object):
         return self.store
 
     def run(self, what, name, arguments):
-        """Run the program or script; return the exit status."""
+        """Run a program or script with `arguments` (list of str) and return the exit status (int).
+
+        `what` is "program" or "script", and `name` is the program's name or the script's path. The
+        status is NO_KVSTORE if a worker of a distributed job has made no distributed store.
+        """
         mx = mxnet_compat.import_mxnet()
         from mxcluster.training.kvstore import server_messages
         from mxcluster.training.kvstore.install import install
@@ -88,7 +95,11 @@ class Worker(object):
 
 
 def _status_of(function, name, arguments):
-    """Run `function` as the interpreter runs a script, and return the exit status it would have."""
+    """Call function(name, arguments) and return the exit status (int) of this process.
+
+    An int from `function` or from SystemExit is the status, and None gives 0. Any other exception
+    is printed and gives 1.
+    """
     try:
         result = function(name, arguments)
         return result if isinstance(result, int) else 0
@@ -116,7 +127,7 @@ def _script(path, arguments):
 
 
 def refuse_taken_port():
-    """End this process if its planned port is taken.
+    """End this process with PORT_TAKEN if another program holds its planned port.
 
     Otherwise ps-lite's servers and workers would listen elsewhere without a message.
     """
@@ -133,13 +144,17 @@ def refuse_taken_port():
 
 
 def show_stacks_when_asked():
-    """Let SIGUSR1 write the stacks of all threads to the log, also while Python waits in MXNet."""
+    """Let SIGUSR1 write the stacks of all threads to stderr, also while Python waits in MXNet."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
 def main(argv):
-    """Run the process and return its exit status; the module describes the arguments."""
+    """Run the process that `argv` describes and return its exit status (int).
+
+    `argv` is ["serve"], ["program", NAME, "--", ...] or ["script", PATH, "--", ...] (list of str).
+    For any other `argv` print the usage to stderr and return 2.
+    """
     show_stacks_when_asked()
     progress_file.start()
     if argv == ["serve"]:

@@ -1,9 +1,9 @@
 """End this process when another process of the job has died.
 
-ps-lite lets a job hang for ever when one of its processes is gone. Its heartbeats
-(PS_HEARTBEAT_INTERVAL and _TIMEOUT, off by default) reveal the death to a process that asks: the
-scheduler sees dead workers and servers, and these see a dead scheduler. So the scheduler ends
-first, and the others follow.
+ps-lite lets a job hang for ever when one of its processes is gone. ps-lite counts the peers that
+have sent no heartbeat (PS_HEARTBEAT_INTERVAL and PS_HEARTBEAT_TIMEOUT, off by default), but acts on
+no count. The scheduler sees dead workers and servers, and these see a dead scheduler. So the
+scheduler ends first, and the others follow.
 """
 
 import ctypes
@@ -27,9 +27,10 @@ _LONG_AGO = -(10**6)
 
 
 class Watch(threading.Thread):
-    """Reads the number of dead peers each second; two readings with one in a row end the process.
+    """A thread that counts the dead peers each second; two counts above 0 in a row end the process.
 
-    Single readings killed healthy jobs at their start (measured).
+    A single count above 0 does not suffice: single counts ended healthy jobs at their start
+    (measured).
 
     Args: `handle` of a distributed KVStore, which must not be freed before `stop` has returned;
     `timeout` of the heartbeats in seconds, 0 for no watch; `interval` in seconds.
@@ -41,7 +42,7 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self):
-        """Watch until `stop`; end the process if a peer is dead or the job starts too late."""
+        """Watch until `stop`. End the process if a peer is dead or the peers meet too late."""
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
         clock, settled, begun = _clock(), began, False
         while self._timeout > 0 and not self._ended.wait(self._interval):
@@ -65,7 +66,7 @@ class Watch(threading.Thread):
                 _end("the processes of this job have not found each other within %d s" % limit)
 
     def stop(self):
-        """Stop the watch; return when no reading is under way and none will follow."""
+        """Stop the watch. Return when no count is under way and none will follow."""
         self._ended.set()
         if self.is_alive():
             self.join()
@@ -81,7 +82,7 @@ def _clock():
 
 
 def start_seconds():
-    """Return how many seconds this process waits for the others; 0 for ever."""
+    """Return the seconds that this process waits for the other processes; 0 means no limit."""
     told = os.environ.get("MXCLUSTER_START_TIMEOUT")
     return (
         START_SECONDS
@@ -101,8 +102,9 @@ def watching_handle():
     """Return a handle for the watch before this worker's own kv-store exists.
 
     Making the worker's own store waits for the other processes, so the watch needs a handle before
-    that. MXNet's store for a server does nothing until it is run, and ps-lite's list of dead peers
-    belongs to the process. The handle is never freed, because MXNet would free it as a worker's.
+    that. The handle is of a store for a server, which does nothing until MXNet runs it. ps-lite's
+    list of dead peers belongs to the process and not to a store. The handle is never freed, because
+    MXNet would free it as a worker's.
     """
     from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 
@@ -116,7 +118,7 @@ def watching_handle():
 
 
 def _who(handle, timeout):
-    """Return the roles that have been silent for `timeout` seconds: "1 server and 2 workers"."""
+    """Return the peers silent for `timeout` seconds as text, such as "1 server and 2 workers"."""
     counts = [(dead_nodes(handle, timeout, group), role) for group, role in _ROLES]
     told = [
         "%d %s%s" % (number, role, "" if number == 1 else "s") for number, role in counts if number
@@ -125,7 +127,11 @@ def _who(handle, timeout):
 
 
 def dead_nodes(handle, timeout, group=_EVERYBODY):
-    """Return how many known peers have been silent for `timeout` seconds; 0 before the start."""
+    """Return how many known peers have been silent for `timeout` seconds (int).
+
+    Args: `handle` of a distributed KVStore; `group` the number of ps-lite's node group to count.
+    Returns 0 if MXNet cannot tell, as before the start.
+    """
     number = ctypes.c_int(0)
     failed = mxnet_library.load().MXKVStoreGetNumDeadNode(
         handle, group, ctypes.byref(number), ctypes.c_int(timeout)
@@ -136,7 +142,7 @@ def dead_nodes(handle, timeout, group=_EVERYBODY):
 def has_begun():
     """Return True if ps-lite listens at this process's port.
 
-    Before that a question about dead peers ends the process by SIGSEGV.
+    A question about dead peers before that moment ends the process by SIGSEGV.
     """
     return int(os.environ["PORT"]) in addresses.listeners(os.environ["DMLC_NODE_HOST"])
 
@@ -144,8 +150,8 @@ def has_begun():
 def are_together(handle):
     """Return True once ps-lite knows its peers.
 
-    With a negative timeout ps-lite reports every known peer as dead, which shows that it knows
-    some.
+    With a negative timeout ps-lite reports every known peer as dead. A count above 0 therefore
+    shows that ps-lite knows some peers.
     """
     return dead_nodes(handle, _LONG_AGO) > 0
 

@@ -10,13 +10,16 @@ from mxcluster.errors import MxclusterError
 
 
 def load():
-    """Return the library (a ctypes.CDLL): the imported MXNet's, else loaded as MXNet would."""
+    """Return MXNet's C library (ctypes.CDLL), from the imported MXNet or from MXNet's own path."""
     base = sys.modules.get("mxnet.base")
     return base._LIB if base else _loaded()
 
 
 def check(status):
-    """Raise MxclusterError with MXNet's message if `status`, a result of its library, is not 0."""
+    """Raise MxclusterError with MXNet's message if `status` is not 0.
+
+    `status` is the result of a function of MXNet's C library.
+    """
     if status != 0:
         message = load().MXGetLastError
         message.restype = ctypes.c_char_p
@@ -31,7 +34,8 @@ def _loaded():
 def _libinfo():
     """Return MXNet's own libinfo.py as a module, without importing the rest of MXNet.
 
-    Only this file knows where its MXNet looks for the library, and in which order.
+    Only this file knows where its MXNet looks for the library, and in which order. Raises
+    ImportError if this Python has no MXNet.
     """
     package = importlib.util.find_spec("mxnet")
     # Python's own find_spec("mxnet.libinfo") would import mxnet first.

@@ -1,9 +1,9 @@
 """Write the progress file (pulse) of a process for its agent, at most once a second.
 
 A process that is alive may make no progress: it may wait for a missing peer while its heartbeats
-continue. So the agent also checks how its processes use their kv-store. A script needs no change.
-If it does not use the kv-store for longer than stall_timeout, for example in a long validation, it
-calls `mxcluster.pulse.beat()` now and then.
+continue. So the agent also checks how its processes use their kv-store. A script needs no change
+for this. A script that does not use the kv-store for longer than stall_timeout, for example in a
+long validation, calls `mxcluster.pulse.beat()` now and then.
 """
 
 import json
@@ -25,16 +25,16 @@ _telling = threading.Lock()
 
 
 def file_of(folder, name):
-    """Return the path of a process's ("worker-0") progress file in its job folder."""
+    """Return the path of the progress file of the process `name` ("worker-0") in a job folder."""
     return os.path.join(folder, name + SUFFIX)
 
 
 def read(path):
-    """Return the content of a progress file, None if it is missing or invalid.
+    """Return the content of the progress file `path`, None if it is missing or invalid.
 
-    It is {"phase", "pushes": calls of push, "time": unix seconds of the last change, "keys"}.
-    "keys" is {"most": pushes of the most pushed key, "fewer": {key: its pushes, for keys with
-    fewer}}, or None if too many keys have fewer pushes.
+    The content is {"phase", "pushes": calls of push, "time": unix seconds of the last progress,
+    "keys"}. "keys" is {"most": pushes of the most pushed key, "fewer": {key: its pushes, for keys
+    with fewer}}, or None if too many keys have fewer pushes.
     """
     try:
         with open(path) as stream:
@@ -67,7 +67,7 @@ def _keys_told(keys):
 
 
 def start():
-    """Write the progress of this process from now on, if it belongs to a job."""
+    """Start a thread that writes this process's progress file, if the process belongs to a job."""
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if folder:
         _file.append(
@@ -79,25 +79,34 @@ def start():
 
 
 def enter(phase):
-    """Set the phase of this process."""
+    """Set the phase of this process to `phase`, and the time of its last progress to now."""
     _now.update(phase=phase, time=time.time())
 
 
 def leave():
-    """Set the last phase and write it at once, because no thread runs after this."""
+    """Enter the phase LEAVING and write the progress file at once, not in the next second.
+
+    The process may end before the thread of `start` writes again.
+    """
     enter(phases.LEAVING)
     _tell()
 
 
 def beat():
-    """Record that this process makes progress."""
+    """Record that this process makes progress now.
+
+    In a process without DMLC_ROLE, hence without servers, the first call begins the phase TRAINING.
+    """
     _now["time"] = time.time()
     if _now["phase"] == phases.STARTING and "DMLC_ROLE" not in os.environ:
         _now["phase"] = phases.TRAINING
 
 
 def attach(store):
-    """Count a script's calls of its kv-store."""
+    """Wrap the methods of the kv-store `store`, so that each call counts as progress.
+
+    The wrapped methods also count the pushes of each key. The process enters the phase TRAINING.
+    """
     for name in ("init", "push", "pull", "pushpull", "broadcast", "row_sparse_pull", "_barrier"):
         if hasattr(store, name):
             setattr(
@@ -127,7 +136,10 @@ def _counted(method, with_keys, pushes):
 
 
 def _keys_of(key=None, *_, **__):
-    """Return {key: its number of pushes} for the keys of a call."""
+    """Return {key: its number of pushes so far} for `key`, one key or a list of keys.
+
+    The arguments are those of a kv-store's method. Keys other than int and str are left out.
+    """
     return {
         one: _pushed.get(one, 0)
         for one in (key if isinstance(key, (list, tuple)) else [key])

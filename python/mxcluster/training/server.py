@@ -1,8 +1,8 @@
 """Run a scheduler or a server.
 
-MXNet would run it inside ``import mxnet`` and never return. Then no code could watch the other
-processes, or notice an exception of the user's optimizer (MXNet swallows exceptions of the updater
-and goes on without learning), or check a message before it is unpickled.
+MXNet would run them inside ``import mxnet`` and never return. Then no code could watch the other
+processes, or check a message before MXNet unpickles it. Nor could any code notice an exception of
+the user's optimizer: MXNet drops an exception of the updater and goes on without learning.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _MOST_TOLD = 20  # most refusals in the log, because a stranger must not fill it
 
 
 def schedule():
-    """Run the scheduler until the workers end the job; return the exit status.
+    """Run the scheduler until the workers end the job. Return the exit status 0.
 
     The scheduler computes nothing, so MXNet's C library is enough.
     """
@@ -48,7 +48,10 @@ def schedule():
 
 
 def serve():
-    """Run a server until the workers end the job; return the exit status."""
+    """Run a server until the workers end the job. Return the exit status 0.
+
+    If the server cannot start, print the reason to stderr and return 1.
+    """
     # The process works on one array at a time: a thread for each would take longer than the work.
     if "MXCLUSTER_GROUP" in os.environ:
         os.environ.setdefault("MXNET_ENGINE_TYPE", "NaiveEngine")
@@ -79,13 +82,12 @@ def serve():
 
 
 class Commands(object):
-    """The commands of this job's workers to this server, which are sealed (`mxcluster.seal`).
+    """Carries out the sealed messages (`mxcluster.seal`) of the job's workers on this server.
 
-    ``given`` holds the states of the checkpoint from which the job resumes, for the update of a
-    scheme.
+    ``given`` holds the optimizer's states of the checkpoint from which the job resumes.
 
-    Raises MxclusterError without a token, without a class that the job declares, or without the
-    checkpoint from which the job resumes.
+    Raises MxclusterError if the server cannot read the job's token, a class that the job declares,
+    or the checkpoint from which the job resumes.
     """
 
     def __init__(self, store):
@@ -103,7 +105,7 @@ class Commands(object):
     def receive(self, body):
         """Carry out one message (bytes).
 
-        A message of another job or with a forbidden content is logged and has no effect.
+        A message of another job or with forbidden content has no effect; the log names the reason.
         """
         message = None
         try:
@@ -121,18 +123,19 @@ class Commands(object):
 
     @property
     def rank(self):
-        """The server's rank. ps-lite has none before MXNet's server runs, and would crash."""
+        """The server's rank in ps-lite (int). A read before MXNet's server runs crashes ps-lite."""
         return self._store.rank
 
     def close(self):
-        """Close the update; call it once when the workers are done."""
+        """Close the scheme's update. The server calls this once, after the workers are done."""
         if hasattr(self._update, "close"):
             self._update.close()
 
     def _begin(self, message):
-        """Start the scheme that a worker's store needs, before the first push.
+        """Make the update of the scheme that the message names, unless there is one already.
 
-        The message is the name of the store.
+        A worker's store sends its scheme's name before the first push. Raises MxclusterError if
+        MXNet's own servers serve the scheme.
         """
         if self._update is None:
             scheme = schemes.of(message.payload.decode("ascii", "replace"))
@@ -142,7 +145,10 @@ class Commands(object):
             self._run(self._update)
 
     def updates(self, optimizer, number=1):
-        """Return the `optimizer_states.Updates` of the job's optimizer with this number."""
+        """Return the `optimizer_states.Updates` of `optimizer`, the job's optimizer of this number.
+
+        The optimizer 1 starts with the states of the checkpoint from which the job resumes.
+        """
         # The states of a checkpoint belong to the first optimizer.
         given = self.given if number == 1 else {}
         return self._states.Updates(optimizer, given, self.rank, int(os.environ["DMLC_NUM_SERVER"]))
@@ -161,7 +167,11 @@ class Commands(object):
         return self._guard.check_optimizer(self._guard.read(payload, self._classes))
 
     def _agree(self, message):
-        """Compare a worker's optimizer and order of keys with those of the first worker."""
+        """Compare a worker's optimizer and order of keys with those of the first worker.
+
+        If the number of the optimizer is new, the scheme's update uses this optimizer from now on.
+        Raises BadInput if the workers differ.
+        """
         told = json.loads(message.payload.decode("utf-8"))
         optimizer = self._read(told["optimizer"].encode("utf-8")) if told["optimizer"] else None
         if self._agreement.is_new(message.sender, told, optimizer):
@@ -172,7 +182,7 @@ class Commands(object):
 
     @staticmethod
     def _serves(sender):
-        """Return True if this process serves the group of this worker.
+        """Return True if this process serves the group of the worker `sender` ("worker-0").
 
         A host has one process for each group, and only the process of the worker's group acts.
         """
@@ -220,7 +230,10 @@ class Commands(object):
 
 
 def _plain(name):
-    """Return `name` if it is a plain file name, which cannot lead to another folder."""
+    """Return `name` if it is a plain file name, which cannot lead to another folder.
+
+    Raises ValueError for any other `name`.
+    """
     if not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", name):
         raise ValueError(
             "%r is no name for a checkpoint: use letters, digits, '.', '_' and '-'" % (name,)
@@ -229,7 +242,10 @@ def _plain(name):
 
 
 def _felt(update):
-    """Return `update` with its phase in the progress file, so that an endless update shows."""
+    """Return a function that calls `update` in the phase UPDATING.
+
+    The agent reads the phase from the progress file, so an endless update shows.
+    """
 
     def call(*args):
         progress_file.enter(phases.UPDATING)
@@ -242,7 +258,12 @@ def _felt(update):
 
 
 def _guarded(function, failed):
-    """Return `function`, with any exception ending the process; ctypes would swallow it."""
+    """Return a function that calls `function` and ends the process if `function` raises.
+
+    The process writes the reason to stderr and ends with UPDATER_FAILED. `failed` begins the
+    message for an error that is not mxcluster's. Without this wrapper ctypes would drop the
+    exception.
+    """
 
     def call(*args):
         try:

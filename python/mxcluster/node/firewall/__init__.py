@@ -9,9 +9,9 @@
 FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...], "uid"}. "uid" is
 the training user: no other user of the node but root can reach the ports at the node's own address.
 
-`nft` and `iptables` close and open, `firewalld` opens. All added rules carry the job's name or are
-known exactly, so closing finds them again, and closing twice is no error. If none of these programs
-works, the job runs with open ports and reports it.
+`nft` and `iptables` close and open ports, `firewalld` only opens them. Every added rule carries the
+job's name or is known exactly, so `close` finds the rule again, and a second `close` is no error.
+If none of these programs works, the job runs with open ports and reports that.
 """
 
 import json
@@ -41,9 +41,10 @@ CANNOT = (
 
 
 def open_for(wanted: Json) -> Opened:
-    """Close the job's ports to other machines and open them to its peers.
+    """Close the job's ports to other machines and open them to its peers. Return an Opened.
 
-    Earlier rules of the same job are replaced. Raises MxclusterError with the error of a firewall.
+    `wanted` is the content of FILE. Earlier rules of the same job are replaced. Raises
+    MxclusterError with the error of a firewall.
     """
     if not wanted["ports"]:
         return Opened({}, None, False)
@@ -62,7 +63,10 @@ def open_for(wanted: Json) -> Opened:
 
 
 def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
-    """Remove all rules of `open_for`. Raises MxclusterError with the error of a firewall."""
+    """Remove all rules of `open_for`. Raises MxclusterError with the error of a firewall.
+
+    `wanted` is the content of FILE. `opened` is the result of `open_for`, None if it is unknown.
+    """
     if not wanted["ports"]:
         return
     found = nft.ruleset()
@@ -76,7 +80,10 @@ def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
 
 
 def missing(wanted: Json, opened: Opened) -> List[str]:
-    """Return the places where rules of the job are missing, for example after a firewall reload."""
+    """Return the places where rules of the job are missing, for example after a firewall reload.
+
+    A place is a table, a program or "firewalld". Raises MxclusterError if nft stopped working.
+    """
     if not wanted["ports"]:
         return []
     found = nft.ruleset()
@@ -94,15 +101,15 @@ def missing(wanted: Json, opened: Opened) -> List[str]:
 
 
 def can() -> str:
-    """Return why no firewall here can close ports, "" if one can."""
+    """Return why no firewall on this node can close ports, "" if one can."""
     found = nft.ruleset()
     return "" if found is not None or iptables.program(False) else CANNOT
 
 
 def left(path: str) -> List[str]:
-    """Return a line for each leftover rule of the job of the FILE `path`.
+    """Return a line for each leftover rule of the job whose FILE is `path`.
 
-    FILE is gone after a successful close.
+    There is also a line if FILE still exists: a successful `close` deletes it.
     """
     job = os.path.basename(path)[: -len(".json")]
     found = nft.ruleset()
@@ -115,9 +122,9 @@ def left(path: str) -> List[str]:
 
 
 def hold(wanted: Json, note: Callable[[str], None]) -> None:
-    """Open the ports, keep the rules in place, and close them after SIGTERM or SIGINT.
+    """Open the ports, keep the rules in place, and close the ports after SIGTERM or SIGINT.
 
-    `note` gets a text for each problem meanwhile.
+    `wanted` is the content of FILE. `note` is called with a text for each problem.
     """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # no signal is lost while rules change
@@ -146,7 +153,10 @@ def hold(wanted: Json, note: Callable[[str], None]) -> None:
 
 
 def notes(job: str) -> List[str]:
-    """Return the notes of `hold` for a job so far. Every user can read them, only root writes."""
+    """Return the lines that `hold` has noted for `job` so far, [] without any.
+
+    Every user can read the notes, and only root can write them.
+    """
     try:
         with open(_notes(os.path.join(FOLDER, job + ".json")), encoding="utf-8") as stream:
             return stream.read().splitlines()
@@ -165,7 +175,7 @@ def _notes(path: str) -> str:
 
 
 def close(path: str) -> List[str]:
-    """Close the ports of the job of the FILE `path`. Return a line for each leftover rule."""
+    """Close the ports of the job whose FILE is `path`. Return a line for each leftover rule."""
     wanted = _wanted(path)
     if wanted:
         close_for(wanted)
@@ -185,7 +195,7 @@ def _wanted(path: str) -> Optional[Json]:
 
 
 def main(argv: List[str]) -> int:
-    """Carry out one command line. Return 0, or 1 with the reason on stderr."""
+    """Carry out the command line `argv`. Return 0, or 1 with the reason on stderr."""
     if argv == ["can"]:
         print(can())
         return 0

@@ -24,20 +24,23 @@ def runs() -> bool:
 
 
 def wanted_rules(wanted: Json) -> Rich:
-    """Return the rich rules that let the job in, for the present zones."""
+    """Return the rich rules that let the peers of `wanted` in, for the present zones."""
     zones = parse_zones(run(["firewall-cmd", "--get-active-zones"]))
     return rich_rules(wanted, zones, run(["firewall-cmd", "--get-default-zone"]).strip())
 
 
 def change(action: str, rules: Rich) -> None:
-    """Add ("open") or remove ("close") rules. A rule that is (not) there already is no error."""
+    """Add (`action` "open") or remove ("close") rich rules.
+
+    It is no error if a rule to add is there already, or a rule to remove is not.
+    """
     option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
     for zone, rich in rules.items():
         run(["firewall-cmd", "--quiet", "--zone=" + zone] + [option + rule for rule in rich])
 
 
 def parse_zones(text: str) -> Zones:
-    """Parse the output of `firewall-cmd --get-active-zones`."""
+    """Return the Zones in `text`, the output of `firewall-cmd --get-active-zones`."""
     zones, zone = {}, None  # type: Zones, Any
     for line in text.splitlines():
         if line and not line[0].isspace():
@@ -50,7 +53,11 @@ def parse_zones(text: str) -> Zones:
 
 
 def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
-    """Return the zone of packets from `peer` over `interface`. A source has priority."""
+    """Return the zone of packets from `peer` over `interface`.
+
+    A zone with the peer's address as a source comes first, then the zone of the interface, then
+    `default`.
+    """
     address = ipaddress.IPv4Address(peer)
     for zone, has in zones.items():
         for source in has["sources"]:
@@ -63,7 +70,7 @@ def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
 
 
 def rich_rules(wanted: Json, zones: Zones, default: str) -> Rich:
-    """Return {zone: rich rules} that let the job in."""
+    """Return {zone: rich rules} that let the peers of `wanted` in. `default`: the default zone."""
     rules = {}  # type: Rich
     for peer in wanted["peers"]:
         zone = zone_of(peer, wanted["interface"], zones, default)

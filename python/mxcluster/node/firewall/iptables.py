@@ -1,7 +1,7 @@
 """iptables, on nodes where nft does not rule alone: a chain of the job's own, at the head of INPUT.
 
 The chain accepts peers and drops all other packets, before any other rule. This also serves
-firewalld on top of iptables (CentOS 7). Each rule carries the job's comment, and `-S` prints it.
+firewalld on top of iptables (CentOS 7). Each rule carries the job's comment, which `-S` prints.
 """
 
 import shlex
@@ -18,9 +18,9 @@ LEGACY_TABLES = "/proc/net/ip_tables_names"
 
 
 def program(nft_works: bool) -> Optional[str]:
-    """Return the path of the iptables to use, None if nft is enough.
+    """Return the path of the iptables to use, None if nft is enough or no iptables works.
 
-    It is the legacy iptables if that has rules beside nft's, and any iptables if nft does not work.
+    If nft works, only the legacy iptables counts, and only if it has rules beside nft's.
     """
     if nft_works:
         try:
@@ -41,12 +41,15 @@ def program(nft_works: bool) -> Optional[str]:
 
 
 def listed(path: str) -> List[str]:
-    """Return the rules of the filter table, as commands."""
+    """Return the lines of `iptables -S`, such as "-A INPUT -j DROP". `path`: the program."""
     return run([path, "-w", "-S"]).splitlines()
 
 
 def opening(wanted: Json) -> List[List[str]]:
-    """Return the arguments for iptables, a list for each call; the jumps last."""
+    """Return the arguments of each call of iptables that opens a job's ports to its peers only.
+
+    The calls that send packets to the job's chain come last.
+    """
     own, mark = nft.name(wanted["job"]), ["-m", "comment", "--comment", comment(wanted["job"])]
     calls = [["-N", own]] + [
         ["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in wanted["peers"]
@@ -74,7 +77,7 @@ def opening(wanted: Json) -> List[List[str]]:
 
 
 def closing(job: str, lines: List[str]) -> List[List[str]]:
-    """Return the arguments for iptables that remove the rules of `opening`.
+    """Return the arguments of each call of iptables that removes a rule of `opening`.
 
     `lines` is the result of `listed`.
     """
@@ -88,13 +91,16 @@ def closing(job: str, lines: List[str]) -> List[List[str]]:
 
 
 def is_missing(wanted: Json, lines: List[str]) -> bool:
-    """Return True if a rule of the job is missing."""
+    """Return True if a rule of the job is missing in `lines`, the result of `listed`."""
     there = sum(comment(wanted["job"]) in shlex.split(line) for line in lines)
     return there < sum("--comment" in call for call in opening(wanted))
 
 
 def left(job: str, lines: List[str]) -> List[str]:
-    """Return a line for each leftover rule and chain of a job that has ended."""
+    """Return a line for each leftover rule and chain of `job`, which has ended.
+
+    `lines` is the result of `listed`.
+    """
     return [
         "the firewall still has: iptables %s" % " ".join(call).replace("-D", "-A", 1)
         for call in closing(job, lines)
@@ -107,6 +113,6 @@ def left(job: str, lines: List[str]) -> List[str]:
 
 
 def carry_out(path: str, calls: List[List[str]]) -> None:
-    """Run iptables for each call. `-w` waits for other programs that change rules."""
+    """Run the iptables `path` for each call. `-w` waits for other programs that change rules."""
     for call in calls:
         run([path, "-w"] + call)

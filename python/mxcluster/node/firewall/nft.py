@@ -38,11 +38,11 @@ def name(job: str) -> str:
 
 
 def parse(text: str) -> Ruleset:
-    """Parse the output of `nft -a list ruleset`.
+    """Return the Ruleset in `text`, the output of `nft -a list ruleset`.
 
-    Returns our tables, the other base chains that filter input, the rules of both, and the first
-    line of firewalld's own table. The output is text, since the nft of CentOS 7 has no JSON. Only
-    families that carry IPv4 count.
+    The result has our tables, the other base chains that filter input, the rules of both, and the
+    first line of firewalld's own table. The output is text, since the nft of CentOS 7 has no JSON.
+    Only families that carry IPv4 count.
     """
     found = Ruleset([], [], [], None)
     table = chain = None
@@ -68,7 +68,7 @@ def parse(text: str) -> Ruleset:
 
 
 def ruleset() -> Optional[Ruleset]:
-    """Return the node's rules; None without nft, or if the kernel has no nf_tables."""
+    """Return the node's Ruleset; None without nft, or if the kernel has no nf_tables."""
     if not shutil.which("nft"):
         return None
     try:
@@ -80,7 +80,8 @@ def ruleset() -> Optional[Ruleset]:
 def opening(wanted: Json, found: Ruleset) -> List[str]:
     """Return the nft commands that open a job's ports to its peers only.
 
-    They replace earlier rules of the job.
+    `wanted` is the job's firewall request, and `found` the node's rules. The commands also remove
+    earlier rules of the job.
     """
     address, job = wanted["address"], wanted["job"]
     own = "ip %s" % name(job)
@@ -116,7 +117,7 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
 
 
 def closing(job: str, found: Ruleset) -> List[str]:
-    """Return the nft commands that remove the rules of `opening`."""
+    """Return the nft commands that remove the rules of `opening` for `job` from `found`."""
     mark = 'comment "%s"' % comment(job)
     lines = ["delete table ip %s" % name(job)] if name(job) in found.tables else []
     return lines + [
@@ -127,7 +128,7 @@ def closing(job: str, found: Ruleset) -> List[str]:
 
 
 def missing(wanted: Json, found: Ruleset) -> List[str]:
-    """Return the tables where rules of the job are missing.
+    """Return the names of the tables where `found` lacks rules of the job, sorted.
 
     The rules are counted: the nft of CentOS 7 prints ports by the names of services.
     """
@@ -145,7 +146,7 @@ def missing(wanted: Json, found: Ruleset) -> List[str]:
 
 
 def left(job: str, found: Ruleset) -> List[str]:
-    """Return a line for each leftover table and rule of a job that has ended."""
+    """Return a line for each table and rule of `job`, which has ended, in `found`."""
     mark = 'comment "%s"' % comment(job)
     lines = (
         ["the firewall's table ip %s is still there" % name(job)]
@@ -160,6 +161,6 @@ def left(job: str, found: Ruleset) -> List[str]:
 
 
 def carry_out(commands: Sequence[str]) -> None:
-    """Run all commands or none. The nft of CentOS 7 does not know `-f -`."""
+    """Run all `commands` or none. The nft of CentOS 7 does not know `-f -`, hence /dev/stdin."""
     if commands:
         run(["nft", "-f", "/dev/stdin"], "".join(command + "\n" for command in commands))

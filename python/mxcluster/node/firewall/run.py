@@ -1,4 +1,4 @@
-"""Run the programs of the firewalls."""
+"""Run a firewall's program, and write ports and comments in the form of firewall rules."""
 
 import subprocess
 from typing import List, Optional, Sequence, Tuple
@@ -7,7 +7,10 @@ from mxcluster.errors import MxclusterError
 
 
 def run(argv: List[str], stdin: Optional[str] = None) -> str:
-    """Run a program and return its output. Raises MxclusterError if it fails or is missing."""
+    """Run the program `argv` and return its stdout. `stdin`: the text that the program reads.
+
+    Raises MxclusterError if the program fails or is missing.
+    """
     try:
         done = subprocess.run(
             argv, input=(stdin or "").encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -34,7 +37,10 @@ def ranges(ports: Sequence[int]) -> List[Tuple[int, int]]:
 
 
 def spans(ports: Sequence[int], joint: str = "-") -> List[str]:
-    """Return `ranges` in the notation of firewalls: ["9091-9093", "9200"]."""
+    """Return `ranges` of `ports` as texts for a firewall: ["9091-9093", "9200"].
+
+    `joint` stands between the first and the last port.
+    """
     return [
         str(first) if first == last else "%d%s%d" % (first, joint, last)
         for first, last in ranges(ports)
@@ -42,5 +48,5 @@ def spans(ports: Sequence[int], joint: str = "-") -> List[str]:
 
 
 def comment(job: str) -> str:
-    """Return the comment that marks a rule of the job."""
+    """Return the text of the comment that marks each rule of `job`."""
     return "mxcluster %s" % job

@@ -25,6 +25,6 @@ import importlib
 
 
 def load(name):
-    """Return the part of a scheme with the name "module:attribute", as `schemes` writes it."""
+    """Return the class or function that `name` ("module:attribute" in this package) names."""
     module, attribute = name.split(":")
     return getattr(importlib.import_module("%s.%s" % (__name__, module)), attribute)

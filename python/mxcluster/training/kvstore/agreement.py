@@ -6,7 +6,7 @@ _COUNTS = ("num_update", "begin_num_update", "_index_update_count", "_all_index_
 
 
 class Agreement(object):
-    """The reports of the workers: the first one decides, and BadInput names a worker that differs.
+    """Compares the workers' reports: the first report decides, and the others must agree with it.
 
     A report holds the order in which a worker initialised string keys, and its optimizer with its
     number: 1 for the first one that the worker set.
@@ -17,10 +17,12 @@ class Agreement(object):
         self._number, self._optimizer, self._teller = 0, {}, ""
 
     def is_new(self, sender, told, optimizer):
-        """Return True if the optimizer is new, so that the servers must use it.
+        """Return True if the servers must use the optimizer of a report from now on.
 
-        Args: `sender` the worker's name; `told` {"number": of the optimizer, "names": keys};
-        `optimizer` None if the worker has reported it before.
+        Args: `sender` the worker's name ("worker-0"); `told` {"number": the optimizer's number,
+        "names": [string key, ...]}; `optimizer` the optimizer itself, None if the worker has
+        reported it before. Raises BadInput, which names both workers, if a key or a plain attribute
+        of the optimizer differs from an earlier report.
         """
         for place, name in enumerate(told["names"]):
             if place == len(self._names):
@@ -49,7 +51,10 @@ class Agreement(object):
 
 
 def _plain(made):
-    """Return {name: value} of an optimizer's plain attributes, its schedule's, and its class."""
+    """Return {name: value} of the plain attributes of `made`, an optimizer or a schedule.
+
+    The result includes the class name, and the attributes of the optimizer's schedule.
+    """
     found = {
         name: value
         for name, value in vars(made).items()

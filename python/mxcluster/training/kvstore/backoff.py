@@ -26,5 +26,5 @@ class Backoff(object):
             pause = min(pause * 1.5, self._longest)
 
     def waited(self, seconds):
-        """Record how long a wait took, in seconds."""
+        """Record `seconds`, the length of the wait that has just ended."""
         self._waits.append(seconds)

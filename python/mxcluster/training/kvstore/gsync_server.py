@@ -54,7 +54,7 @@ class GroupUpdate(object):
         self._histogram, self._updates, self._reported = {}, 0, time.monotonic()
 
     def use(self, optimizer, number):
-        """Use this optimizer from now on; `number` is 1 for the job's first one."""
+        """Use `optimizer` from now on; `number` is 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self._number = optimizer, number
@@ -62,7 +62,11 @@ class GroupUpdate(object):
             parameter.states = None
 
     def __call__(self, key, total, stored):
-        """Merge one sum of the group into the array `stored` under its key (equal shapes)."""
+        """Update the weights under `key` with `total`, and copy the newest weights to `stored`.
+
+        `total` is the sum of the group's pushes. `total` and `stored` are arrays of equal shape.
+        Raises BadInput for a key of another group, or if no optimizer has come yet.
+        """
         group, number = self._layout.split(key)
         if group != self._group:
             raise BadInput(
@@ -86,15 +90,18 @@ class GroupUpdate(object):
         self._count(number, y, scale, total)
 
     def refresh(self, group):
-        """Copy the newest weights of all groups to the arrays that this group pulls."""
+        """Copy the newest weights of all groups to the arrays that `group` pulls.
+
+        Do nothing if this process serves another group.
+        """
         for number, parameter in self._parameters.items() if group == self._group else ():
             with self._memory.lock(number):
                 parameter.publish()
 
     def save(self, folder, name, number):
-        """Write this host's part of the checkpoint `name`.
+        """Write this host's part of the checkpoint `name` into `folder`; `number` is its id.
 
-        The process that serves the requesting worker's group does this.
+        Only the process that serves the requesting worker's group calls this.
         """
         found = {}
         for index, parameter in self._parameters.items():
@@ -117,7 +124,10 @@ class GroupUpdate(object):
         )
 
     def _states(self, row, number, parameter):
-        """Return the states that another group's process made for this optimizer, or new ones."""
+        """Return the `Shared` states of a parameter for the present optimizer.
+
+        If another group's process has made these states already, the result uses the same memory.
+        """
         made_for = row[shared_memory.OPTIMIZER]
         if made_for > self._number:  # Other groups use a newer optimizer; ours is replaced soon.
             return Shared(self._optimizer, number, parameter.array)
@@ -173,9 +183,9 @@ class GroupUpdate(object):
 
 
 def of_server(server):
-    """Return the GroupUpdate of this server process.
+    """Return the GroupUpdate for this server process. `server` is its `server.Commands`.
 
-    MxclusterError if ps-lite gave the process another rank than the plan.
+    Raises MxclusterError if ps-lite gave the process another rank than the plan.
     """
     environ = os.environ
     layout = layouts.from_environment(environ)
@@ -224,7 +234,10 @@ class Parameter(object):
         self.array = stored if self._shared is None else self._shared
 
     def step(self, number, optimizer, total):
-        """Let the optimizer change the newest weights, then copy them for the group."""
+        """Let `optimizer` change the newest weights with `total`, then copy them for the group.
+
+        `number` is the parameter's number.
+        """
         if self._shared is None:
             self.publish()
         self.states.update(optimizer, number, self.array, total)
@@ -241,7 +254,10 @@ class Parameter(object):
 
 @contextlib.contextmanager
 def _set(optimizer, scale, divisor, newest_round):
-    """Set the gradient scale, the divided learning rate and the round for one update."""
+    """Set gradient scale, learning rate and round of `optimizer` for the update in the with block.
+
+    `divisor` divides the learning rate. `newest_round` is the round that a schedule sees.
+    """
     before = optimizer.rescale_grad, optimizer.lr
     schedule = optimizer.lr_scheduler
     optimizer.rescale_grad = scale

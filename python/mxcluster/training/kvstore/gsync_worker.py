@@ -41,7 +41,7 @@ class GroupedStore(OwnStore):
 
     @property
     def type(self):
-        """The store's type as Module, FeedForward and Gluon's Trainer see it."""
+        """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
         # Module and FeedForward divide by the batches of all workers if they find "dist" and
         # "_sync" in it.
         return "gsync" if IS_OLD and self.in_trainer else "dist_sync_gsync"
@@ -49,9 +49,9 @@ class GroupedStore(OwnStore):
     def refresh(self):
         """Bring the weights that the group pulls up to the newest weights of all groups.
 
-        Call it while no worker of the group trains, for example after the last step. The weights of
-        a group change by its own pushes only. So a worker that has pushed nothing, for example one
-        that only measures, pulls the weights of the next group from then on.
+        Call this while no worker of the group trains, for example after the last step. The weights
+        of a group change by its own pushes only. So a worker that has pushed nothing, for example
+        one that only measures, pulls the weights of the next group from then on.
         """
         if not self._has_pushed:
             self._pulled_group = (self.group + 1) % self.layout.groups
@@ -60,7 +60,7 @@ class GroupedStore(OwnStore):
         server_messages.tell(self, "refresh", str(self.group))
 
     def pushpull(self, key, value, out=None, priority=0):
-        """Send gradients, then bring weights to `out`; in one call from MXNet 1.7 on."""
+        """Push the gradients `value`, then pull weights into `out`; one call from MXNet 1.7 on."""
         if out is None or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
         self._tell(key, value)
@@ -72,7 +72,7 @@ class GroupedStore(OwnStore):
         )
 
     def pull(self, key, out=None, priority=0, ignore_sparse=True):
-        """Bring weights to `out`."""
+        """Pull the weights of the parameters `key` into the arrays `out`."""
         if self._pulled_group == self.group:
             return super(GroupedStore, self).pull(key, out, priority, ignore_sparse)
         for name, arrays in pairs(key, out):
@@ -98,7 +98,7 @@ class GroupedStore(OwnStore):
         return super(GroupedStore, self)._pickled(optimizer)
 
     def _pushes(self, keys):
-        """Refuse a second push of a key before its pull.
+        """Record a push of `keys`. Raise ValueError for a second push of a key before its pull.
 
         A server counts pushes, as MXNet's server does under dist_sync. It would take the second
         push of a worker for another worker's.
@@ -133,9 +133,9 @@ def _each(keys):
 
 
 def numbers_kept(optimizer):
-    """Return the names of an optimizer's attributes that its updates change, less the counts.
+    """Return the names of the attributes that updates of `optimizer` change, except update counts.
 
-    The function runs two updates on a copy of the optimizer.
+    The function runs two updates on a copy of the optimizer. The names are sorted.
     """
     tried = copy.deepcopy(server_messages.portable(optimizer))
     before = {name: repr(value) for name, value in vars(tried).items()}

@@ -31,7 +31,7 @@ _OWN = {scheme.name: scheme for scheme in schemes.SCHEMES if scheme.store}
 
 
 def install(make):
-    """Replace MXNet's ``create`` by one that knows our stores and refuses unknown names.
+    """Replace MXNet's ``create`` by a function that makes our stores and refuses unknown names.
 
     Args: `make(function)` calls the function and returns the distributed store that it makes.
     Returns MXNet's own ``create``.
@@ -70,7 +70,10 @@ def install(make):
 
 
 def _hook():
-    """Tell our stores when Trainer and Module are in a step, and when Trainer asks for a type."""
+    """Wrap methods of Trainer and Module, so that our stores know when a step begins and ends.
+
+    ``KVStore.in_trainer`` is True while Trainer makes its store and asks for the store's type.
+    """
     from mxnet import gluon, module
 
     stock.KVStore.in_trainer = False
@@ -108,7 +111,7 @@ def _wrap(owner, name, around):
 
 
 def unknown(name, registered=()):
-    """Return the message for an unknown name of a kv-store."""
+    """Return the message for `name`, which is no kv-store. `registered`: names that MXNet adds."""
     names = sorted({*_OWN, *DISTRIBUTED[1:], *LOCAL[:2], *registered})
     close = difflib.get_close_matches(str(name).lower(), names, n=1)
     hint = "; did you mean %s?" % close[0] if close else ""
@@ -116,12 +119,12 @@ def unknown(name, registered=()):
 
 
 def _registered():
-    """Return the kv-stores registered in MXNet 1.7 and later (horovod, byteps, a user's own)."""
+    """Return {name: class} of the stores registered in MXNet 1.7 and later, such as horovod."""
     return getattr(getattr(stock, "KVStoreBase", None), "kv_registry", {})
 
 
 def _check_job(kind):
-    """Refuse a distributed store outside a job.
+    """Raise RuntimeError if this process, outside a job, asks for the distributed store `kind`.
 
     MXNet itself would wait for a missing scheduler, abort, or merge with servers of other groups.
     """
@@ -133,7 +136,11 @@ def _check_job(kind):
 
 
 def _check_servers(kind):
-    """Refuse a scheme of groups on servers of another scheme, and others on servers of groups."""
+    """Raise RuntimeError if the job's servers do not suit the scheme `kind`.
+
+    A scheme of groups needs a server process for each group, and the other schemes must not have
+    them.
+    """
     grouped, planned = "MXCLUSTER_SERVER_RANKS" in os.environ, os.environ.get("MXCLUSTER_KV")
     wanted = kind in _OWN and _OWN[kind].servers_of_a_group
     if grouped != wanted and len(set(_groups())) > 1:
@@ -152,5 +159,5 @@ def _own(kind, original):
 
 
 def _groups():
-    """Return the group of each worker of the job, by its index."""
+    """Return the group of each worker of the job (list of int), by the worker's index."""
     return [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]

@@ -7,7 +7,7 @@ values of exact types. docs/security.md describes the attacker.
 - A pickle may name the exact (module, name) pairs of a list, and never gets an attribute of an
   object.
 - Containers are exact list, dict, OrderedDict and defaultdict; keys are plain. The reader calls no
-  method of an object.
+  method of an item or key.
 - Objects are of listed classes. The reader makes them without calling the class, and gives each a
   dict of attributes once. It refuses a name that is a method's or a property's of the class, or of
   a protocol such as __array_interface__. A class with its own __setstate__ (MXNet's Optimizer; a
@@ -60,7 +60,7 @@ _PLAIN = _NUMBER_TYPES + (str, bytes, type(None))
 
 
 class Forbidden(MxclusterError):
-    """A pickle holds an element that no optimizer needs."""
+    """A pickle holds an element that the servers do not accept."""
 
 
 class Names(object):
@@ -75,9 +75,9 @@ class Names(object):
 
 
 def declared_classes():
-    """Return the classes of the knob `server_classes`, ["module:Class", ...].
+    """Return the values of the knob `server_classes`: a list of texts "module:Class".
 
-    The folder of the job's script becomes the first folder of imports.
+    If the list is not empty, the folder of the job's script becomes the first folder of imports.
     """
     declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
     folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), SCRIPT_FOLDER)
@@ -87,9 +87,10 @@ def declared_classes():
 
 
 def names(declared=()):
-    """Return the Names for the imported MXNet and for the job's declared classes.
+    """Return the Names for MXNet's own optimizers and schedules, and for the classes `declared`.
 
-    Args: `declared` ["module:Class", ...]. BadInput if one has another form or cannot be imported.
+    `declared` is a list of texts "module:Class". Raises BadInput if a text has another form or its
+    class cannot be imported.
     """
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
@@ -105,14 +106,17 @@ def names(declared=()):
 
 
 def names_of(classes):
-    """Return the Names for objects of these classes, and for plain data."""
+    """Return the Names for objects of `classes`, and for plain data."""
     values = {(cls.__module__, cls.__name__): cls for cls in classes}
     values.update(_data())
     return Names(values, classes)
 
 
 def declared_class(text):
-    """Return the class that "module:Class" names, or raise BadInput."""
+    """Return the class that `text` ("module:Class") names.
+
+    Raises BadInput if `text` has another form, or if the module defines no such class.
+    """
     module, _, name = text.partition(":")
     if not re.match(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", module) or not re.match(
         r"[A-Za-z_]\w*$", name
@@ -141,7 +145,10 @@ def declared_class(text):
 
 
 def read(data, allowed):
-    """Return the object in the pickle `data` (bytes), or raise Forbidden with the reason."""
+    """Return the object in the pickle `data` (bytes), which uses only the Names `allowed`.
+
+    Raises Forbidden, with the reason, for any other pickle.
+    """
     try:
         return _Reader(data, allowed).read()
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
@@ -151,7 +158,7 @@ def read(data, allowed):
 
 
 def check_optimizer(found):
-    """Return `found` if it is an Optimizer, else raise Forbidden."""
+    """Return `found` if it is an Optimizer with a valid schedule or none, else raise Forbidden."""
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
 
@@ -164,25 +171,25 @@ def check_optimizer(found):
 
 
 class _Call(object):
-    """A function that a pickle may name. It is no data, and only REDUCE takes it."""
+    """A function that a pickle may name and call (REDUCE), but not put into other data."""
 
     def __init__(self, function):
         self.function = function
 
 
 class _Unfilled(object):
-    """An array without numbers, which only BUILD takes."""
+    """An array without numbers. Only the opcode BUILD accepts and fills it."""
 
 
 class _Reader(object):
-    """Reads one pickle, opcode by opcode."""
+    """Reads the pickle `data`, opcode by opcode, with the Names `allowed`."""
 
     def __init__(self, data, allowed):
         self._data, self._at, self._allowed = data, 0, allowed
         self._stack, self._marks, self._memo, self._filled = [], [], {}, {}
 
     def read(self):
-        """Return the object."""
+        """Return the object that the pickle builds. Raises Forbidden for other opcodes or names."""
         while True:
             code = self._data[self._at : self._at + 1]
             self._at += 1
@@ -210,17 +217,17 @@ class _Reader(object):
         self._stack.append(value)
 
     def _pop(self):
-        """Return and remove the last value since the last mark."""
+        """Remove and return the last value since the last mark. Raises ValueError without one."""
         if len(self._stack) <= (self._marks[-1] if self._marks else 0):
             raise ValueError("the stack is empty")
         return self._stack.pop()
 
     def _taken(self):
-        """Return and remove the last value, as a part of another value or as the result."""
+        """Remove and return the last value, checked by `_whole`."""
         return _whole(self._pop())
 
     def _items(self):
-        """Return and remove all values since the last mark."""
+        """Remove the last mark and all values after it. Return these values as a list."""
         start = self._marks.pop()
         items = self._stack[start:]
         del self._stack[start:]
@@ -406,7 +413,7 @@ def _shown(value):
 
 
 def _whole(value):
-    """Return `value` if it may be a part of another value, else raise Forbidden."""
+    """Return `value` if it may be a part of another value or the result, else raise Forbidden."""
     if type(value) is _Call:
         raise Forbidden("it takes a function for data")
     return _one(value)
@@ -432,7 +439,7 @@ def _key(key):
 
 
 def _data():
-    """Return the names of plain data: containers, numbers, numpy arrays, made by our functions."""
+    """Return {(module, name): class or `_Call`} of plain data: containers, numbers, arrays."""
     values = {("builtins", cls.__name__): cls for cls in (object, dict, list, int, float)}
     values.update(
         {("builtins", cls.__name__): cls for cls in (set, frozenset, complex, bytearray, bytes)}
@@ -475,14 +482,17 @@ def _defaultdict(factory=None):
 
 
 def _bytes(text="", encoding="latin-1"):
-    """Return the bytes of a text in latin-1, the form of bytes in protocol 0."""
+    """Return `text` encoded in latin-1, the form that bytes have in protocol 0.
+
+    Raises Forbidden for another encoding, or if `text` is not a str.
+    """
     if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
         raise Forbidden("it encodes to %s" % _shown(encoding))
     return text.encode("latin-1")
 
 
 def _dtype(kind, align=False, copy=True):
-    """Return a dtype of numbers, else raise Forbidden.
+    """Return the numpy dtype `kind` of plain numbers. Raise Forbidden for any other dtype.
 
     Other dtypes hold objects, or let numpy read memory by a layout of the pickle.
     """
@@ -498,14 +508,20 @@ def _scalar(dtype, data):
 
 
 def _array(cls, shape, kind):
-    """Return an array without numbers, which BUILD fills."""
+    """Return an `_Unfilled`, which the opcode BUILD turns into an array. Raise Forbidden for `cls`.
+
+    The only `cls` allowed is numpy.ndarray.
+    """
     if cls is not numpy.ndarray:
         raise Forbidden("it makes an array in a way that is not numpy's")
     return _Unfilled()
 
 
 def _filled(state):
-    """Return the array of numpy's state: (version, shape, dtype, Fortran order, bytes)."""
+    """Return the array for numpy's `state`: (version, shape, dtype, Fortran order, bytes).
+
+    Raises Forbidden if `state` does not describe an array of plain numbers.
+    """
     if type(state) is not tuple or len(state) != 5:
         raise Forbidden("it fills an array with a %s" % _described(state))
     _, shape, dtype, fortran, data = state
@@ -553,5 +569,5 @@ _CALLED = {
 
 
 def _family(base):
-    """Return a class and all its subclasses."""
+    """Return the set of the class `base` and all its subclasses."""
     return {base}.union(*[_family(derived) for derived in base.__subclasses__()])

@@ -22,9 +22,9 @@ from mxcluster.job import checkpoints
 class Updates(object):
     """MXNet's updater of `optimizer`, ``updates(index, grad, weight)``, with saved states.
 
-    Args: `given` the states from `load`, None for a new job; `rank` of this server among `servers`;
-    `names` of the parameters in their order, for a worker without servers, where MXNet uses names
-    in place of numbers.
+    Args: `given` the states from `load`, None for a new job; `rank` of this server among `servers`
+    servers; `names` the names of the parameters in their order. Only a worker without servers needs
+    `names`, because MXNet then passes a name as `index` in place of a number.
     """
 
     def __init__(self, optimizer, given=None, rank=0, servers=1, names=()):
@@ -39,7 +39,7 @@ class Updates(object):
         self._sizes = {}  # parameter -> elements of its weight on this server
 
     def __call__(self, index, grad, weight):
-        """Update `weight`; the first update of a parameter takes over its saved state."""
+        """Update `weight` with `grad`. The first update of a parameter takes its saved state."""
         index = index.decode() if isinstance(index, bytes) else index
         if index not in self._sizes:
             self._sizes[index] = size_of(weight)
@@ -74,7 +74,7 @@ class Updates(object):
         trace(number, self._rank, [array.asnumpy() for array in arrays])
 
     def save(self, folder, name, number):
-        """Write this server's part of the checkpoint `name`, with the checkpoint's id `number`."""
+        """Write this server's part of the checkpoint `name` into `folder`; `number` is its id."""
         found = {}
         for index, size in self._sizes.items():
             found.update(
@@ -88,7 +88,10 @@ class Updates(object):
 
 
 def trace(parameter, rank, arrays):
-    """Write the digests of a server's first states to the events, if tracing is on."""
+    """Write the digests of a parameter's restored states to the events, if MXCLUSTER_TRACE is 1.
+
+    Args: `rank` of this server; `arrays` the states as numpy arrays.
+    """
     if os.environ.get("MXCLUSTER_TRACE") == "1":
         events.from_env().write(
             "restored",
@@ -99,9 +102,10 @@ def trace(parameter, rank, arrays):
 
 
 def content(parameter, size, arrays):
-    """Return {name: array} of a parameter's states for a checkpoint.
+    """Return {name: array} of a parameter's states for the checkpoint's file.
 
-    Args: `size` the number of the parameter's elements on this server; `arrays` the states.
+    Args: `parameter` its number; `size` the number of its elements on this server; `arrays` the
+    states.
     """
     found = {"size_%d" % parameter: numpy.array(size)}
     found.update(
@@ -112,7 +116,11 @@ def content(parameter, size, arrays):
 
 
 def save(folder, name, number, found, rank, servers):
-    """Write one server's part of the checkpoint `name` and its manifest with the id `number`."""
+    """Write one server's part of the checkpoint `name`, and the manifest of this part.
+
+    Args: `folder` the folder of the checkpoints; `number` the checkpoint's id; `found` {name:
+    array} from `content`; `rank` of the server among `servers` servers.
+    """
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "%s.server-%d" % (name, rank))
 
@@ -129,7 +137,8 @@ def save(folder, name, number, found, rank, servers):
 def load(folder, name):
     """Return {parameter: (elements of its weight, [flat array of each state])} of a checkpoint.
 
-    The function checks all digests. BadInput if a part is missing or damaged.
+    The checkpoint is called `name` and lies in `folder`. Raises BadInput if a part is missing or
+    its digest is wrong.
     """
     content = checkpoints.read(folder, name).content
     parts = []
@@ -142,7 +151,10 @@ def load(folder, name):
 
 
 def resumed():
-    """Return the states of the checkpoint from which this job resumes; {} for a new job."""
+    """Return the states, as from `load`, of the checkpoint from which this job resumes.
+
+    Returns {} for a new job.
+    """
     name = os.environ.get("MXCLUSTER_RESUME")
     return (
         load(os.path.join(os.environ["MXCLUSTER_JOB_DIR"], checkpoints.RESUMED), name)
@@ -152,9 +164,9 @@ def resumed():
 
 
 def joined(parts):
-    """Return the joined states of all servers. Pure.
+    """Return the states of the whole weights, as from `load`. Pure.
 
-    Args: `parts` the contents of their files, in order of rank.
+    Args: `parts` the content {name: array} of each server's file, in order of rank.
     """
     result = {}
     for index in sorted({int(key.split("_")[1]) for part in parts for key in part}):
@@ -172,9 +184,12 @@ def joined(parts):
 
 
 def share(state, total, size, rank, servers):
-    """Return the part of a flat state for `size` of a weight's `total` elements. Pure.
+    """Return this server's part of the flat array `state` of one weight. Pure.
 
-    ps-lite cuts at ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey).
+    Args: `total` the elements of the whole weight; `size` its elements on this server; `rank` of
+    the server among `servers` servers. A state that is not split comes back whole. ps-lite cuts at
+    ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey). Raises BadInput if `size`
+    is not the size of this cut.
     """
     if state.size != total or size == total:
         return state
@@ -189,17 +204,17 @@ def share(state, total, size, rank, servers):
 
 
 def flat(state):
-    """Return the arrays in a state."""
+    """Return the NDArrays in an optimizer's `state` as a list, in order."""
     return [leaf for leaf in leaves(state) if hasattr(leaf, "asnumpy")]
 
 
 def leaves(state):
-    """Return all parts of a state except None, in order; a state may be nested tuples."""
+    """Return all parts of `state` except None as a list, in order. `state` may be nested tuples."""
     if isinstance(state, (tuple, list)):
         return [leaf for part in state for leaf in leaves(part)]
     return [] if state is None else [state]
 
 
 def size_of(array):
-    """Return the number of elements of an array."""
+    """Return the number of elements of `array` (int)."""
     return int(numpy.prod(array.shape))

@@ -16,7 +16,7 @@ _OURS = 0
 def install():
     """Seal all messages of any KVStore to the servers' Python code.
 
-    It also lets MXNet's own `set_optimizer` send Gluon's multipliers.
+    After this call MXNet's own `set_optimizer` also sends Gluon's multipliers.
     """
     original = stock.KVStore._send_command_to_servers
 
@@ -39,11 +39,10 @@ def install():
 
 
 def portable(optimizer):
-    """Return a copy of a worker's optimizer for pickling.
+    """Return a copy of a worker's `optimizer` for pickling, with Gluon's multipliers in its tables.
 
-    Gluon keeps lr_mult and wd_mult in the parameters, which are not sent. (From MXNet 1.5 on they
-    are lost without a message, and a copy has lost them already.) The function puts them into the
-    optimizer's own tables.
+    Gluon keeps lr_mult and wd_mult in the parameters, which are not sent. From MXNet 1.5 on, a
+    pickle and a copy lose the parameters without a message.
     """
     parameters = dict(getattr(optimizer, "param_dict", None) or {})
     sent = copy.copy(optimizer)
@@ -56,7 +55,11 @@ def portable(optimizer):
 
 
 def tell(store, kind, payload):
-    """Send one command to all servers; return when all have carried it out."""
+    """Send one message from `store` to all servers; return when all have carried it out.
+
+    `kind` is a kind that `server.Commands` knows, and `payload` (str) its content. Raises
+    ValueError if `payload` holds a NUL character.
+    """
     if "\0" in payload:
         raise ValueError(
             "a message to the servers cannot hold a NUL character: take it out of the optimizer's "
@@ -69,7 +72,7 @@ def tell(store, kind, payload):
 
 
 def check(body):
-    """Raise ValueError if the servers would refuse this optimizer.
+    """Raise ValueError if the servers would refuse `body`, a pickled optimizer (str).
 
     The check runs on the worker, because the user does not see a refusal on a server.
     """

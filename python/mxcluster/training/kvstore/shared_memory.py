@@ -1,9 +1,9 @@
 """Share memory between the server processes of one host, in Python alone.
 
-`gsync_server.GroupUpdate` keeps its data of each parameter in it. The memory is a file in /dev/shm.
-The last process to open it removes its name, so no file is left however a job ends. The head and
-each parameter have a lock, a byte of the file. The kernel frees the lock when its holder dies, and
-then no process uses the parameter again.
+`gsync_server.GroupUpdate` keeps its data of each parameter in this memory, a file in /dev/shm. The
+last process to open the file removes its name. If a process dies before that, the agent removes the
+file at the job's end. The head and each parameter have a lock, a byte of the file. The kernel frees
+a lock when its holder dies, and then no process uses the parameter again.
 
 Layout, in 8-byte integers unless said otherwise::
 
@@ -34,9 +34,9 @@ _TOLD = 3.0  # seconds until the agent has seen the death of a process
 
 
 def path_of(token, host):
-    """Return the path of a job's memory on the host with this number.
+    """Return the path of a job's shared memory on the host number `host`.
 
-    Without the job's token (bytes) no program can guess it.
+    No program can guess the path without `token`, the job's token (bytes).
     """
     return os.path.join(
         FOLDER,
@@ -48,7 +48,7 @@ def path_of(token, host):
 class Memory(object):
     """The memory that `processes` processes share at `path`, with room for `parameters` rows.
 
-    MxclusterError if the file is open to another user, or if there is no room.
+    Raises MxclusterError if another user can open the file, or if there is no room.
     """
 
     def __init__(self, path, processes, parameters):
@@ -70,9 +70,9 @@ class Memory(object):
 
     @contextlib.contextmanager
     def lock(self, parameter):
-        """Lock a parameter and yield its row.
+        """Lock `parameter` (its number) and yield its row of the table.
 
-        MxclusterError if the last holder died or failed during its update.
+        Raises MxclusterError if the last holder died or failed during its update.
         """
         with self._locked(1 + parameter):
             begin = _HEAD + _ROW * parameter
@@ -88,9 +88,10 @@ class Memory(object):
             row[_BUSY] = 0
 
     def place(self, row, kind, length):
-        """Return a new region of `length` bytes, all 0, for the parameter with this locked row.
+        """Return a new region of `length` bytes, all 0, as a writable buffer.
 
-        The row no longer names its old region.
+        Args: `row` the locked row of a parameter; `kind` WEIGHTS or STATES. The row names the new
+        region from now on, and no longer an old one of this kind.
         """
         with self._locked(0):
             begin = self._head[_END]
@@ -104,14 +105,18 @@ class Memory(object):
         return self.region(row, kind)
 
     def region(self, row, kind):
-        """Return the bytes of a region as a writable buffer; None if the parameter has none."""
+        """Return a region as a writable buffer; None if the parameter has none.
+
+        Args: `row` the row of a parameter; `kind` WEIGHTS or STATES.
+        """
         begin, length = row[kind], row[kind + 1]
         return self._mapped(begin, length) if length else None
 
     def raise_round(self, optimizer, number):
-        """Raise the newest round under an optimizer to at least `number`, and return it.
+        """Raise the newest round to at least `number`, and return the newest round.
 
-        The round is that of all parameters. Args: `optimizer` the optimizer's number in the job.
+        All parameters share this round. Args: `optimizer` the optimizer's number in the job; a new
+        optimizer begins its rounds again.
         """
         mine = (optimizer << 32) + number
         if mine > self._head[_ROUND]:
@@ -121,7 +126,7 @@ class Memory(object):
         return newest & 0xFFFFFFFF if newest >> 32 == optimizer else number
 
     def _mapped(self, begin, length):
-        """Return a part of the file as a buffer.
+        """Return `length` bytes of the file from `begin` on as a writable buffer.
 
         Maps are large. A map is never closed, because that would free the locks of this process.
         """

@@ -18,8 +18,8 @@ class Shared(object):
             memory of a given length; None for states of this process alone.
         new: True to fill the memory with new states.
 
-    BadInput for an optimizer with states other than float32 arrays. The memory holds the number of
-    updates (int64), then the arrays one after the other.
+    Raises BadInput for an optimizer with states other than float32 arrays. The memory holds the
+    number of updates (int64), then the arrays one after the other.
     """
 
     def __init__(self, optimizer, index, weight, region=None, new=False):
@@ -57,7 +57,7 @@ class Shared(object):
         self._state = rebuilt(made, list(self._arrays))
 
     def update(self, optimizer, index, weight, grad):
-        """Update the weight once."""
+        """Let `optimizer` update `weight`, the parameter `index`, once with the gradient `grad`."""
         if self._is_copied:
             for array, numbers in zip(self._arrays, self._numbers):
                 numpy.copyto(view(array), numbers)
@@ -70,14 +70,15 @@ class Shared(object):
                 numpy.copyto(numbers, view(array))
 
     def arrays(self):
-        """Return the states as flat numpy arrays on the shared memory."""
+        """Return the states as a list of flat numpy arrays on the shared memory."""
         return self._numbers
 
     def give(self, given, size, rank, servers):
-        """Fill the states from a checkpoint, for `size` of the parameter's numbers.
+        """Fill the states from a checkpoint.
 
-        Args: `given` the parameter's entry from `optimizer_states.load`; `rank` and `servers` as
-        there. BadInput if the checkpoint has other sizes.
+        Args: `given` (total, saved), the parameter's entry from `optimizer_states.load`; `size`,
+        `rank` and `servers` as in `optimizer_states.share`. Raises BadInput if the checkpoint has
+        other sizes.
         """
         total, saved = given
         if len(saved) != len(self._numbers):
@@ -97,7 +98,10 @@ class Shared(object):
 
 
 def rebuilt(state, arrays):
-    """Return a state of the same form with the arrays of `arrays`, which is emptied."""
+    """Return a copy of `state` with the arrays of the list `arrays` in place of its own arrays.
+
+    `state` may be nested tuples. The function takes the arrays out of `arrays`.
+    """
     if isinstance(state, (tuple, list)):
         return type(state)(rebuilt(part, arrays) for part in state)
     return arrays.pop(0) if hasattr(state, "asnumpy") else state

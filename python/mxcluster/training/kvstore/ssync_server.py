@@ -11,7 +11,7 @@ FINISHED = float(1 << 22)  # ticks that a worker adds to its clock after its las
 
 
 def of_server(server):
-    """Return the StaleUpdate of this server process."""
+    """Return the StaleUpdate for this server process. `server` is its `server.Commands`."""
     return StaleUpdate(len(os.environ["MXCLUSTER_GROUPS"].split(",")), server.updates)
 
 
@@ -20,7 +20,7 @@ class StaleUpdate(object):
 
     Source: Ho et al., NIPS 2013.
 
-    The clock is an array of W counters, to which each worker pushes its own increments. Pushed
+    The clock is an array of W counters. Each worker pushes its own increments to the clock. Pushed
     arrays are read through views at once, because in async mode they wrap the network's buffer.
 
     Args: `workers` W; `updates(optimizer, number)` returns an `optimizer_states.Updates`.
@@ -32,13 +32,16 @@ class StaleUpdate(object):
         self._batches = {}  # {parameter: batches that its updates have merged so far}
 
     def use(self, optimizer, number):
-        """Use this optimizer from now on; `number` is 1 for the job's first one."""
+        """Use `optimizer` from now on; `number` is 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self.updates, self._batches = optimizer, self._make(optimizer, number), {}
 
     def __call__(self, key, pushed, stored):
-        """Merge one `pushed` array into the array `stored` under its key (equal shapes)."""
+        """Update `stored`, the weights or the clock under `key`, with the array `pushed`.
+
+        Both arrays have the same shape. Raises BadInput if no optimizer has come yet.
+        """
         if key == CLOCK_KEY:
             clock = view(stored)
             clock += view(pushed)
@@ -58,5 +61,5 @@ class StaleUpdate(object):
         stored.wait_to_read()
 
     def save(self, folder, name, number):
-        """Write this server's part of the checkpoint `name`."""
+        """Write this server's part of the checkpoint `name` into `folder`; `number` is its id."""
         self.updates.save(folder, name, number)

@@ -19,10 +19,10 @@ class StaleStore(OwnStore):
 
     Iteration t starts when ``t - min(clock) <= staleness``. Source: Ho et al., NIPS 2013. (MXNet-G
     writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is the
-    number of its iterations with all updates on the servers. An iteration is a call of Trainer.step
-    or Module.update, which pulls when the next iteration may start. Where a script uses neither, a
-    push of a key that was pushed before begins the next iteration. Then pulls are answered at once,
-    and may bring weights that are one iteration older than the bound.
+    number of its iterations whose updates are all on the servers. An iteration is a call of
+    Trainer.step or Module.update, which returns when the next iteration may start. If a script uses
+    neither, a push of a key that was pushed before begins the next iteration. Then pulls are
+    answered at once, and may bring weights that are one iteration older than the bound.
     """
 
     name = "dist_ssync"
@@ -46,20 +46,26 @@ class StaleStore(OwnStore):
 
     @property
     def type(self):
-        """The store's type as Module, FeedForward and Gluon's Trainer see it."""
+        """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
         # Gluon's Trainer of MXNet 1.2 keeps the optimizer to itself for every type with "dist" in
         # it (apache/mxnet#11855). FeedForward divides by the batches of all workers unless it finds
         # "_async", and Module if it finds "_sync".
         return "ssync" if IS_OLD and self.in_trainer else "dist_async_ssync"
 
     def begin_step(self):
-        """Begin a call of Trainer.step or Module.update."""
+        """Begin a call of Trainer.step or Module.update: collect its pulls until `end_step`.
+
+        If pushes outside such a call are not counted yet, end their iteration first.
+        """
         if self._arrays:
             self._complete()
         self._collected = []
 
     def end_step(self):
-        """End the call; its pulls are served as soon as the next iteration may start."""
+        """End a call of Trainer.step or Module.update. Return when the next iteration may start.
+
+        The collected pulls run before the wait, and run again after a wait that took time.
+        """
         pulls, self._collected = self._collected, None
         self._pull_now(pulls)
         if self._arrays and not self._complete():
@@ -67,7 +73,7 @@ class StaleStore(OwnStore):
             self._pull_now(pulls)
 
     def close(self):
-        """Count this worker as infinitely far, so that no other worker waits for it.
+        """Set this worker's clock to infinitely far, so that no other worker waits for it.
 
         Do not use the store afterwards.
         """
@@ -108,7 +114,7 @@ class StaleStore(OwnStore):
             )
 
     def _complete(self):
-        """End this iteration; return when the next may start, with True if that was at once."""
+        """End this iteration and wait until the next may start. Return True if it could at once."""
         self._arrive()
         self._iteration += 1
         self._counts["steps"] += 1
@@ -125,7 +131,7 @@ class StaleStore(OwnStore):
         return at_once
 
     def _arrive(self):
-        """Return when all updates of this iteration are on the servers.
+        """Wait until all updates of this iteration are on the servers.
 
         A server answers a pull after the push of the same key. The clock may count the iteration
         only then, because messages to different servers have no order.

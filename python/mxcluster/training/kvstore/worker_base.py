@@ -27,7 +27,7 @@ class OwnStore(KVStore):
     inner: Optional[str] = None
 
     def __init__(self, groups, index):
-        """Make the store.
+        """Make the store and tell the servers its scheme.
 
         Args: `groups` the group of each worker by mxcluster's index; `index` of this worker.
         """
@@ -50,13 +50,18 @@ class OwnStore(KVStore):
         raise NotImplementedError  # Each scheme defines its own.
 
     def _copies(self, number, size):
-        """Return the places of all copies of a parameter on the servers."""
+        """Return the places (as from `_places`) of all copies of a parameter on the servers."""
         return self._places(number, size)
 
     # -- KVStore's interface
 
     def init(self, key, value):
-        """Put initial values on the servers; all workers must call it, the first one's count."""
+        """Put the initial `value` of each `key` on the servers, from the worker with rank 0.
+
+        All workers must call this. `key` is a key or a list of keys, and `value` has an array, or a
+        list of arrays, for each key. Raises ValueError for a key that is not new, and TypeError for
+        an array that is not dense float32.
+        """
         keys, values = [], []
         for name, arrays in pairs(key, value):
             array = first(arrays)
@@ -71,26 +76,35 @@ class OwnStore(KVStore):
         super(OwnStore, self).init(keys, values)
 
     def broadcast(self, key, value, out, priority=0):
-        """Call `init`, then `pull`."""
+        """Call `init` with `value`, then `pull` into `out`."""
         self.init(key, value)
         self.pull(key, out=out, priority=priority)
 
     def set_optimizer(self, optimizer):
-        """Keep the optimizer; the next push sends it, after Gluon has set its scale."""
+        """Keep `optimizer` for the next push, which sends it to the servers.
+
+        Gluon sets the optimizer's scale between this call and the push.
+        """
         self._optimizer, self._sent = optimizer, None
         self._number += 1
 
     def push(self, key, value, priority=0):
-        """Send gradients."""
+        """Push the gradients `value` of the parameters `key` to the servers.
+
+        Raises ValueError without an optimizer, or if its rescale_grad has changed.
+        """
         self._tell(key, value)
         self._push(*self._spread(key, value), priority=priority)
 
     def pull(self, key, out=None, priority=0, ignore_sparse=True):
-        """Bring weights to `out`."""
+        """Pull the weights of the parameters `key` into the arrays `out`."""
         self._pull(*self._spread(key, out), priority=priority)
 
     def pushpull(self, key, value, out=None, priority=0):
-        """Call `push`, then `pull`. Without `out` it is refused: these schemes sum no gradients."""
+        """Call `push`, then `pull`. Raises ValueError without `out`.
+
+        These schemes update weights on the servers and return no sum of gradients.
+        """
         if out is None:
             raise ValueError(
                 "%s updates weights on the servers: use it with update_on_kvstore=True (the "
@@ -138,7 +152,10 @@ class OwnStore(KVStore):
         return keys, values
 
     def _new(self, name):
-        """Return the number of a new parameter."""
+        """Return the number of the new parameter with the script's key `name`.
+
+        Raises ValueError if `name` is not new, or if the script mixes string and integer keys.
+        """
         if name in self._names:
             raise ValueError(
                 "key %r was given to init() before: the servers hold it already. Leave the second "
@@ -171,7 +188,11 @@ class OwnStore(KVStore):
             )
 
     def _tell(self, key, value):
-        """Send the servers this worker's optimizer and order of string keys before a push."""
+        """Send the servers this worker's optimizer and order of string keys before a push.
+
+        `key` and `value` are those of the push. Raises ValueError without an optimizer, or if its
+        rescale_grad has changed since the last message.
+        """
         for name, arrays in pairs(key, value):
             if name not in self._checked:  # A gradient is of the same kind in every step.
                 self._check(name, first(arrays))
@@ -212,7 +233,7 @@ class OwnStore(KVStore):
             )
 
     def _check_names(self, optimizer):
-        """Refuse an optimizer with other numbers for the names than the servers.
+        """Raise ValueError if `optimizer` has another number for a parameter than the servers.
 
         The optimizer multiplies rates and decays by names, and the servers know numbers.
         """
@@ -231,19 +252,23 @@ class OwnStore(KVStore):
 
 
 def pairs(key, value):
-    """Return [(key, array or list of the devices' arrays)] for each key of a call."""
+    """Return [(key, array or list of the devices' arrays), ...] for the arguments of a call."""
     if isinstance(key, (list, tuple)):
         return list(zip(key, value))
     return [(key, value)]
 
 
 def first(arrays):
-    """Return the array, or the first array of a list."""
+    """Return `arrays` if it is one array, or the first array of the list `arrays`."""
     return arrays[0] if isinstance(arrays, (list, tuple)) else arrays
 
 
 def part(arrays, place):
-    """Return the numbers of an array, or of each array of a list, at a place; memory is shared."""
+    """Return the elements of `arrays`, an array or a list of arrays, at `place`.
+
+    `place` is (key, begin, end). The result shares the memory of `arrays`. Without begin and end
+    it is `arrays` itself.
+    """
     if place[1] is None:
         return arrays
     if isinstance(arrays, (list, tuple)):

@@ -1,7 +1,7 @@
 """Image classification: the training program that `train.yml` runs without a script.
 
-It uses MXNet's Module API, which works with every kv-store on every MXNet from 1.2.1 to 1.9.1
-(Gluon's Trainer of 1.2.1 cannot drive dist_async). It needs only mxnet and numpy.
+The program uses MXNet's Module API, which works with every kv-store on every MXNet from 1.2.1 to
+1.9.1 (Gluon's Trainer of 1.2.1 cannot drive dist_async). It needs only mxnet and numpy.
 """
 
 import sys
@@ -13,11 +13,11 @@ PROGRAM = "image_classification"
 
 
 def main(argv):
-    """Train as argv (list of str, without the program's name) says.
+    """Train as `argv` (list of str, without the program's name) says.
 
     Returns the exit status: 0, or 2 for bad input. The environment holds the index of this worker
-    and its share of the data (MXCLUSTER_INDEX, MXCLUSTER_GROUPS, MXCLUSTER_JOB_DIR). Without it,
-    this is one worker with all the data.
+    and its share of the data (MXCLUSTER_INDEX, MXCLUSTER_GROUPS, MXCLUSTER_JOB_DIR). Without these
+    variables this process is the only worker and trains on all the data.
     """
     try:
         options = arguments.parse(argv)

@@ -1,4 +1,4 @@
-"""The command line of the program: flags from the table of knobs, and flags that nodes add."""
+"""The program's command line: flags of the knobs, and flags that the plan adds for each node."""
 
 import argparse
 
@@ -16,7 +16,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv):
-    """Return a Namespace of argv (list of str), with an attribute for each option, such as `kv`.
+    """Return a Namespace of `argv` (list of str), with an attribute for each option, such as `kv`.
 
     `gpus` is a list of int. A wrong flag or value raises BadInput.
     """

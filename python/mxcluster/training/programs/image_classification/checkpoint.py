@@ -1,8 +1,8 @@
 """Save and load checkpoints of a Module.
 
-The files have MXNet's own names: <network>-%04d.params after so many epochs, and
-<network>-symbol.json. Each server writes the optimizer's states beside them when worker 0 asks for
-it; see `mxcluster.job.checkpoints`.
+The files have MXNet's own names: <network>-%04d.params with the number of trained epochs, and
+<network>-symbol.json. Each server writes the optimizer's states beside these files when worker 0
+asks for them; see `mxcluster.job.checkpoints`.
 """
 
 import json
@@ -17,9 +17,11 @@ from mxcluster.training.kvstore import optimizer_states
 
 
 class Saver(object):
-    """Writes checkpoints of `module`, which trains with `kv`, into `folder`; keeps the last `kept`.
+    """Writes checkpoints of `module`, which trains with `kv`, into `folder`.
 
-    Args: `about` further entries of their manifests, such as the seed.
+    Args: `network` the first part of the file names; `symbol` the network's Symbol; `kept` the
+    number of checkpoints to keep, the older ones are deleted; `about` further entries of the
+    manifests, such as the seed.
     """
 
     def __init__(self, folder, network, symbol, module, kv, kept, about):
@@ -40,7 +42,7 @@ class Saver(object):
             kv._set_updater(self.updates)
 
     def save(self, epochs):
-        """Write a checkpoint after `epochs` epochs. A reader finds all of it or none of it."""
+        """Write the checkpoint after `epochs` epochs. A reader finds all its files or none."""
         name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
         os.makedirs(self.folder, exist_ok=True)
         # The server processes of a host, one for each group, write one part together.
@@ -83,7 +85,7 @@ class Saver(object):
 
 
 def load(path, module):
-    """Set the weights of a bound and initialized Module from a .params file.
+    """Set the weights of `module`, bound and initialised, from the .params file `path`.
 
     Raises BadInput if the file is missing, of another format or of another network.
     """

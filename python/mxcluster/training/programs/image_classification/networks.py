@@ -33,7 +33,7 @@ def model_zoo_names():
 
 
 def symbol(name, classes):
-    """Return the network `name` for so many classes, as a Symbol with a SoftmaxOutput.
+    """Return the network `name` for `classes` classes, as a Symbol with a SoftmaxOutput.
 
     Raises BadInput for an unknown name.
     """
@@ -57,7 +57,7 @@ def picture_side(name, net, channels, side):
     """Return the side of the pictures for `net`, the Symbol of network `name`.
 
     The result is `side` if the network works on (channels, side, side), else the least of SIDES
-    on which it works. BadInput if there is none.
+    on which the network works. Raises BadInput if there is no such side.
     """
     least = 1 if name in OWN else MODEL_ZOO_LEAST_SIDE
     for candidate in [side] + [larger for larger in SIDES if larger > side]:
@@ -79,7 +79,7 @@ def _works(net, shape):
 
 
 def _mlp(data, classes):
-    """Return a perceptron with two hidden layers, 128 and 64."""
+    """Return a perceptron on `data` with hidden layers of 128 and 64, and `classes` outputs."""
     net = mx.sym.Flatten(data)
     for number, width in enumerate((128, 64), 1):
         net = mx.sym.FullyConnected(net, num_hidden=width, name="fc%d" % number)
@@ -88,7 +88,7 @@ def _mlp(data, classes):
 
 
 def _lenet(data, classes):
-    """Return two convolutions 5x5 and one hidden layer, with max pooling.
+    """Return LeNet on `data`: two 5x5 convolutions with max pooling, then one hidden layer.
 
     Source: LeCun et al., Proc. IEEE 1998.
     """
@@ -105,7 +105,10 @@ def _lenet(data, classes):
 
 
 def _convolution(data, filters, name, kernel=3, stride=1, relu=True):
-    """Return a convolution without bias, batch normalisation and ReLU; stride 1 keeps the size."""
+    """Return `data` after a convolution without bias, batch normalisation and ReLU (if `relu`).
+
+    The padding keeps the size of the picture for stride 1.
+    """
     net = mx.sym.Convolution(
         data,
         num_filter=filters,

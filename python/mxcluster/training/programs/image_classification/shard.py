@@ -1,4 +1,7 @@
-"""Compute a worker's share of the data, its batches, and its learning rate drops. Pure."""
+"""Compute a worker's share of the data, its batches, and its learning rate drops.
+
+Pure, except for reading the job's file data_sharding.
+"""
 
 import collections
 import math
@@ -16,11 +19,12 @@ the updates of an epoch that the lr schedule counts."""
 
 
 def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
-    """Return the Work of this process, one of `workers`, for an epoch of `samples` samples.
+    """Return the Work of this worker for an epoch of `samples` samples over all workers.
 
-    Args: `environ` its MXCLUSTER_* variables; without them it is worker `rank`. `allocate` True for
-    the shares of the job's file data_sharding, False for equal shares. BadInput if the variables do
-    not fit or the share is empty.
+    Args: `environ` the environment, in which MXCLUSTER_INDEX is this worker's index (default:
+    `rank`); `kv` the scheme; `workers` how many workers the job has; `batch_size` of one worker;
+    `allocate` True for the shares in the job's file data_sharding, False for equal shares. Raises
+    BadInput if the variables do not fit or the share is empty.
     """
     index = int(environ.get("MXCLUSTER_INDEX", rank))
     if not 0 <= index < workers:
@@ -49,9 +53,10 @@ def _read_shares(path, workers):
 
 
 def groups(text, workers):
-    """Return lists of worker indices from MXCLUSTER_GROUPS ("0,0,1,1": the group of each worker).
+    """Return the worker indices of each group, [[0, 1], [2, 3]], from `text`, "0,0,1,1".
 
-    Without text there is one group of all workers.
+    `text` has the group of each worker (MXCLUSTER_GROUPS). An empty text means one group of all
+    workers. Raises BadInput if `text` does not have `workers` entries.
     """
     labels = text.split(",") if text else ["0"] * workers
     if len(labels) != workers:
@@ -66,7 +71,7 @@ def groups(text, workers):
 
 
 def updates(kv, batches):
-    """Return the updates of a weight that the servers count in an epoch.
+    """Return how many updates of a weight the servers count in an epoch under the scheme `kv`.
 
     Args: `batches` of each worker (list of int).
 
@@ -81,8 +86,8 @@ def lr_drops(updates_per_epoch, every, first_epoch, epochs):
     """Return (drops before this run, [updates of this run after which the rate drops, rising]).
 
     The learning rate drops every `every` epochs (a fraction is allowed), counted from epoch 0. This
-    run trains the epochs first_epoch .. epochs - 1. Raises BadInput for more than one drop per
-    update.
+    run trains the epochs first_epoch .. epochs - 1. Raises BadInput if the rate would drop more
+    than once per update.
     """
     if every * updates_per_epoch < 1:
         raise BadInput(

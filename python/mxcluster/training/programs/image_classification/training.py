@@ -21,7 +21,10 @@ TELL_SECONDS = 1.0  # least seconds between two `batch` events
 
 
 def run(args):
-    """Train as the Namespace of args.parse() says; BadInput for invalid arguments or data."""
+    """Train as `args`, the result of args.parse(), says.
+
+    Raises BadInput for invalid arguments or data.
+    """
     contexts = _contexts(args.gpus)
     _seed(args.seed)
     symbol = networks.symbol(args.network, DATASETS[args.data].classes)
@@ -85,7 +88,7 @@ class Training:
         self.saver = self._saver()
 
     def _optimizer(self):
-        """Return the parameters of SGD; the schedule counts the updates of shard.updates()."""
+        """Return the parameters of SGD (dict). A schedule counts the updates of shard.updates()."""
         args = self.args
         params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
         if args.lr_factor < 1:
@@ -98,7 +101,7 @@ class Training:
         return params
 
     def run(self):
-        """Train all epochs, save, and report the last accuracy.
+        """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
         `seconds` of the event `end` is wall time, with validation included.
         """
@@ -156,7 +159,7 @@ class Training:
         )
 
     def _train(self, epoch):
-        """Train one epoch; return its seconds."""
+        """Train the epoch `epoch` (from 0). Return its seconds."""
         share, seed = self.share, [self.args.seed, epoch, self.share.index]
         order = batches.order(share.begin, share.end, share.batches, self.args.batch_size, seed)
 
@@ -185,7 +188,10 @@ class Training:
         return time.monotonic() - began
 
     def _tell(self, epoch, number, labels, speed):
-        """Write the `batch` event with loss and accuracy of this batch alone, to save time."""
+        """Write the `batch` event. Loss and accuracy are those of this batch alone, to save time.
+
+        Args: `number` of the batch in the epoch; its `labels`; `speed` in samples per second.
+        """
         chances = self.module.get_outputs()[0].asnumpy()
         loss = float(
             -np.log(np.maximum(chances[np.arange(len(labels)), labels.astype(int)], 1e-12)).mean()
@@ -209,7 +215,7 @@ class Training:
         )
 
     def _refuse_nan(self, loss, epoch, number):
-        """End the training if the loss is NaN, unless on_nan=continue."""
+        """End the process with NOT_A_NUMBER if `loss` is NaN, unless on_nan=continue."""
         if math.isnan(loss) and self.args.on_nan == "stop":
             say(
                 "the loss became NaN in epoch %d, batch %d: the weights are useless now. "
@@ -234,7 +240,10 @@ class Training:
         return float(right) / samples
 
     def _pull_final(self):
-        """Pull the common weights of all workers after their last update."""
+        """Pull the newest weights from the servers after all workers have made their last update.
+
+        Do nothing without servers.
+        """
         mx.nd.waitall()
         if not self.args.kv.startswith("dist"):
             return
@@ -249,7 +258,10 @@ class Training:
         self.module._params_dirty = True
 
     def _saver(self):
-        """Return the Saver on worker 0; None if the job neither saves nor resumes checkpoints."""
+        """Return the Saver of this worker, None if this worker writes no checkpoints.
+
+        Only worker 0 of a job that saves or resumes checkpoints has a Saver.
+        """
         args, folder = self.args, os.environ.get("MXCLUSTER_JOB_DIR")
         if (
             not folder
@@ -286,5 +298,5 @@ class Training:
 
 
 def say(text):
-    """Print a line to the log at once."""
+    """Print `text` as a line to the log at once."""
     print(text, flush=True)

@@ -1,9 +1,9 @@
 """The data sets of the program: `load` returns training and validation samples.
 
-All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`. The
-latter returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
-(n,). With an `rng` (numpy RandomState) it augments the images if the data set is trained that way;
-with None it never does. Several threads may call `read` at once.
+All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`.
+`read` returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
+(n,). With an `rng` (numpy RandomState) `read` augments the images if the data set is trained that
+way; with None it never does. Several threads may call `read` at once.
 """
 
 import os
@@ -17,8 +17,8 @@ def load(name, folder, num_examples=0, seed=0):
     """Return (training, validation) sources of the data set `name` (see mxcluster.datasets).
 
     Args: `folder` the path of its files; `num_examples` the size of synthetic data (0: the usual
-    size), without effect on others; `seed` of synthetic data. BadInput names a missing or invalid
-    file.
+    size), without effect on others; `seed` of synthetic data. Raises BadInput, which names the
+    file, for a missing or invalid file.
     """
     classes = DATASETS[name].classes
     if name == "synthetic":
@@ -52,7 +52,10 @@ def load(name, folder, num_examples=0, seed=0):
 
 
 def _find(folder, data_set, hint, *names):
-    """Return the path of the first of `names` that is a file in the folder, or raise BadInput."""
+    """Return the path of the first of `names` that is a file in `folder`.
+
+    Raises BadInput without one; `data_set` and `hint`, what to do, go into the message.
+    """
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isfile(path):

@@ -66,7 +66,10 @@ class Synthetic:
 
 
 def digits(path):
-    """Return (training, validation) sources from a digits.npz of mxcluster.datasets."""
+    """Return (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
+
+    Raises BadInput if the file cannot be read or lacks an array.
+    """
     try:
         with np.load(path) as archive:
             train_x, train_y, val_x, val_y = (
@@ -83,7 +86,8 @@ def digits(path):
 def mnist(images_path, labels_path):
     """Return a source from a pair of MNIST's idx files, gzipped or not.
 
-    Format: LeCun, Cortes, Burges, the MNIST database.
+    Format: LeCun, Cortes, Burges, the MNIST database. Raises BadInput if a file is damaged or the
+    files do not belong together.
     """
     images, labels = idx(images_path, 3), idx(labels_path, 1)
     if len(images) != len(labels):
@@ -95,7 +99,7 @@ def mnist(images_path, labels_path):
 
 
 def idx(path, dimensions):
-    """Return the unsigned bytes of an idx file as an array of `dimensions` dimensions.
+    """Return the content of the idx file `path` as an array, uint8, of `dimensions` dimensions.
 
     Raises BadInput if the file is of another format.
     """

@@ -9,10 +9,11 @@ import numpy as np
 def order(begin, end, batches, batch_size, seed):
     """Return the samples of an epoch, int (batches, batch_size), in random order.
 
-    All samples of begin .. end - 1 come once, then some again. MXNet's Module needs batches of
-    equal size, and workers that wait for each other need equal numbers of batches.
+    All samples of begin .. end - 1 come once, then some again to fill the last batches. MXNet's
+    Module needs batches of equal size, and workers that wait for each other need equal numbers of
+    batches.
 
-    Args: `seed` a sequence of ints. ValueError if the samples do not all fit.
+    Args: `seed` a sequence of ints. Raises ValueError if the samples do not all fit.
     """
     if batches * batch_size < end - begin:
         raise ValueError(
@@ -23,15 +24,15 @@ def order(begin, end, batches, batch_size, seed):
 
 
 def in_file_order(samples, batch_size):
-    """Return all samples once, int (batches, batch_size); the first ones fill the last batch."""
+    """Return all samples once, int (batches, batch_size). The first samples fill the last batch."""
     return np.resize(np.arange(samples), (-(-samples // batch_size), batch_size))
 
 
 def ahead(read, items, threads, waiting=None):
-    """Yield read(item) for each item in order, while `threads` threads read the next ones.
+    """Yield read(item) for each of `items` in order, while `threads` threads read the next ones.
 
-    At most `waiting` (default: threads + 1) results are kept ready. An exception in `read` is
-    raised here.
+    At most `waiting` (default: threads + 1) results are kept ready. The generator raises an
+    exception of `read`.
     """
     queue = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

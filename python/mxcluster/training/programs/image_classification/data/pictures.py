@@ -7,7 +7,7 @@ import numpy as np
 
 
 def resize(images, side):
-    """Resize float32 (n, channels, height, width) to (n, channels, side, side), bilinear."""
+    """Return `images`, float32 (n, channels, height, width), in the size (side, side), bilinear."""
     height, width = images.shape[2:]
     if (height, width) == (side, side):
         return images
@@ -25,21 +25,21 @@ def _weights(size, new):
 
 
 def middle_box(height, width, part=1.0):
-    """Return the square in the middle; its side is `part` of the shorter side."""
+    """Return the square box in the middle; its side is `part` of the shorter side."""
     side = max(1, int(round(min(height, width) * part)))
     return (height - side) // 2, (width - side) // 2, side, side
 
 
 def shifted_box(height, width, pad, rng):
-    """Return a random square; its side is the shorter side less the padding, twice `pad`."""
+    """Return a square box at a random place; its side is the shorter side less twice `pad`."""
     side = max(1, min(height, width) - 2 * pad)
     return rng.randint(height - side + 1), rng.randint(width - side + 1), side, side
 
 
 def partial_box(height, width, least_area, rng):
-    """Return a random part of least_area to 1 of the picture, with sides from 3:4 to 4:3.
+    """Return a random box of `least_area` to 1 of the picture, with sides from 3:4 to 4:3.
 
-    Source: Szegedy et al., CVPR 2015.
+    If ten tries find no such box, return the box in the middle. Source: Szegedy et al., CVPR 2015.
     """
     for _ in range(10):
         area = height * width * rng.uniform(least_area, 1)

@@ -26,7 +26,7 @@ SPREAD = np.array([58.40, 57.12, 57.38], np.float32).reshape(3, 1, 1)
 
 
 class Records:
-    """The records of one file: len(records), records[i] (bytes). Several threads may read it."""
+    """The records of one file: len(records), records[i] (bytes). Several threads may read them."""
 
     def __init__(self, path):
         self.path = path
@@ -58,7 +58,11 @@ class Records:
         return np.array(starts, np.int64)
 
     def _from_index(self, index):
-        """Return the starts of all records from the .idx beside the file (lines of key, start)."""
+        """Return the starts of all records, int64 (n,), from `index`, the .idx beside the file.
+
+        A line of `index` is a key and a start. Raises BadInput if `index` has another form or is of
+        another file.
+        """
         try:
             with open(index) as lines:
                 starts = np.array(
@@ -81,7 +85,10 @@ class Records:
         return starts
 
     def _record(self, start):
-        """Return (content, end) of the record at `start`."""
+        """Return (content, end) of the record at the byte `start`; end is the byte after it.
+
+        Raises BadInput if the record is not whole.
+        """
         parts, position = [], start
         while True:
             part, length = self._header(os.pread(self._fd, 8, position), position)
@@ -111,9 +118,9 @@ class Records:
 class Images:
     """Labelled images of a RecordIO file.
 
-    For training they are cut out at random and mirrored: with `pad` (pixels) as for CIFAR-10, or
-    with `least_area` as for ImageNet. Otherwise the square in the middle is taken, with `middle`
-    times the shorter side.
+    For training the class cuts a random box out of each image and mirrors it at random: with `pad`
+    (pixels) as for CIFAR-10, or with `least_area` as for ImageNet. Otherwise the class takes the
+    square in the middle, with `middle` times the shorter side.
     """
 
     def __init__(self, path, classes, pad=0, least_area=0.0, middle=1.0):
@@ -124,7 +131,7 @@ class Images:
         return len(self._records)
 
     def read(self, indices, side, rng=None):
-        """Return (images, labels) at `indices`, augmented if `rng` is given."""
+        """Return (images, labels) at `indices`; `rng` (numpy RandomState) augments the images."""
         images = np.empty((len(indices), 3, side, side), np.float32)
         labels = np.empty(len(indices), np.float32)
         for row, number in enumerate(indices):
@@ -151,7 +158,10 @@ class Images:
         return label, record[IMAGE_HEADER.size + 4 * further :]
 
     def _decode(self, encoded, number):
-        """Return the pixels, uint8 (height, width, 3), red first."""
+        """Return the pixels of `encoded`, an image file, as uint8 (height, width, 3), red first.
+
+        Raises BadInput, which names record `number`, if MXNet cannot read the image.
+        """
         import mxnet as mx
 
         try:
@@ -164,7 +174,7 @@ class Images:
             ) from None
 
     def _fit(self, pixels, side, rng):
-        """Cut out the box of the image and resize it to (side, side, 3)."""
+        """Return a box of `pixels`, resized to (side, side, 3); with `rng` mirrored at random."""
         if rng is not None and self._pad:
             pixels = np.pad(
                 pixels, ((self._pad, self._pad), (self._pad, self._pad), (0, 0)), "constant"
