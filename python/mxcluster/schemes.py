@@ -1,8 +1,8 @@
-"""The parallel schemes: one row for each value of the knob `kv`, and the only place of its facts.
+"""Define the parallel schemes, one row for each value of the knob `kv`.
 
-A plan, a stall's cause, the shares of the data, ``mx.kv.create`` and the servers read the row, and
-`make docs` writes the tables of README.md and docs/schemes.md from it. A name without a row is
-refused, where stock MXNet would train another scheme in silence.
+No other file states the facts of a scheme. The plan, the diagnosis of a stall, ``mx.kv.create`` and
+the servers read the row. `make docs` writes the tables of README.md and docs/schemes.md from all
+rows. A name without a row is refused; stock MXNet would silently train another scheme.
 """
 
 from typing import Dict, List, NamedTuple, Sequence
@@ -16,9 +16,9 @@ NOBODY, GROUP, EVERYBODY = "nobody", "group", "everybody"
 class Scheme(NamedTuple):
     """One parallel scheme.
 
-    ``store`` and ``update`` are "module:name" in `mxcluster.training.kvstore`, or "" where MXNet's
-    own parts serve: the class of a worker's store, called with (groups, index), and the function
-    that makes a server's update, called with the server's `server.Commands`.
+    ``store`` and ``update`` are "module:name" in `mxcluster.training.kvstore`, or "" for the parts
+    of MXNet. ``store`` is the class of a worker's store, called with (groups, index). ``update`` is
+    the function that makes a server's update, called with the server's `server.Commands`.
     """
 
     name: str  # in mx.kv.create
@@ -120,7 +120,7 @@ NAMES = tuple(scheme.name for scheme in SCHEMES)
 
 
 def of(name: str) -> Scheme:
-    """Return the scheme of this name; BadInput if there is none."""
+    """Return the Scheme with this name. BadInput if there is none."""
     for scheme in SCHEMES:
         if scheme.name == name:
             return scheme
@@ -131,7 +131,7 @@ def of(name: str) -> Scheme:
 
 
 def distributed() -> List[Scheme]:
-    """Return one scheme of each title for several processes: those that people compare."""
+    """Return the first distributed Scheme of each title, such as dist_sync for BSP."""
     found: Dict[str, Scheme] = {}
     for scheme in SCHEMES:
         if scheme.is_distributed:
@@ -140,20 +140,23 @@ def distributed() -> List[Scheme]:
 
 
 def updates_each_push(scheme: Scheme) -> bool:
-    """Return whether each push of a worker changes the weights as much as a round of all does."""
+    """Return True if the servers apply each push by itself, without adding up several pushes."""
     return scheme.is_distributed and scheme.merges == NOBODY
 
 
 def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers that wait for each other under the scheme; each worker is in one.
+    """Return the sets of workers that wait for each other; each worker is in one set.
 
-    Args: `groups` lists of worker indices, which hold each worker once.
+    Args: `name` of the scheme; `groups` lists of worker indices, which hold each worker once.
     """
     return _sets(of(name).waits, groups)
 
 
 def merged_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers whose pushes the servers add up; none if each is an update."""
+    """Return the sets of workers whose pushes the servers add up; [] if they add up none.
+
+    The arguments are those of `waiting_sets`.
+    """
     merges = of(name).merges
     return [] if merges == NOBODY else _sets(merges, groups)
 
