@@ -68,12 +68,12 @@ def registered(name: Any, task_vars: Any) -> Any:
 
 
 def spec_of(documentation: str) -> Json:
-    """Return the argument spec, {name: {"type", ...}}, of a plugin from its DOCUMENTATION (YAML)."""
+    """Return the argument spec, {name: {"type", ...}}, of a DOCUMENTATION (YAML text)."""
     return arguments_of(yaml.load(documentation, Loader=LOADER))
 
 
 def arguments_of(documentation: Json) -> Json:
-    """Return the argument spec, {name: {"type", ...}}, from a plugin's parsed DOCUMENTATION."""
+    """Return the argument spec, {name: {"type", ...}}, from a parsed DOCUMENTATION."""
     options = documentation.get("options") or {}
     return {
         name: {key: option[key] for key in KEYS if key in option}

@@ -1,5 +1,5 @@
 # -*- coding: utf-8 -*-
-"""Run modules as the training user: the user owns their files, and they have no other rights."""
+"""Run code of modules in child processes with the rights of the training user."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -17,7 +17,7 @@ import traceback
 
 
 def act_as(module, user, work):
-    """Run `work()`, which ends the module, as `user`; '' is the user that runs the module.
+    """Run `work()`, which ends the module, with the rights of `user`; '' is the present user.
 
     Root runs `work` in a child process that drops root's rights. The module's own process stays
     root and ends with the child's status, so that Ansible's wrapper can remove its temporary
@@ -52,10 +52,11 @@ def act_as(module, user, work):
 
 
 def ask_as(module, entry, work, limit=300.0):
-    """Return the result of `work()`, which must fit JSON, run with the rights of a passwd entry.
+    """Return the result of `work()`, run with the rights of the user with the passwd entry `entry`.
 
-    A child process runs it; with `entry` None it runs here. Fails the module if `work` raises, or
-    if the child gives no answer for `limit` seconds. Then the child is killed.
+    A child process runs `work`, whose result must fit JSON. With `entry` None this process runs it.
+    Fails the module if `work` raises, or if the child gives no answer for `limit` seconds. In the
+    latter case the function kills the child.
     """
     if entry is None:
         return work()
@@ -98,7 +99,7 @@ def ask_as(module, entry, work, limit=300.0):
 
 
 def outcome(work):
-    """Return [None, the result of `work()`], or [its error, None]."""
+    """Return [None, the result of `work()`], or [the text of its exception, None]."""
     try:
         return [None, work()]
     except Exception as error:
@@ -107,9 +108,9 @@ def outcome(work):
 
 
 def hear(descriptor, deadline):
-    """Return (all bytes until the other end is closed, True if the deadline passed before).
+    """Return (bytes read from `descriptor` until its end, True if the deadline came first).
 
-    `deadline`: unix seconds.
+    Args: `deadline` in unix seconds.
     """
     heard = b""
     while True:
@@ -125,7 +126,8 @@ def hear(descriptor, deadline):
 def other(module, user):
     """Return the passwd entry of `user` if the module has to change to that user, else None.
 
-    Fails the module if the user does not exist or is root, or if the module may not change to it.
+    Fails the module if the user does not exist or is root, or if the module may not change to that
+    user.
     """
     if not user:
         return None
@@ -160,7 +162,10 @@ def drop_rights(entry):
 
 
 def end_with(work):
-    """Run `work()` in a forked child and end the child: the stack belongs to the parent."""
+    """Run `work()` in a forked child, and end the child with the status of `work`.
+
+    The child must not return, because the stack belongs to the parent.
+    """
     status = 1
     try:
         work()
@@ -176,10 +181,12 @@ def end_with(work):
 
 
 def wait_for(child, go):
-    """Let a child process go on that reads the pipe `go`. Wait for it and return its wait status.
+    """Start the waiting child, and return its wait status after its end.
 
-    Signals that would end this process are passed on to the child. Every signal writes a byte into
-    a pipe, also SIGCHLD. A signal that comes just before the wait therefore ends the wait.
+    Signals that would end this process go to the child. Every signal, also SIGCHLD, writes a byte
+    into a pipe. So a signal that comes just before the wait ends the wait.
+
+    Args: `child` its pid; `go` the pipe from which the child reads a byte before it starts.
     """
 
     def pass_on(number, frame):
@@ -210,7 +217,10 @@ def wait_for(child, go):
 
 
 def refusal(connected, user):
-    """Return the message for a connection that is neither root nor the training user."""
+    """Return the message for a module that runs neither as root nor as the training user.
+
+    Args: `connected` the present user; `user` the training user.
+    """
     return (
         "Ansible is connected as %s, and this takes root or the training user %s: set ansible_user "
         "to one of these, set ansible_become: true if %s may use sudo, or set mxcluster_user: '' "
