@@ -1,7 +1,8 @@
 """Measure a plan, a provision.yml with nothing to do, and one large job at several cluster sizes.
 
-All of it runs on this machine. The hosts of the inventory share its environment, as those of the
-local inventory do. The controller's CPU is reported apart from the total, which includes the nodes.
+The controller and all nodes are this machine. The hosts of the inventory share one environment, as
+in the local inventory. For provision.yml the benchmark prints the CPU seconds of the controller and
+those of all processes.
 """
 
 import json
@@ -22,7 +23,10 @@ JOB = {"num_workers": 32, "num_servers": 4, "kv": "dist_sync", "num_epochs": 30}
 
 
 def main(options):
-    """Print the figures."""
+    """Print the figures for HOSTS and WORKERS, and those of a job with many workers.
+
+    Args: `options` of the command line, not used.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for count in HOSTS:
@@ -36,7 +40,10 @@ def main(options):
 
 
 def inventory(folder, count, workers):
-    """Write an inventory of `count` hosts that are all this machine, and return its folder."""
+    """Write an inventory of `count` hosts that are all this machine, and return its folder.
+
+    Args: `folder` for the inventory and all files of its runs; `workers` on each host.
+    """
     hosts = {
         "node%d" % number: {
             "node_address": "127.%d.%d.%d" % (30 + count % 50, number // 250, 1 + number % 250)
@@ -73,7 +80,7 @@ def inventory(folder, count, workers):
 
 
 def nothing_to_do(folder, count):
-    """Provision `count` hosts twice, and measure the second run."""
+    """Provision `count` hosts twice, and print the seconds and CPU seconds of the second run."""
     where = inventory(folder, count, 1)
     say("ansible-playbook", "-i", where, "provision.yml", "-f", count)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -93,7 +100,10 @@ def nothing_to_do(folder, count):
 
 
 def plan(folder, record, count):
-    """Return the seconds for a plan of `count` workers, each on its own host."""
+    """Return the seconds to make a plan of `count` workers, each on its own host.
+
+    Args: `folder` for the node records; `record` the pattern of these records.
+    """
     records = folder / ("records-%d" % count)
     records.mkdir()
     hosts = {}
@@ -126,7 +136,7 @@ def plan(folder, record, count):
 
 
 def large_job(folder):
-    """Train the digits with many workers; check that no process of the job is left."""
+    """Run JOB on the digits, print its figures, and check that no process of the job is left."""
     where = inventory(folder, 4, JOB["num_workers"] // 4)
     say("ansible-playbook", "-i", where, "provision.yml")
     output = say(
