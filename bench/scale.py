@@ -163,7 +163,7 @@ def large_job(folder):
 
 
 def command(pid):
-    """Return the command line of a process, b"" once it has ended."""
+    """Return the command line of the process `pid` as bytes, b"" once the process has ended."""
     try:
         return pathlib.Path("/proc/%s/cmdline" % pid).read_bytes()
     except OSError:

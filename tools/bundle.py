@@ -12,8 +12,8 @@ ansible-core that runs on that Python. With cuXX it also contains CUDA for CentO
 WHAT is the value of mxnet_packages: names separated by commas, or a requirements file.
 
 `unpack` checks the archive against FILE.sha256, and puts the wheels into the cache of provision.yml
-and tools/venv.sh. provision.yml checks the wheels of the nodes against the table, too, before it
-installs them. `unpack` needs the standard library only.
+and tools/venv.sh. provision.yml also checks the wheels of the nodes against the table before the
+installation. `unpack` needs the standard library only.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Plan the cluster files and the ssh files on the controller.
 
-The work is done by `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`.
+The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`.
 Templates cannot replace this module: it reads the records of all nodes at once, and its refusal
 names the wrong host of an inventory.
 """

@@ -65,7 +65,7 @@ class ActionModule(NodeTask):
 
     - A `wait` retries a lost node for as long as the job may go on without the controller.
     - A `wait` with a `board` ends the node's part when another node's part has failed.
-    - A `wait` with `checkpoints` fetches them.
+    - A `wait` with `checkpoints` fetches the checkpoints of the running job.
     - A `wait` with `into` fetches the files of the node's part as soon as the part has ended.
     - A `start` sends the identity of the controller process, which renews the lease, and the token
       of the job. The identity helps nodes that can see that process.
@@ -497,5 +497,5 @@ def others(board, host):
 
 
 def any_is_silent(board):
-    """Return True if the board says of any host that it does not answer."""
+    """Return True if the board marks any host as silent."""
     return os.path.isdir(board) and any(name.startswith(SILENT) for name in os.listdir(board))

@@ -319,7 +319,7 @@ def refused_groups(needed, groups, sources):
 
 
 def refused_forks(forks, nodes):
-    """Return the message about too few forks for the number of nodes; None if they suffice."""
+    """Return the message about fewer `forks` than `nodes` (both numbers); None if they suffice."""
     if forks >= nodes:
         return None
     return (

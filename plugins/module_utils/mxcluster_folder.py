@@ -15,10 +15,10 @@ LINKS = 40  # the number of links that Linux follows
 def changed_by_others(path):
     """Return the first component of `path` that a user other than root can change, else None.
 
-    Checks every folder and link in the order in which the kernel resolves them, `path` included.
-    For a missing component it checks the existing parent, because root would create the component
-    there. It also returns a component that `lstat` cannot read. None means: no other user can
-    redirect `path`.
+    The function checks every folder and link in the order in which the kernel resolves them, `path`
+    included. For a missing component it checks the existing parent, because root would create the
+    component there. A component that `lstat` cannot read counts as changeable. None means that no
+    other user can redirect `path`.
     """
     done, rest, links, sticky = "/", ["."] + os.path.abspath(path).split("/"), 0, False
     rest.reverse()

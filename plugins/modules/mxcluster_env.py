@@ -212,7 +212,7 @@ def choose_build(builds, version, name, note):
 def requirement(wheel, hashes):
     """Return the line of a requirements file that accepts only the known files of `wheel`.
 
-    Args: `hashes` {wheel: [sha256, ...]}. Refused if it lacks `wheel`.
+    Args: `hashes` {wheel: [sha256, ...]}. Refused if `hashes` lacks `wheel`.
     """
     if not hashes.get(wheel):
         raise Refused("no sha256 is known for %s: add it to the table of the role mxnet" % wheel)
@@ -532,7 +532,7 @@ class Environment(object):
             shutil.rmtree(temporary, ignore_errors=True)
 
     def unpack_package(self):
-        """Replace the package folder, unless it is complete."""
+        """Make the package folder from the zip file, unless the folder is complete."""
         # Other environments of this Python version may share the package.
         with self.locked(self.site_path):
             draft, old = self.leftovers()
@@ -579,7 +579,7 @@ class Environment(object):
     def in_the_system(pip):
         """Return pip's options for an installation into the system, for the wheel of pip `pip`.
 
-        They keep packages from RPMs, and permit changes of Debian's system environment.
+        The options keep packages from RPMs, and permit changes of Debian's system environment.
         """
         knows = int(pip.split("-")[1].split(".")[0]) >= 23
         return ["--ignore-installed"] + [

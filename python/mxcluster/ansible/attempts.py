@@ -8,8 +8,8 @@ one child, and a child starts no attempt itself. A loop inside one playbook run 
 - Ansible cannot repeat plays.
 
 Ansible runs a task in a worker process. From ansible-core 2.19 on, workers have no stdio. So the
-output of the child goes through Ansible's `Display`, as it arrives. Where the worker still has the
-terminal, the child gets a pseudo-terminal: colours and the rewritten live line stay.
+output of the child goes through Ansible's `Display`, as it arrives. If the worker still has the
+terminal, the child gets a pseudo-terminal, so that colours and the rewritten live line stay.
 """
 
 import codecs
@@ -65,8 +65,8 @@ def refusal(program: str, options: Json) -> Optional[str]:
 def end_with_parent() -> None:
     """Make SIGTERM end this worker process cleanly, and make the kernel send it when Ansible ends.
 
-    Without this a worker outlives an ansible-playbook that was killed, and starts the next attempt.
-    SIGINT raises KeyboardInterrupt here, as before ansible-core 2.19.
+    Otherwise a worker would outlive a killed ansible-playbook and start the next attempt. The
+    function also makes SIGINT raise KeyboardInterrupt, as before ansible-core 2.19.
     """
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

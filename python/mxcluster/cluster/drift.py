@@ -1,7 +1,7 @@
 """Detect on the controller whether a node has changed since provision.yml.
 
 The controller keeps a digest of all inputs of a node's provisioning, and the state of the installed
-files. If both are unchanged, and the node's facts match its record, there is nothing to do.
+files. If both are unchanged, and the node's facts match its record, the node needs no provisioning.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ SOURCES = (
 def of_sources(project: str) -> str:
     """Return a sha256 (hex) of all files in SOURCES below the folder `project`.
 
-    A run takes it at its start, because the files may be edited during the run.
+    A run computes the digest at its start, because the files may be edited during the run.
     """
     return _of_files(
         [
@@ -82,7 +82,7 @@ def why_before_asking(known: Json, digest: str) -> Optional[str]:
 
 
 def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
-    """Return the reason to provision a node, from its answers; None if it has not changed.
+    """Return the reason to provision a node, from its answers; None if the node has not changed.
 
     Args: `known` from `remembered`; `seen` {file: its present state}; `record` the node record;
     `told` the node's present facts.

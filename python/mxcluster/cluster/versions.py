@@ -63,8 +63,8 @@ def target(cuda: str, mkl: bool = False) -> str:
 def wheel(mxnet: str, wanted: str) -> str:
     """Return the wheel of an MXNet version for a target.
 
-    It is "mxnet-cu92==1.2.1.post1" for ("1.2.1", "cu92"). BadInput names the nearest versions if
-    there is no such wheel.
+    For ("1.2.1", "cu92") the wheel is "mxnet-cu92==1.2.1.post1". BadInput names the nearest
+    versions if there is no such wheel.
     """
     known = table()["mxnet"]
     if mxnet not in known:

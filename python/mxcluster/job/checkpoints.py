@@ -13,8 +13,8 @@ Each file is written under another name, forced to disk and renamed. The servers
 other nodes than worker 0's until they are collected.
 
 While the job runs, the controller fetches one checkpoint at a time. An epoch may be shorter than
-the transfer, so worker 0 holds one checkpoint: no node deletes it until the controller reports
-that all of it has arrived. Then worker 0 holds the next complete checkpoint.
+the transfer, so worker 0 holds one checkpoint: no node deletes this checkpoint until the controller
+reports that all of its files have arrived. Then worker 0 holds the next complete checkpoint.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""List the jobs of all nodes, choose among them, and describe the result of ending them.
+"""List the jobs of all nodes, choose a job, and make the texts of the job playbooks.
 
 The answer of one node is that of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]}, see
 `agent.jobs`. The training user can write to job folders, so their content is shown but not trusted.
@@ -44,11 +44,13 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
 
     Each job is {"job", "kv", "state", "detached", "started", "ended", "nodes": {host: its state},
     "holds": {host: {"ports": {port: process}, "gpus": [number]}}, "progress": the live line of
-    train.yml, "first_failure"}. The state of a node is "running", "done", "failed", "peer"
-    (another node's part failed), "stopped", "lease" (it ran out), "prepared", "broken", "missing"
-    (the node has no part of the job) or "not asked". The state of the job is "running" if any
-    node's is, "done" if each node that answered has done its part, else the worst state of its
-    nodes, or "incomplete".
+    train.yml, "first_failure"}.
+
+    The state of a node is "running", "done", "failed", "peer" (another node's part failed),
+    "stopped", "lease" (the lease ran out), "prepared", "broken" (the answer is invalid), "missing"
+    (the node has no part of the job) or "not asked". The job is "running" if a node is, and "done"
+    if each node that answered has done its part. Otherwise its state is the worst of its nodes', or
+    "incomplete".
     """
     parts = {}  # type: Dict[str, Dict[str, Json]]
     for host, answer in sorted(answers.items()):

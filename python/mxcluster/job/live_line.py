@@ -148,7 +148,7 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
 
 
 def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
-    """Return the number of epochs of the job, 0 before a worker has reported it."""
+    """Return the number of epochs of the job, 0 before a worker has reported this number."""
     return max(
         [events["start"].get("epochs") or 0 for events in workers.values() if "start" in events]
         or [0]
@@ -175,7 +175,7 @@ def _remaining(
 def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
     """Return the parts, [(rank, text)], of the line of a script without events.
 
-    They give the time since the start and the number of running processes of each role.
+    The parts are the time since the start and the number of running processes of each role.
     """
     parts = [
         (

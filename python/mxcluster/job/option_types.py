@@ -24,7 +24,7 @@ WORDS = {
 
 
 class Option(NamedTuple):
-    """One declared setting."""
+    """One declared setting: its name, default, conversion and check."""
 
     name: str
     default: Any
@@ -81,7 +81,7 @@ def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return `value` for a message: strings in quotes, so that blanks show; long values are cut."""
+    """Return `value` as text for a message, with quotes around a string, cut to 200 characters."""
     text = repr(str(value)) if isinstance(value, str) else repr(value)
     return text if len(text) <= 200 else text[:200] + "..."
 
@@ -115,8 +115,8 @@ def to_bool(value: Any) -> bool:
 def to_list(value: Any) -> List[str]:
     """Return a list of strings from such a list or from its JSON text, or raise ValueError.
 
-    Strings stay exactly as they are. Numbers are refused, because YAML and JSON lose their original
-    spelling (0.10, 1e-3, 007).
+    Strings stay exactly as they are. Numbers raise ValueError, because YAML and JSON lose their
+    original spelling (0.10, 1e-3, 007).
     """
     value = _from_json(value, [])
     if not isinstance(value, (list, tuple)) or not all(

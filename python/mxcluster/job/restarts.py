@@ -40,13 +40,15 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
 def decide(
     plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
 ) -> Optional[Json]:
-    """Return {"text", "extra", "delay"} of the next attempt, or None.
-
-    None means that the job is ok or that max_restarts is 0.
+    """Decide about the next attempt at a job that has ended.
 
     Args: `epoch` of the last complete checkpoint on the controller, None for none; `used(id)` True
-    if a run of that name exists. "text" is a line for the user; "extra" {knob: value} of the next
-    attempt, None for no attempt; "delay" the seconds until it starts.
+    if a run of that name exists.
+
+    Returns:
+        None if the job is ok or max_restarts is 0, else {"text": a line for the user, "extra":
+        {knob: value} of the next attempt, None for no attempt, "delay": the seconds until the
+        attempt starts}.
     """
     options = plan["options"]
     more = int(options.get("max_restarts") or 0)

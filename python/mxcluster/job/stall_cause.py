@@ -13,9 +13,12 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     Args: `failure` as the first node saw it; `statuses` {host: status}, whose "pulses" hold the
     last progress of the node's processes.
 
-    The candidates, in this order: a server whose optimizer does not return; a worker whose script
-    has fewer batches than the other workers, which wait for its next push; a worker that left out a
-    key, for which other workers wait; the worker with the fewest pushes, for which its group waits.
+    The first of these processes that exists is the cause:
+
+    1. a server whose optimizer does not return;
+    2. a worker whose script has ended while other workers wait for its next push;
+    3. a worker that left out a key for which other workers wait;
+    4. the worker with the fewest pushes, for which its group waits.
     """
     pulses = {
         name: found

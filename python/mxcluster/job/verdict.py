@@ -102,8 +102,8 @@ def compute(
 
     A job is ok under four conditions. Every process of the plan exited with 0. Every worker also
     wrote its `done` event, as `mxcluster.training` does at the end of a program or script, because
-    an exit status alone can mislead. No leftover was found. The loss of a program that started
-    afresh has fallen.
+    an exit status alone can mislead. No leftover was found. A program that started afresh
+    has learned something (see `learning.problem`).
     """
     found = {
         process["name"]: process
@@ -390,7 +390,7 @@ def _network(
 ) -> Optional[Json]:
     """Return a failure of the network in place of an echo or a stall that it explains.
 
-    Any other failure is returned as it is. status["unanswered"] of a node lists the processes of
+    Any other failure is returned as it is. The "unanswered" of a status lists the processes of
     other nodes that acknowledged no packet. Without such a process the network did not fail.
     """
     if (

@@ -238,9 +238,9 @@ def resumed(
 def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[str], List[str]]:
     """Return (Checkpoint, problems, searched jobs) of the last complete checkpoint of `job`.
 
-    The Checkpoint is None if there is none. The problems are the faults of later checkpoints. A job
-    that ended before its first checkpoint has none of its own. Then the folder of the
-    job from which it resumed is searched, and so on.
+    The Checkpoint is None if no checkpoint is complete. The problems are lines about the faults of
+    later checkpoints. A job that ended before its first checkpoint has none of its own. Then the
+    function searches the folder of the job from which that job resumed, and so on.
     """
     problems, asked = [], []  # type: Tuple[List[str], List[str]]
     while is_job_id(job) and job not in asked:
@@ -346,7 +346,7 @@ def _files(options: Json) -> Dict[str, Optional[str]]:
 
 
 def _existing(name: str, path: str, cwd: str, folder: bool = False) -> str:
-    """Return the absolute path of a user's file or folder. BadInput if it does not exist.
+    """Return the absolute path of a user's file or folder. BadInput if `path` does not exist.
 
     Args: `name` of the option; `path` relative to `cwd`; `folder` True for a folder.
     """

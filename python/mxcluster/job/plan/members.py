@@ -50,7 +50,7 @@ def host_variable(name: str, host: str, variables: Dict[str, Dict[str, Any]]) ->
 
 
 def scheduler(groups: Dict[str, Sequence[str]]) -> str:
-    """Return the one host of the group scheduler. BadInput if it has no host or several."""
+    """Return the one host of the group scheduler. BadInput if the group has no host or several."""
     hosts = list(groups.get("scheduler") or [])
     if len(hosts) != 1:
         raise BadInput(
@@ -116,7 +116,7 @@ def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
 def check_forks(hosts: Sequence[str], forks: int) -> None:
     """Refuse fewer forks than nodes.
 
-    Ansible would wait for some nodes and meanwhile renew no lease on the others.
+    Ansible waits for at most `forks` nodes at a time, and would renew no lease on the other nodes.
     """
     if forks < len(hosts):
         raise BadInput(

@@ -1,8 +1,8 @@
 """Pack a plan into one text for its way through Ansible.
 
-Ansible walks through each value of a dict whenever a task names it, once per host. With the plan in
-a variable, a job of 100 nodes cost the controller a hundred times as much per node as a job of one
-node.
+Whenever a task names a dict, Ansible walks through all values of the dict, once per host. With the
+plan in a dict, a job of 100 nodes cost the controller a hundred times as much per node as a job of
+one node.
 """
 
 import base64

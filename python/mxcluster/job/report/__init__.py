@@ -135,7 +135,7 @@ def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
 
 
 def refusal(result: Dict[str, Any]) -> Optional[str]:
-    """Return the reason why a task failed on a node, from the task's `result`; None if it did not.
+    """Return the reason why a task failed on a node, from its `result`; None if it succeeded.
 
     If a module crashed, the reason is the last line of its stderr.
     """
@@ -173,7 +173,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     Args: `cache_dir` the folder of matplotlib's font list (default: a temporary folder), so that
     matplotlib writes into no home folder.
 
-    Without an event to draw there is no curves.png. BadInput if `run_dir` holds no run.
+    If no event can be drawn, the function removes curves.png. BadInput if `run_dir` holds no run.
     """
     from mxcluster.job.report import curves, page, series
 

@@ -4,7 +4,8 @@ One checkpoint is fetched at a time: the checkpoint that worker 0 holds (see
 `mxcluster.job.checkpoints`). The Ansible processes of the nodes share its name through a file.
 Incomplete files lie in the folder FOLDER. Complete files move out of it, the manifest last.
 
-No fsync: it could outlast the lease. `resume` skips files that a crash of the controller has torn.
+Nothing here calls fsync, which could outlast the lease. `resume` skips files that a crash of the
+controller has torn.
 """
 
 import json
