@@ -399,7 +399,7 @@ class Environment(object):
         )
 
     def leftovers(self):
-        """Return the paths of the new and the old package folder, which a killed module leaves."""
+        """Return the paths of the two temporary package folders that a killed module may leave."""
         return [self.site_path + ".draft", self.site_path + ".old"]
 
     def is_unpacked(self):

@@ -31,7 +31,7 @@ DRAFT = ".fetch-"
 
 
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
-    """Return ("mxnet", "1.9.1", [sha256, ...]) for a requirement line."""
+    """Return (name, version, [sha256, ...]) of a requirement line: ("mxnet", "1.9.1", [...])."""
     pinned, *options = requirement.split()
     name, version = pinned.split("==")
     return name, version, [option.split("sha256:")[1] for option in options]

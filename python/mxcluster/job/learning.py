@@ -66,7 +66,7 @@ def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Op
 
 
 def _classes(options: Json) -> Optional[int]:
-    """Return the number of classes of the program's data set; None for a script or unknown data."""
+    """Return the number of classes of the data set; None for a script or an unknown data set."""
     return (
         None
         if options.get("script") or options.get("data") not in DATASETS

@@ -47,7 +47,7 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
     train.yml, "first_failure"}.
 
     The state of a node is "running", "done", "failed", "peer" (another node's part failed),
-    "stopped", "lease" (the lease ran out), "prepared", "broken" (the answer is invalid), "missing"
+    "stopped", "lease" (the lease ran out), "prepared", "broken" (damaged files), "missing"
     (the node has no part of the job) or "not asked". The job is "running" if a node is, and "done"
     if each node that answered has done its part. Otherwise its state is the worst of its nodes', or
     "incomplete".

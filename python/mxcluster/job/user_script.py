@@ -31,7 +31,9 @@ Folder = NamedTuple(
 
 
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
-    """Return (the script's folder as a zip file in base64, notes for the plan), or BadInput.
+    """Return (the script's folder as a zip file in base64, [note for the plan, ...]).
+
+    BadInput if the nodes cannot run the script or cannot get its folder.
 
     Args: `script` an absolute path on the controller; `pythons` the versions ("3.11.2") of Python
     on the workers' nodes.

@@ -35,7 +35,7 @@ def assemble(
         plan: written to plan.json; None if plan.json exists already.
         cache_dir: see `write`.
         answers: {host: entry of `heard`}, the controller's own knowledge of each node. The status
-            of an entry counts if the host's archive is unusable or has none.
+            of an entry counts if the host's archive is unusable.
 
     A second call with the same arguments gives the same result.
     """
