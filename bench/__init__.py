@@ -1,4 +1,4 @@
-"""The benchmarks behind the figures of the README: ``python -m bench [name ...]``.
+"""Measure the figures of the README: ``python -m bench [name ...]`` runs the benchmarks.
 
-They print ratios of two programs measured side by side.
+A benchmark prints seconds, or ratios of two programs that take turns on one machine.
 """

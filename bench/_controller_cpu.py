@@ -1,7 +1,7 @@
-"""Run ansible-playbook, and print the controller's CPU seconds on the last line.
+"""Run ansible-playbook with the given arguments, and print its CPU seconds on the last line.
 
-The figure includes ansible-playbook and its forks, without the programs that they start. On an
-inventory whose nodes are this machine, these programs are the nodes' part.
+The figure includes ansible-playbook and its forks, without the programs that these processes start.
+If the nodes of the inventory are this machine, the programs are the work of the nodes.
 """
 
 import os
@@ -16,14 +16,14 @@ WORDS = "seconds of the controller's CPU: "
 
 
 def note(path):
-    """Append the CPU seconds of this process to the file."""
+    """Append the CPU seconds of this process to the file `path`."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     with open(path, "a") as stream:
         stream.write("%f\n" % (used.ru_utime + used.ru_stime))
 
 
 def counted(run, path):
-    """Return a fork's method `run` with a step at its end that records the CPU seconds."""
+    """Return a method of a fork that calls `run` and then notes its CPU seconds in `path`."""
 
     def call(worker):
         try:

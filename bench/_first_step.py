@@ -1,4 +1,4 @@
-"""The training script of the benchmark `start`, the same under both launchers.
+"""Train a few steps for the benchmark `start`, which runs this script with both launchers.
 
 A worker prints the time when its first step has ended. Arguments: the number of steps, and the
 minimum seconds of a step.

@@ -1,7 +1,7 @@
-"""Containers as nodes, from the image of the molecule scenarios, and their inventory.
+"""Start containers as nodes for the benchmarks, and write their inventory.
 
-The image comes from tools/node-image.sh. This needs a docker engine and root, as `make molecule`
-does.
+The image is that of the molecule scenarios, from tools/node-image.sh. The containers need a docker
+engine and root, as for `make molecule`.
 """
 
 import contextlib
@@ -18,7 +18,10 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS
 
 
 def say(*argv, stdin=None):
-    """Return the output of a program; if the program fails, exit with its output."""
+    """Run the program with the command line `argv` and return its output.
+
+    If the program fails, exit with its output. Args: `stdin` bytes for the program.
+    """
     done = subprocess.run(
         [str(word) for word in argv],
         input=stdin,
@@ -34,20 +37,21 @@ def say(*argv, stdin=None):
 
 
 def address(number):
-    """Return the address of a node; the first node has number 1."""
+    """Return the IPv4 address of a container; the first one has the number 1."""
     return "%s.%d" % (SUBNET, 10 + number)
 
 
 def enter(number):
-    """Return the prefix of a command line that runs in a node."""
+    """Return the first words of a command line that runs in the container `number`."""
     return "docker", "exec", "--interactive", "mxcluster-bench%d" % number
 
 
 @contextlib.contextmanager
 def nodes(count):
-    """Yield a folder with an inventory of `count` containers.
+    """Run the block with `count` containers; yield the folder with their inventory.
 
-    The inventory has one scheduler, one server, and a worker on every node.
+    The inventory has one scheduler, one server, and a worker on every node. The containers are
+    removed at the end.
     """
     say("tools/docker-engine.sh")
     image = say("tools/node-image.sh").splitlines()[-1]
@@ -62,7 +66,7 @@ def nodes(count):
 
 
 def _make(folder, count, image):
-    """Start containers that accept the controller's key; return their host keys by name."""
+    """Start `count` containers that accept a new key in `folder`; return {name: its host key}."""
     say("docker", "network", "create", "--internal", "--subnet", SUBNET + ".0/24", NETWORK)
     say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key")
     keys = {}
@@ -126,7 +130,10 @@ def _write_inventory(folder, keys):
 
 
 def play(folder, *arguments):
-    """Run a playbook; return (seconds, output)."""
+    """Run ansible-playbook with the inventory in `folder`; return (seconds, output).
+
+    Args: `arguments` the playbook and its options.
+    """
     began = time.monotonic()
     output = say("ansible-playbook", "-i", folder / "inventory", *arguments)
     return time.monotonic() - began, output

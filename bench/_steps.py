@@ -1,8 +1,9 @@
-"""A worker of the benchmark `kvstore`: push and pull arrays in alternation with another job.
+"""Push and pull arrays as a worker of the benchmark `kvstore`, in turns with another job.
 
 Arguments: kv, number of arrays, size of an array, steps of a block, folder of the turns, name of
 this job, output. A block begins when the folder contains `<name>-<block>`; the first block has one
-step. The worker writes the seconds of a step of each block.
+step. At the end the worker writes the list of seconds of a step, for each block, to
+`<output>-<index>.json`.
 """
 
 import json
@@ -14,7 +15,11 @@ import mxnet as mx
 
 
 def main(kind, arrays, size, steps, turns, name, output):
-    """Run blocks until the turn `<name>-end` exists."""
+    """Run blocks until the file `<name>-end` exists in `turns`, and write the seconds of a step.
+
+    Args: `kind` the kv; `arrays` their number; `size` of an array; `steps` of a block; `turns` the
+    folder of the turns; `name` of this job; `output` the path of the result without its suffix.
+    """
     me = int(os.environ["MXCLUSTER_INDEX"])
     kv = mx.kv.create(kind)
     began = time.time()
@@ -51,7 +56,7 @@ def main(kind, arrays, size, steps, turns, name, output):
 
 
 def next_turn(turns, name, block):
-    """Wait for this job's next turn; return its number, or "end"."""
+    """Wait until the folder `turns` has this job's next turn; return `block`, or "end"."""
     while True:
         for turn in (block, "end"):
             if os.path.exists(os.path.join(turns, "%s-%s" % (name, turn))):

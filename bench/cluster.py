@@ -12,10 +12,12 @@ SIZES, ROUNDS = (2, 4, 8), 3
 
 
 def first_step(folder, number):
-    """Measure one job; return {phase: seconds} and {task: seconds}.
+    """Run one job on the containers; return ({phase: seconds}, {task of Ansible: seconds}).
 
-    The phases begin at the command and end at the first trained batch of any worker or at the
+    A phase ends with the start of the agents, with the first batch of any worker, or with the
     verdict.
+
+    Args: `folder` from `nodes`; `number` of the job, for its id.
     """
     job = "bench-%d" % number
     command = time.time()
@@ -41,7 +43,10 @@ def first_step(folder, number):
 
 
 def main(options):
-    """Print the figures."""
+    """Print the seconds of provision.yml for each of SIZES, and those of train.yml on 4 nodes.
+
+    Args: `options` of the command line, not used.
+    """
     noop = {}
     for count in SIZES:
         with nodes(count) as folder:

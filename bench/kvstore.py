@@ -29,9 +29,12 @@ PAIRS = (
 
 
 def main(options):
-    """Print the figures of each pair and size.
+    """Print the ratio of the times of a step for each of PAIRS and SIZES.
 
-    The other figures are the time of a first step with many keys, and the servers' memory.
+    The function also prints the memory of the servers, and the time of a first step with 2,000
+    keys.
+
+    Args: `options` of the command line, not used.
     """
     python = mxnet_environment("1.9.1").python
     for label, ours, stock in PAIRS:
@@ -63,14 +66,19 @@ def main(options):
 
 
 def floor(python, pair):
-    """Return the bytes of the servers of both jobs with almost no parameters."""
+    """Return the memory of the servers of both jobs, in bytes, with almost no parameters."""
     return in_turns(python, pair, 1, 10, 1, 1)[1]
 
 
 def in_turns(python, pair, arrays, size, steps, rounds):
-    """Run both jobs, of which one works at a time.
+    """Run two jobs at once, which train in turns: one block of steps each.
 
-    Returns ([seconds of a step of each block] of each job, bytes of the servers of each job).
+    Args: `python` the interpreter; `pair` two (kv, group of each worker); `arrays` the number of
+    keys; `size` the numbers of a key; `steps` of a block; `rounds` the number of blocks after the
+    first one.
+
+    Returns:
+        ([[seconds of a step, for each block], for each job], [bytes of the servers, for each job]).
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -120,7 +128,12 @@ def in_turns(python, pair, arrays, size, steps, rounds):
 
 
 def turn(folder, jobs, side, block):
-    """Run one block of one job."""
+    """Let the job number `side` train its block number `block`, and wait for the end of the block.
+
+    Exits with the job's logs if the block does not end within 300 s.
+
+    Args: `folder` that both jobs watch; `jobs` both jobs.
+    """
     (folder / "turns" / ("%d-%d" % (side, block))).touch()
     deadline = time.time() + 300
     while not (folder / "turns" / ("done-%d-%d" % (side, block))).exists():
@@ -136,13 +149,16 @@ def turn(folder, jobs, side, block):
 
 
 def resident(pid):
-    """Return the memory of a process in bytes; of shared memory only its share."""
+    """Return the memory of a process in bytes, with its part of shared memory (Pss)."""
     lines = pathlib.Path("/proc/%d/smaps_rollup" % pid).read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def tell(what, found, factor, unit):
-    """Print one line: both medians, and their ratio with its interval."""
+    """Print one line: the medians of both jobs, and their ratio with its interval.
+
+    Args: `what` the title; `found` the seconds of each job; `factor` from seconds to `unit`.
+    """
     ours, stock = (statistics.median(blocks) for blocks in found)
     draws = random.Random(0)
     ratios = sorted(

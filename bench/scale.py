@@ -1,7 +1,8 @@
 """Measure a plan, a provision.yml with nothing to do, and one large job at several cluster sizes.
 
-All of it runs on this machine. The hosts of the inventory share its environment, as those of the
-local inventory do. The controller's CPU is reported apart from the total, which includes the nodes.
+The controller and all nodes are this machine. The hosts of the inventory share one environment, as
+in the local inventory. For provision.yml the benchmark prints the CPU seconds of the controller and
+those of all processes.
 """
 
 import json
@@ -30,7 +31,10 @@ ACCURACY = 0.95
 
 
 def main(options):
-    """Print the figures."""
+    """Print the figures for HOSTS and WORKERS, and those of a job with many workers.
+
+    Args: `options` of the command line, not used.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for count in HOSTS:
@@ -84,7 +88,7 @@ def inventory(folder, count, workers, servers=1):
 
 
 def nothing_to_do(folder, count):
-    """Provision `count` hosts twice, and measure the second run."""
+    """Provision `count` hosts twice, and print the seconds and CPU seconds of the second run."""
     where = inventory(folder, count, 1)
     say("ansible-playbook", "-i", where, "provision.yml", "-f", count)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -104,7 +108,10 @@ def nothing_to_do(folder, count):
 
 
 def plan(folder, record, count):
-    """Return the seconds for a plan of `count` workers, each on its own host."""
+    """Return the seconds to make a plan of `count` workers, each on its own host.
+
+    Args: `folder` for the node records; `record` the pattern of these records.
+    """
     records = folder / ("records-%d" % count)
     records.mkdir()
     hosts = {}
@@ -166,7 +173,7 @@ def large_job(folder):
 
 
 def command(pid):
-    """Return the command line of a process, b"" once it has ended."""
+    """Return the command line of the process `pid` as bytes, b"" once the process has ended."""
     try:
         return pathlib.Path("/proc/%s/cmdline" % pid).read_bytes()
     except OSError:

@@ -27,7 +27,10 @@ LAUNCH = (
 
 
 def main(options):
-    """Print the figures."""
+    """Print the seconds to the first step and of the whole command, for each launcher.
+
+    Args: `options` of the command line; `options.tracker` is the folder with dmlc_tracker, or None.
+    """
     with nodes(COUNT) as folder:
         play(folder, "provision.yml")
         ways = {"mxcluster": lambda number: with_mxcluster(folder, number)}
@@ -54,7 +57,7 @@ def main(options):
 
 
 def local():
-    """Measure the time of a command without its training, on the local inventory."""
+    """Print the seconds that train.yml takes besides the training, on the local inventory."""
     say("ansible-playbook", "provision.yml")
     extra = []
     for number in range(ROUNDS):
@@ -75,7 +78,10 @@ def local():
 
 
 def with_mxcluster(folder, number):
-    """Run a job with mxcluster; return (seconds to the first step, seconds of the command)."""
+    """Run SCRIPT with mxcluster; return (seconds to the first step, seconds of the command).
+
+    Args: `folder` from `nodes`; `number` of the job, for its id.
+    """
     job = "start-%d" % number
     began = time.time()
     play(
@@ -92,7 +98,7 @@ def with_mxcluster(folder, number):
 
 
 def with_launcher(_):
-    """Run the same script under launch.py; return the same figures."""
+    """Run SCRIPT with launch.py; return (seconds to the first step, seconds of the command)."""
     exports = ["%s:%s" % pair for pair in THREADS.items()]
     command = [
         *"/opt/mxcluster/env/bin/python launch.py --launcher ssh -H hosts".split(),
@@ -121,12 +127,18 @@ def with_launcher(_):
 
 
 def first_step(text):
-    """Return the time when all workers had done their first step (unix seconds)."""
+    """Return the time when all workers had done their first step (unix seconds).
+
+    Args: `text` the output of all workers.
+    """
     return max(float(seconds) for seconds in re.findall(r"first step ([\d.]+)", text))
 
 
 def carry(tracker):
-    """Copy launch.py's tracker and the script to every node."""
+    """Copy launch.py, its tracker, the list of hosts and SCRIPT to the folder THERE of every node.
+
+    Args: `tracker` the folder with dmlc_tracker on this machine.
+    """
     hosts = "".join("%s\n" % address(number) for number in range(1, COUNT + 1)).encode()
     packed = subprocess.run(
         ["tar", "-c", "-C", tracker, "dmlc_tracker"], stdout=subprocess.PIPE, check=True

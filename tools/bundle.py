@@ -12,8 +12,8 @@ ansible-core that runs on that Python. With cuXX it also contains CUDA for CentO
 WHAT is the value of mxnet_packages: names separated by commas, or a requirements file.
 
 `unpack` checks the archive against FILE.sha256, and puts the wheels into the cache of provision.yml
-and tools/venv.sh. provision.yml checks the wheels of the nodes against the table, too, before it
-installs them. `unpack` needs the standard library only.
+and tools/venv.sh. provision.yml also checks the wheels of the nodes against the table before the
+installation. `unpack` needs the standard library only.
 """
 
 import contextlib
@@ -43,12 +43,16 @@ def sha256(path):
 
 
 def refuse(*lines):
-    """Exit with an error message."""
+    """Exit with status 1 and the `lines` as error message."""
     sys.exit("\n".join("mxcluster: " + line for line in lines))
 
 
 def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
-    """Fetch all files and pack them."""
+    """Fetch all files and pack them into the bundle `target`, with its sha256 beside it.
+
+    Args: `version` of MXNet; `wanted` the TARGET; `mirror` of NVIDIA's files, "" for none;
+    `packages` the value of mxnet_packages.
+    """
     from mxcluster.cluster import extra_packages as extras
     from mxcluster.cluster import versions, wheels
     from mxcluster.errors import MxclusterError
@@ -103,10 +107,12 @@ def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
 
 
 def lines(python):
-    """Return the lines of ansible-core, such as "2.19", that run on this Python of a controller.
+    """Return the lines of ansible-core, such as "2.19", that run on a controller with `python`.
 
     Each line has a file requirements/core-<line>.txt. A comment in the file names the oldest Python
     of a controller.
+
+    Args: `python` a version such as (3, 11).
     """
     found = []
     for path in sorted((PROJECT / "requirements").glob("core-*.txt")):
@@ -117,7 +123,14 @@ def lines(python):
 
 
 def packages_of(environment, wishes, fetch=None):
-    """Return the files of the packages for scripts, for each Python with wheels of all packages."""
+    """Return the paths of the wheels for scripts and of the saved choices of these wheels.
+
+    A Python for which a package has no wheel is left out, with a message. Exits if no Python is
+    left.
+
+    Args: `environment` from `versions.environment`; `wishes` from `extra_packages.wishes`; `fetch`
+    as in `extra_packages.extended`.
+    """
     from mxcluster.cluster import extra_packages, wheels
     from mxcluster.errors import MxclusterError
 
@@ -144,9 +157,11 @@ def packages_of(environment, wishes, fetch=None):
 
 
 def files(cuda, mirror):
-    """Return {("archives", path)} of NVIDIA's files for a CUDA version.
+    """Fetch NVIDIA's files for a CUDA version, and return the set of ("archives", path).
 
-    These are the repository for CentOS 7 with its patches and keys, and the newest cuDNN.
+    The files are the repository for CentOS 7 with its patches and keys, and the newest cuDNN.
+
+    Args: `mirror` a URL in place of NVIDIA's servers, or "".
     """
     from mxcluster.cluster import archives, versions, wheels
 
@@ -164,7 +179,10 @@ def files(cuda, mirror):
 
 
 def unpack(source):
-    """Unpack the wheels of a bundle into the cache."""
+    """Check the bundle `source` against its sha256, and unpack its files into the cache.
+
+    Exits if the bundle is damaged or incomplete.
+    """
     try:
         wanted = pathlib.Path(source + ".sha256").read_text().split()[0]
         found = sha256(source)

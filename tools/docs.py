@@ -1,11 +1,12 @@
-"""Generate all that follows from variables: `python tools/docs.py`, or `--check` to compare only.
+"""Generate files from the tables of schemes and knobs: `python tools/docs.py`.
 
-From the table of schemes (mxcluster/schemes.py) it writes the tables in README.md and
-docs/schemes.md.
+With `--check` the script only compares the files with their wanted contents.
 
-From the table of knobs (mxcluster/job/knob_table.py) the script writes defaults/main.yml and
-meta/argument_specs.yml of the role train_job, and the part of group_vars/all.yml for train.yml.
-From these files of all roles it writes docs/knobs.md and the table in the README of each role.
+From the table of schemes (mxcluster/schemes.py) the script writes the tables in README.md and
+docs/schemes.md. From the table of knobs (mxcluster/job/knob_table.py) it writes defaults/main.yml
+and meta/argument_specs.yml of the role train_job, and the part of group_vars/all.yml for train.yml.
+From the defaults and argument specs of all roles it writes docs/knobs.md and the table in the
+README of each role.
 """
 
 import json
@@ -110,7 +111,7 @@ def to_yaml(value):
 
 
 def filled(text, indent):
-    """Return lines of at most 100 characters that begin with `indent`."""
+    """Return `text` in lines of at most 100 characters, each with `indent` at its start."""
     return textwrap.fill(
         text,
         100,
@@ -122,7 +123,7 @@ def filled(text, indent):
 
 
 def is_plain_yaml(text):
-    """Return whether YAML reads the text as the same string, without quotes."""
+    """Return True if YAML reads the unquoted text as the same string."""
     try:
         return yaml.safe_load(text) == text
     except yaml.YAMLError:
@@ -158,7 +159,7 @@ def train_job_specs():
 
 
 def group_vars():
-    """Return the content of group_vars/all.yml: the part for train.yml is generated."""
+    """Return the content of group_vars/all.yml with its part for train.yml generated anew."""
     head, rest = GROUP_VARS.read_text().split(GROUP_VARS_TITLE, 1)
     part = GROUP_VARS_TITLE + NOTE.replace("file", "part") + "\n"
     for name, option in options_of("train_job").items():
@@ -176,14 +177,14 @@ def options_of(role):
 
 
 def specs(role):
-    """Return the entry points in the argument specs of a role."""
+    """Return {entry point: its specs} from the argument specs of a role."""
     path = PROJECT / "roles" / role / "meta" / "argument_specs.yml"
     text = train_job_specs() if role == "train_job" else path.read_text()
     return yaml.safe_load(text)["argument_specs"]
 
 
 def defaults_of(role):
-    """Return defaults/main.yml of a role, {} if it has none."""
+    """Return {variable: default} from defaults/main.yml of a role, {} if it has none."""
     if role == "train_job":
         return yaml.safe_load(train_job_defaults())
     path = PROJECT / "roles" / role / "defaults" / "main.yml"
@@ -191,7 +192,10 @@ def defaults_of(role):
 
 
 def meaning(option):
-    """Return the description of a variable as plain text, with the allowed values."""
+    """Return the description of a variable and its allowed values as Markdown on one line.
+
+    Args: `option` the variable's entry in the argument specs.
+    """
     text = option["description"]
     text = " ".join(text if isinstance(text, list) else [text])
     text = re.sub(r"\bC\(([^()]*)\)", r"`\1`", text)  # Ansible's markup for code
@@ -202,18 +206,21 @@ def meaning(option):
 
 
 def described(option):
-    """Return the description of a variable as text of one table cell, with the allowed values."""
+    """Return `meaning(option)` as text of a table cell."""
     return meaning(option).replace("|", "\\|")
 
 
 def code(value):
-    """Return a default as text of a table cell; an empty string stays empty."""
+    """Return a default as text of a table cell, in backquotes; an empty string stays empty."""
     value = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
     return "" if value == "" else "`%s`" % (value,)
 
 
 def rows(variables, shown=str):
-    """Yield a line of a Markdown table for each variable; `shown` makes its name."""
+    """Yield a line of a Markdown table for each of `variables`, {name: its entry in the specs}.
+
+    Args: `shown` a function that makes the shown name from the name.
+    """
     for name, option in variables.items():
         yield "| `%s` | %s | %s | %s |" % (
             shown(name),
@@ -224,14 +231,17 @@ def rows(variables, shown=str):
 
 
 def table(variables, shown=str):
-    """Return the table for the README of a role."""
+    """Return the Markdown table for the README of a role. The arguments are those of `rows`."""
     return "\n".join(
         ["| name | type | default | meaning |", "|---|---|---|---|", *rows(variables, shown)]
     )
 
 
 def default_of(name, option, role):
-    """Return the default of a variable as text of a table cell, with expressions in plain words."""
+    """Return the default of the variable `name` as text of a table cell, with expressions in words.
+
+    ValueError for an expression that COMPUTED and PLAIN lack.
+    """
     if name in COMPUTED:
         return COMPUTED[name]
     value = option.get("default", defaults_of(role).get(name, ""))
@@ -245,7 +255,7 @@ def default_of(name, option, role):
 
 
 def inherited(knob):
-    """Return whether a resumed job inherits a knob of train.yml, as text of a table cell."""
+    """Return "yes", "no" or a condition: whether a resumed job inherits a knob of train.yml."""
     words = {True: "yes", False: "no"}
     return words.get(knob.inherited, "yes, if both jobs use `%s`" % knob.inherited)
 
@@ -300,7 +310,7 @@ def between(text, marker, content):
 
 
 def schemes_table(chosen):
-    """Return the Markdown table of these schemes."""
+    """Return the Markdown table of the Schemes in `chosen`."""
     lines = [
         "| `kv` | scheme | a worker waits for | a push changes the weights by |",
         "|---|---|---|---|",
@@ -319,7 +329,7 @@ def schemes_table(chosen):
 
 
 def wanted():
-    """Return {path of a page: the content that it should have}."""
+    """Return {path of a generated file: its wanted content}."""
     role = PROJECT / "roles" / "train_job"
     pages = {
         role / "defaults" / "main.yml": train_job_defaults(),
@@ -339,9 +349,9 @@ def wanted():
 
 
 def main(check):
-    """Write the pages that have changed, or name them with `check`; return the exit status.
+    """Write each generated file that is out of date; return the exit status.
 
-    The status is 1 if `check` finds a page that is not up to date.
+    With `check` the function only prints the names of these files, and returns 1 if there are any.
     """
     stale = {
         path: text

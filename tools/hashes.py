@@ -1,8 +1,8 @@
 """Write the sha256 digests of all wheels for .venv into the requirements files.
 
 Run `python tools/hashes.py` after a change of the requirements. A requirement is a line
-`name==version`, with a marker if needed. The script writes below it the hashes of the wheels of
-that version for Python 3.10, 3.11 or 3.12 on Linux on x86_64, as pip finds them on its index.
+`name==version`, with a marker if needed. Below each requirement, the script writes the hashes of
+its wheels for Python 3.10, 3.11 and 3.12 on Linux on x86_64, as pip finds them on its index.
 tools/venv.sh installs only these wheels (`pip install --require-hashes`).
 """
 
@@ -38,7 +38,10 @@ def requirements(text):
 
 
 def written(text, hashes):
-    """Return the text of the file with {line: [sha256]}."""
+    """Return the text of a requirements file with new hashes in place of the old ones.
+
+    Args: `text` the present text; `hashes` {line of a requirement: [sha256, ...]}.
+    """
     result = []
     for line in (line.rstrip(" \\") for line in text.splitlines() if not line.startswith(HASH)):
         result.append(" \\\n".join([line] + [HASH + digest for digest in hashes.get(line, [])]))
@@ -46,7 +49,7 @@ def written(text, hashes):
 
 
 def main():
-    """Write the requirements files."""
+    """Write the hashes into all requirements files. Exits if a requirement has no wheel."""
     # Use pip's own finder, one for each Python: it knows the index, the settings and the wheel
     # tags.
     from pip._internal.commands.download import DownloadCommand

@@ -1,7 +1,8 @@
-"""Call mxcluster.job.plan.inputs.plan_cluster and mxcluster.cluster.ssh_mesh on the controller.
+"""Plan the cluster files and the ssh files on the controller.
 
-Stays an own module: it reads the records of all nodes at once and refuses an inventory by the name
-of the host, which templates cannot do.
+The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`.
+Templates cannot replace this module: it reads the records of all nodes at once, and its refusal
+names the wrong host of an inventory.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -14,23 +15,24 @@ module: mxcluster_cluster_plan
 short_description: Plan the three cluster files and the ssh files of all nodes from the inventory
 description:
   - With V(command=files), decides the address and interface of every node and the contents of
-    C(hosts), C(groups) and C(data_sharding), or says what is wrong with the inventory.
+    C(hosts), C(groups) and C(data_sharding), or fails with the errors of the inventory.
   - With V(command=ssh), makes the blocks of authorized_keys, known_hosts and ssh's configuration,
     the same for all nodes.
-  - Reads the node records and the user's files on the controller; asks no node and writes nothing.
+  - Reads the node records and the user's files on the controller. The module contacts no node and
+    writes nothing.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
-    details: Nothing is written. A node may have no record yet.
+    details: The module writes nothing in any mode. In check mode a node may have no record yet.
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
 options:
   command:
-    description: What to plan.
+    description: Whether to plan the cluster files or the ssh files.
     type: str
     required: true
     choices: [files, ssh]
@@ -39,20 +41,20 @@ options:
     type: path
     required: true
   options:
-    description: For V(files), those knobs of train.yml that matter; C(hosts_file), C(groups_file),
-      C(data_sharding_file), C(dmlc_interface).
+    description: For V(files), the knobs C(hosts_file), C(groups_file), C(data_sharding_file) and
+      C(dmlc_interface) of train.yml.
     type: dict
     default: {}
   inventory:
-    description: For V(files), what the filter P(mxcluster_inventory#filter) gives.
+    description: For V(files), the result of the filter P(mxcluster_inventory#filter).
     type: dict
   forks:
     description: For V(files), Ansible's number of forks.
     type: int
   facts:
     description:
-      - For V(files), for each node that has just been asked, what the filter
-        P(mxcluster_interfaces#filter) makes of its facts. The others are known by their records.
+      - For V(files), the result of the filter P(mxcluster_interfaces#filter) for each node whose
+        facts this run has gathered. The records describe the other nodes.
     type: dict
     default: {}
   cwd:
@@ -62,10 +64,10 @@ options:
     description: For V(ssh), RV(nodes) of V(command=files).
     type: dict
   variables:
-    description: For V(ssh), what the filter P(mxcluster_ssh#filter) gives.
+    description: For V(ssh), the result of the filter P(mxcluster_ssh#filter).
     type: dict
   key_file:
-    description: For V(ssh), the private key on the nodes, as ssh's configuration names it.
+    description: For V(ssh), the path of the private key on the nodes, as in ssh's configuration.
     type: str
 """
 
@@ -109,7 +111,7 @@ gone:
   type: list
   elements: str
 still_hold:
-  description: Those of them that have a key which is still in use.
+  description: Those hosts of RV(gone) whose key a host of the inventory still uses.
   returned: command is ssh
   type: list
   elements: str
@@ -126,7 +128,11 @@ REQUIRED_IF = [
 
 
 def carry_out(given, check):
-    """Return the three files, or the blocks of ssh's files; check mode accepts missing records."""
+    """Return the cluster files or the blocks of ssh's files, as RETURN describes.
+
+    Args: `given` the arguments of the task; `check` True in check mode, which accepts missing
+    records.
+    """
     if given["command"] == "files":
         return inputs.plan_cluster(
             given["options"],
@@ -146,4 +152,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """What Ansible looks for."""
+    """The action plugin that Ansible loads."""

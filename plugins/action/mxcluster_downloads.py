@@ -1,7 +1,8 @@
-"""Doorway to mxcluster.cluster.archives, wheels and extra_packages on the controller.
+"""Download files for the nodes on the controller, with `mxcluster.cluster`.
 
-Stays an own module: ansible.builtin.get_url does not continue a partial download (1.6 GB here), and
-ansible.builtin.pip cannot download wheels for the Python of another machine.
+Ansible's own modules cannot replace this module. ansible.builtin.get_url does not continue a
+partial download (1.6 GB here). ansible.builtin.pip cannot download wheels for the Python of another
+machine.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -15,25 +16,25 @@ short_description: Download the files that nodes need, once for all nodes, and c
 description:
   - With V(command=archives), downloads large files. A partial download continues where it stopped.
   - With V(command=packages), chooses a wheel for each package of O(packages) and for all its
-    dependencies, for the Python of one node, and adds them to what M(mxcluster_env) installs. The
-    choice is kept in the store, so the same packages ask no package index again. A package without
-    a wheel is refused, and one that needs another MXNet or numpy.
-  - With V(command=wheels), downloads the wheels that M(mxcluster_env) asks for with pip, and packs
-    one tar file for each different need.
-  - Checks the sha256 of each file, if it is known. Runs on the controller; runs at the same time
-    wait for each other.
+    dependencies, for the Python of one node, and adds these wheels to those that M(mxcluster_env)
+    installs. The store keeps the choice, so the same packages need no package index again. The
+    module refuses a package without a wheel, and a package that needs another MXNet or numpy.
+  - With V(command=wheels), downloads with pip the wheels that M(mxcluster_env) needs, and packs one
+    tar file for each different need.
+  - Checks the sha256 of each file, if it is known. The module runs on the controller. Concurrent
+    runs with the same store wait for each other.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
 options:
   command:
-    description: What to download.
+    description: Whether to download large files, to choose packages, or to download wheels.
     type: str
     required: true
     choices: [archives, packages, wheels]
@@ -60,15 +61,15 @@ options:
     description: For V(packages), the folder at which a relative path begins.
     type: path
   needs:
-    description: For V(wheels), the RV(mxcluster_env#module:needs) of M(mxcluster_env) of each node.
+    description: For V(wheels), RV(mxcluster_env#module:needs) of each node.
     type: list
     elements: dict
   folder:
     description: For V(wheels), the folder of the tar files.
     type: path
 notes:
-  - In check mode nothing is downloaded or packed. A new choice of packages is reported as changed,
-    and RV(builds) are those of O(environment).
+  - In check mode the module downloads and packs nothing. If the store has no choice of the
+    packages, the module reports a change and returns RV(builds) of O(environment) as they are.
 """
 
 EXAMPLES = r"""
@@ -102,21 +103,21 @@ EXAMPLES = r"""
 
 RETURN = r"""
 fetched:
-  description: The names of the files that were downloaded now.
+  description: The names of the files that the store lacked and that this run downloaded.
   returned: command is archives
   type: list
   elements: str
 builds:
-  description: The builds with the wheels of the packages.
+  description: The C(builds) for M(mxcluster_env), with the wheels of the packages.
   returned: command is packages
   type: list
   elements: dict
 hashes:
-  description: The hashes with those of the packages.
+  description: The C(hashes) for M(mxcluster_env), with those of the packages.
   returned: command is packages
   type: dict
 archives:
-  description: The paths of the tar files by the digest of the need.
+  description: The paths of the tar files, by the C(digest) of a need.
   returned: command is wheels
   type: dict
 """
@@ -136,7 +137,10 @@ REDONE = "What was half made is made anew by the next run."
 
 
 def fetch_archives(given, store, check):
-    """Download the files that the store lacks."""
+    """Download those of given["files"] that the folder `store` lacks.
+
+    Returns {"changed", "fetched": names of the files that were missing}.
+    """
     files = {one["name"]: one for one in given["files"]}
     missing = [one["name"] for one in archives.lacking(store, files.values())]
     if files and not check:
@@ -147,7 +151,10 @@ def fetch_archives(given, store, check):
 
 
 def choose_packages(given, store, check):
-    """Choose the wheels of the packages, unless the store remembers the choice."""
+    """Choose the wheels of given["packages"], unless the folder `store` holds the choice.
+
+    Returns {"changed", "builds", "hashes"}.
+    """
     environment, python = given["environment"], given["python"]
     wanted = extra_packages.wishes(given["packages"], given["cwd"])
     found = extra_packages.extended(environment, wanted, python, store, known_only=True)
@@ -160,7 +167,10 @@ def choose_packages(given, store, check):
 
 
 def fetch_wheels(given, store, check):
-    """Download the wheels that nodes lack, and pack them."""
+    """Download the wheels of given["needs"] and pack them into tar files in given["folder"].
+
+    Returns {"changed", "archives": {digest of a need: path of its tar file}}.
+    """
     needs = [need for need in given["needs"] if need["requirements"]]
     if not needs or check:
         return {"changed": bool(needs), "archives": {}}
@@ -180,7 +190,13 @@ COMMANDS = {
 
 
 def carry_out(given, check):
-    """Return the result of one command."""
+    """Run the function of given["command"] and return its result, a dict for Ansible.
+
+    The functions are fetch_archives, choose_packages and fetch_wheels.
+
+    Args: `given` the arguments of the task; `check` True in check mode, which downloads nothing.
+    MxclusterError if a download fails, or if the disk of the store refuses a file.
+    """
     store = os.path.abspath(given["store"])
     work, after = COMMANDS[given["command"]]
     try:
@@ -193,4 +209,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """What Ansible looks for."""
+    """The action plugin that Ansible loads."""

@@ -1,6 +1,6 @@
 """Compare the present state of a node with the state that the controller has recorded.
 
-This action plugin runs on the controller; the module of the same name runs on the node.
+This action plugin runs on the controller. The module mxcluster_drift runs on the node.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -27,10 +27,10 @@ display = Display()
 
 
 def value_of(hostvars, host, name):
-    """Return the value of a host's variable, or its template if that uses a default of a role.
+    """Return the value of the variable `name` of a host, or its template if it has no value here.
 
-    The defaults of roles are not among a host's variables, so the template has no value.
-    ansible-core 2.16 returns the template itself; newer lines raise an error.
+    A template that uses a default of a role has no value, because these defaults are not among the
+    variables of a host. ansible-core 2.16 returns such a template; newer lines raise an error.
     """
     try:
         return hostvars[host][name]
@@ -85,9 +85,9 @@ class ActionModule(NodeTask):
 
     @staticmethod
     def _common(given):
-        """Return the part of the digest that all nodes share.
+        """Return {"sources", "digest", "variables"}, the input of the digest that all nodes share.
 
-        The computation takes time for each node, so a run does it once.
+        A run computes this part once, because the computation takes time.
         """
         sources = given.get("sources") or drift.of_sources(PROJECT)
         records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
@@ -100,7 +100,10 @@ class ActionModule(NodeTask):
         }
 
     def _refusal(self, host, known, layout, task_vars):
-        """Return why the node must keep its layout, None if it may change or does not change."""
+        """Return a message if a running job forbids the change of the node's layout, else None.
+
+        Args: `known` the recorded state; `layout` {variable: new value}.
+        """
         changes = drift.moved(known, layout)
         if not changes:
             return None

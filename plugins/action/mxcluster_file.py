@@ -1,6 +1,6 @@
-"""Transfer the files that the module of the same name copies on the node.
+"""Transfer files to a node, where the module mxcluster_file copies them into place.
 
-Unlike ansible.builtin.copy, the module itself moves a file into place, as the user that owns the
+Unlike ansible.builtin.copy, the module copies a file with the rights of the user that owns the
 folder. Root never opens a path in which another user can place a link.
 """
 
@@ -37,7 +37,13 @@ class ActionModule(ActionBase):
             return dict(result, failed=True, msg="cannot copy %s to the node: %s" % (source, error))
 
     def _folder(self, arguments, task_vars):
-        """Transfer the files of a folder that the node lacks, one by one; return the result."""
+        """Transfer those files of a folder that the node lacks, one by one.
+
+        Args: `arguments` of the module, with the folder as "src".
+
+        Returns:
+            The result of the task; if the node refuses a file, its failure.
+        """
         source = arguments.pop("src")
         files = listing(source)
         asked = self._ask(dict(arguments, state="directory", files=files), task_vars)
@@ -61,7 +67,10 @@ class ActionModule(ActionBase):
         return dict(asked, changed=bool(asked.get("changed") or lacking))
 
     def _bring(self, source):
-        """Transfer a file and return its path on the node, which is valid until the task ends."""
+        """Transfer the file `source` to the node and return its path there.
+
+        Ansible removes the transferred file at the end of the task.
+        """
         if self._connection._shell.tmpdir is None:
             self._make_tmp_path()
         there = self._connection._shell.join_path(self._connection._shell.tmpdir, "source")
@@ -76,7 +85,7 @@ class ActionModule(ActionBase):
 
 
 def listing(folder):
-    """Return {name in the folder: {"bytes", "sha256"}} of all files in it, behind links too.
+    """Return {relative path: {"bytes", "sha256"}} of all files in `folder`. Links are followed.
 
     Raises:
         AnsibleError: An entry is not a regular file, or a link leads to a folder above itself.
@@ -110,5 +119,5 @@ def _sha256(path):
 
 
 def _raise(error):
-    """Raise the error: without it, os.walk shows an unreadable folder as an empty folder."""
+    """Raise `error`. Without this function, os.walk treats an unreadable folder as empty."""
     raise error

@@ -1,4 +1,4 @@
-"""Call mxcluster.job.listing on the controller."""
+"""Combine the nodes' answers about their jobs on the controller, with `mxcluster.job.listing`."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -9,15 +9,16 @@ DOCUMENTATION = r"""
 module: mxcluster_jobs
 short_description: Combine the answers of the nodes about their jobs
 description:
-  - Merges the answers of the nodes, selects a job, and reports its state.
-  - Writes no file but O(path).
+  - Merges the answers of the nodes to a list of jobs. Depending on O(command), the module returns
+    this list, selects jobs, or returns a text for the user.
+  - The module writes no file except O(path).
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: partial
-    details: O(path) is written in check mode too.
+    details: The module writes O(path) in check mode too.
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
@@ -38,7 +39,7 @@ options:
     type: dict
     default: {}
   job:
-    description: The id of the job; empty for the running job.
+    description: The id of the job; empty for the only running job.
     type: str
     default: ""
   without:
@@ -56,8 +57,8 @@ options:
     elements: str
     default: []
   results:
-    description: For V(logs), V(adopt) and V(stopped), the result of each node. For V(stopped), the
-      result of a loop over job ids.
+    description: For V(logs), V(adopt) and V(stopped), the result of M(mxcluster_node) of each node.
+      For V(stopped), each result is that of a loop over job ids.
     type: dict
     default: {}
   inventory:
@@ -108,13 +109,14 @@ asked:
   elements: str
 packed_plan:
   description:
-    - The plan with the paths of this controller, which are empty for a node without an answer; and
-      RV(ignore:job), RV(ignore:options), RV(ignore:nodes) and RV(ignore:trainers), all as
+    - The plan as C(mxcluster_plan) returns it, with the paths of this controller. The paths are
+      empty for a node without an answer.
+    - With it come RV(ignore:job), RV(ignore:options), RV(ignore:nodes) and RV(ignore:trainers), as
       C(mxcluster_plan) returns them.
   returned: command is adopt
   type: str
 ok:
-  description: Whether nothing of the job is left.
+  description: Whether nothing of the jobs is left and all their nodes have answered.
   returned: command is stopped
   type: bool
 mxcluster_verdict_text:
@@ -132,14 +134,18 @@ from mxcluster.job.plan import packed
 
 
 def write(path, text):
-    """Replace a file atomically."""
+    """Write `text` and a newline to the file `path`, atomically."""
     with open(path + ".part", "w") as target:
         target.write(text + "\n")
     os.rename(path + ".part", path)
 
 
 def carry_out(given, check):
-    """Return the result of one command."""
+    """Return the values of RETURN that belong to given["command"].
+
+    Args: `given` the arguments of the task; `check` True in check mode, which changes the text for
+    the command "stopped". BadInput if the arguments select no job or a plan is invalid.
+    """
     answers = {
         host: answer if isinstance((answer or {}).get("jobs"), list) else None
         for host, answer in given["answers"].items()

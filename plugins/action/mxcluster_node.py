@@ -1,4 +1,4 @@
-"""Run a command of mxcluster.entry on a node, and end its part of a job if another node's failed.
+"""Run a command of `mxcluster.entry` on a node, and end the job there if it failed elsewhere.
 
 ps-lite's heartbeats show a lost node only after all processes have connected. A script that fails
 on one node before it creates its kv-store would leave the other nodes waiting.
@@ -56,7 +56,7 @@ display = Display()
 
 
 def warn(text):
-    """Show a warning that may contain text of a node."""
+    """Show the warning `text`, without control sequences that a node may have put into it."""
     display.warning(verdict.printable(text))
 
 
@@ -65,7 +65,7 @@ class ActionModule(NodeTask):
 
     - A `wait` retries a lost node for as long as the job may go on without the controller.
     - A `wait` with a `board` ends the node's part when another node's part has failed.
-    - A `wait` with `checkpoints` fetches them.
+    - A `wait` with `checkpoints` fetches the checkpoints of the running job.
     - A `wait` with `into` fetches the files of the node's part as soon as the part has ended.
     - A `start` sends the identity of the controller process, which renews the lease, and the token
       of the job. The identity helps nodes that can see that process.
@@ -172,8 +172,13 @@ class ActionModule(NodeTask):
     def _bring_what_is_left(self, arguments, status, task_vars):
         """Fetch the files of a node's part of a job after its end.
 
-        Returns {"packed": the answer to `collect`}, with a failure if the fetch failed. A lost
-        connection is retried for O(patience), since the files stay on the node.
+        If the connection is lost, the method tries again for O(patience), because the files stay on
+        the node.
+
+        Args: `arguments` of `collect`, with "into"; `status` of the ended part.
+
+        Returns:
+            {"packed": the answer to `collect`}, with a failure if the fetch failed.
         """
         into, began = arguments.pop("into"), time.monotonic()
         patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
@@ -185,7 +190,12 @@ class ActionModule(NodeTask):
             time.sleep(PAUSES[0])
 
     def _bring_once(self, arguments, into, task_vars):
-        """Try once to fetch the files. The result has the answer of root even without the file."""
+        """Try once to fetch the files of the node's part of a job to the file `into`.
+
+        Returns:
+            {"packed": the answer to `collect`}. If the files did not arrive, it has the failure,
+            too; an answer that came before stays in "packed".
+        """
         packed = {}
         try:
             if self._connection.become:
@@ -223,10 +233,13 @@ class ActionModule(NodeTask):
         return {"packed": packed}
 
     def _fetch(self, packed, into, task_vars):
-        """Fetch the tar file of `collect`; remove it on the node if root gave it to the login user.
+        """Fetch the tar file of `collect` to the file `into`.
 
-        The connection plugin fetches only files that the login user can read. Ansible's own
-        `fetch` holds the file in memory, but reads a file of another user, too.
+        A tar file in the folder O(spool) is then removed on the node. The connection plugin fetches
+        only files that the login user can read. Ansible's own `fetch` holds the file in memory, but
+        reads a file of another user, too.
+
+        Args: `packed` the answer to `collect`.
         """
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
@@ -254,7 +267,7 @@ class ActionModule(NodeTask):
                 )
 
     def _fetch_as_another(self, path, into, task_vars):
-        """Fetch a file as the become user."""
+        """Fetch the node's file `path` to the file `into`, with the rights of the become user."""
         task = self._task.copy()
         task.args = {"src": path, "dest": into, "flat": True}
         fetched = self._shared_loader_obj.action_loader.get(
@@ -270,9 +283,11 @@ class ActionModule(NodeTask):
             raise AnsibleError(str(fetched.get("msg")))
 
     def _arrivals_of(self, wanted, arguments, task_vars):
-        """Return the receiver of this node's checkpoints.
+        """Return the Arrivals that fetch this node's checkpoints.
 
-        It fetches a checkpoint in pieces, and each piece renews the lease.
+        A checkpoint comes in pieces, and each piece renews the lease.
+
+        Args: `wanted` the argument "checkpoints".
         """
 
         def ask(name, offset, most):
@@ -296,7 +311,7 @@ class ActionModule(NodeTask):
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
     def _wait(self, arguments, task_vars):
-        """Return the answer to a `wait`; after O(patience) without an answer, a failure."""
+        """Return the answer to a `wait`, or a failure after O(patience) without an answer."""
         board, host, began, since = (
             arguments.get("board"),
             task_vars["inventory_hostname"],
@@ -340,9 +355,9 @@ class ActionModule(NodeTask):
                 return gone(host, since, error) if error else answer
 
     def _limit_connecting(self, seconds):
-        """Set ssh's connect timeout and disable its retries.
+        """Set ssh's connect timeout to `seconds` and disable the retries of Ansible's connection.
 
-        The loop of the caller retries: it knows for how long, and when a retry is useless.
+        The caller retries by itself, because it knows for how long a retry is useful.
         """
         connection = getattr(self, "_connection", None)
         if getattr(connection, "transport", None) == "ssh":
@@ -354,9 +369,9 @@ class ActionModule(NodeTask):
             connection.set_option("ssh_args", CONNECT % seconds + options)
 
     def _stop(self, arguments, result, task_vars):
-        """End this node's part of the job and note that in the result.
+        """End this node's part of the job, and set "ended" and "status" in `result`.
 
-        If the connection is lost, the next `wait` tries again.
+        If the connection is lost, `result` stays as it is, and the next `wait` tries again.
         """
         try:
             stopped = self.ask(dict(arguments, command="stop", peer=True), task_vars)
@@ -386,7 +401,7 @@ def token_of(job):
 
 
 def is_of_connection(error):
-    """Return True if Ansible has lost the connection.
+    """Return True if the error says that Ansible has lost the connection to the node.
 
     A connection that dies during the wait for sudo raises another error class.
     """
@@ -396,7 +411,10 @@ def is_of_connection(error):
 
 
 def gone(host, since, error):
-    """Return the "unreachable" result of a node without an answer since `since` (unix seconds)."""
+    """Return the "unreachable" result of a node that has not answered since `since` (unix seconds).
+
+    Args: `error` the text of Ansible's error.
+    """
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
     said = contact.words_of_ssh(lines[-1])
     why = said if said and "Broken pipe" not in said else "connection lost"
@@ -416,10 +434,13 @@ def failed(status):
 
 
 def uneven(board, host, pulses, together):
-    """Return the host's worker that other workers wait for (`stall_cause.uneven`), or None.
+    """Return the name of a worker of `host` that blocks other workers for ever, or None.
 
     The board holds the latest pulses of each host, and the time of the last change of each pulse
     (unix seconds of the controller's clock). A worker changes its pulse in each kv-store call.
+    `stall_cause.uneven` judges the pulses that have not changed for SETTLED seconds.
+
+    Args: `pulses` {name: latest pulse} of the host's workers; `together` as in the module's option.
     """
     if not together:
         return None
@@ -447,7 +468,7 @@ def uneven(board, host, pulses, together):
 
 
 def read(path):
-    """Return the text of a file, "" if the file is missing."""
+    """Return the text of the file `path`, "" if it cannot be read."""
     try:
         with open(path) as stream:
             return stream.read()
@@ -456,7 +477,7 @@ def read(path):
 
 
 def post(board, host):
-    """Put the host's name on the board, a folder on the controller."""
+    """Put the name of `host` on the board: create an empty file of this name in the folder."""
     if not os.path.isdir(board):
         try:
             os.makedirs(board)
@@ -467,7 +488,7 @@ def post(board, host):
 
 
 def others(board, host):
-    """Return the other hosts on the board, whose part has failed, sorted."""
+    """Return the hosts on the board except `host`, sorted; their parts of the job have failed."""
     return (
         sorted(name for name in os.listdir(board) if name != host and not name.startswith("."))
         if os.path.isdir(board)
@@ -476,5 +497,5 @@ def others(board, host):
 
 
 def any_is_silent(board):
-    """Return True if a host on the board does not answer."""
+    """Return True if the board marks any host as silent."""
     return os.path.isdir(board) and any(name.startswith(SILENT) for name in os.listdir(board))

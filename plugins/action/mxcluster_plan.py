@@ -1,4 +1,4 @@
-"""Call mxcluster.job.plan.inputs on the controller."""
+"""Make the plan of a job on the controller, with `mxcluster.job.plan.inputs`."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -11,21 +11,22 @@ short_description: Make the plan of a training job, or report errors of its inpu
 description:
   - Decides which process runs on which node, with which address, port, GPUs, group, share of the
     data and environment.
-  - Reads the node records and the user's files on the controller; contacts no node and writes
-    nothing.
+  - Reads the node records and the user's files on the controller. The module contacts no node and
+    writes nothing.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
-    details: Nothing is written.
+    details: The module writes nothing in any mode.
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
 options:
   options:
-    description: The knobs of train.yml as given; strings are cast to the type of the knob.
+    description: The knobs of train.yml as the user gave them. The module converts strings to the
+      types of the knobs.
     type: dict
     required: true
   given:
@@ -67,7 +68,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Plan
+- name: Make the plan of a job
   mxcluster_plan:
     options: {kv: dist_gsync, num_epochs: "5"}
     inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
@@ -98,7 +99,7 @@ trainers:
   type: list
   elements: str
 packed_plan:
-  description: The plan, and the resources that each node must provide, as one text; the option
+  description: The plan, and the resources that each node must provide, as one text for
     O(mxcluster_node#module:packed_plan).
   returned: success
   type: str
@@ -112,11 +113,11 @@ script:
   returned: success
   type: str
 model:
-  description: The saved model to start from, empty without one.
+  description: The path of the saved model to start from, empty without one.
   returned: success
   type: str
 resume:
-  description: All files of the checkpoint to resume from, empty without one.
+  description: The paths of all files of the checkpoint to resume from, empty without one.
   returned: success
   type: list
   elements: str
@@ -127,7 +128,10 @@ from mxcluster.job.plan import inputs, packed
 
 
 def carry_out(given, check):
-    """Return the plan of a job."""
+    """Make the plan of a job, and return the values that RETURN describes.
+
+    Args: `given` the arguments of the task; `check` is not used. BadInput if an input is wrong.
+    """
     planned = inputs.plan_job(
         given["options"],
         dict(given["inventory"], forks=given["forks"]),

@@ -1,4 +1,4 @@
-"""Check the controller, the inventory and the connection to each node; refuse what cannot work.
+"""Check the controller, the inventory and the connection to each node before any change.
 
 The checks of the controller cover the project's path, the controller's Python, the names given
 with -e (a name that no playbook reads is refused), the inventory, and the values of the roles'
@@ -15,28 +15,28 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_preflight
-short_description: Refuse what cannot work, before any node is touched
+short_description: Check the controller, the inventory and the connections before any change
 description:
-  - With V(command=controller), checks the controller, the inventory and the extra variables; asks
-    no node. Then it writes the host keys of the inventory to O(known_hosts), in check mode too,
-    since without them no node can be asked.
-  - With V(command=connection), opens Ansible's connection to the node, and asks for the user there
-    and for a Python. What is wrong is told with what to do; an unknown or changed host key, a user
-    without access or rights, a machine that cannot be reached, a node without a Python or, with
-    O(modules), with a Python that is too old. Changes nothing.
+  - With V(command=controller), checks the controller, the inventory and the extra variables, and
+    contacts no node. Then the module writes the host keys of the inventory to O(known_hosts), in
+    check mode too, because ssh needs these keys to connect.
+  - With V(command=connection), opens Ansible's connection to the node, and asks the node for its
+    user and its Python. The module fails, with the cure, for an unknown or changed host key, a user
+    without access or rights, an unreachable machine, and a node without a Python. With O(modules)
+    it also fails for a Python that is too old. It changes nothing.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: partial
-    details: O(known_hosts) is written in check mode too.
+    details: The module writes O(known_hosts) in check mode too.
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
 options:
   command:
-    description: What to check.
+    description: Whether to check the controller or the connection to a node.
     type: str
     required: true
     choices: [controller, connection]
@@ -45,23 +45,24 @@ options:
     type: list
     elements: str
   paths:
-    description: For V(controller), paths that become interpreters, search paths and options.
+    description: For V(controller), paths that later become interpreters, search paths and options
+      of programs. The module refuses a path with a space or another unsafe character.
     type: list
     elements: path
   known_hosts:
-    description: For V(controller), the file that ssh reads beside the person's own.
+    description: For V(controller), the file of host keys that ssh reads beside the user's own file.
     type: path
   name:
     description: For V(controller), the name of this inventory's block in O(known_hosts).
     type: str
   users:
-    description: For V(connection), the users that one may be there, after becoming; any if empty.
+    description: For V(connection), the allowed users on the node, after C(become); empty for all.
     type: list
     elements: str
     default: []
   required:
-    description: For V(connection), whether a node that cannot be asked is a failure. If not, a line
-      names it, and RV(lost) holds the reason.
+    description: For V(connection), whether the module fails if it gets no answer from the node. If
+      not, the module shows a line that names the node, and RV(lost) has the reason.
     type: bool
     default: true
   modules:
@@ -70,8 +71,8 @@ options:
     type: bool
     default: false
   trainer:
-    description: For V(connection), who is to train there; empty for whoever connects. Root is
-      refused, and so is root who connects over ssh.
+    description: For V(connection), the user that trains on the node; empty for the connecting user.
+      The module refuses root, and an empty value if root connects over ssh.
     type: str
 """
 
@@ -84,21 +85,22 @@ EXAMPLES = r"""
 
 RETURN = r"""
 notes:
-  description: Variables of the inventory that have the short name of a knob. They are no knobs.
+  description: A line for each variable of the inventory that has the short name of a knob. These
+    variables are ignored.
   returned: command is controller
   type: list
   elements: str
 lost:
-  description: Of a node that could not be asked; C(since), the time of the attempt (unix seconds),
-    and C(why).
-  returned: O(required) is false and the node could not be asked
+  description: C(since), the time of the attempt (unix seconds), and C(why), the reason that the
+    node gave no answer.
+  returned: O(required) is false and the node gave no answer
   type: dict
 user:
   description: The user on the node.
   returned: command is connection
   type: str
 uid:
-  description: The number of that user, as text.
+  description: The uid of that user, as text.
   returned: command is connection
   type: str
 over_ssh:
@@ -106,7 +108,7 @@ over_ssh:
   returned: command is connection
   type: bool
 python:
-  description: A Python that is there.
+  description: The path of the first Python that was found on the node.
   returned: command is connection
   type: str
 """
@@ -155,7 +157,7 @@ ATTACH = (
 
 
 class ActionModule(NodeTask):
-    """The checks before a play: of the controller, or of the connection to one node."""
+    """Check the controller, or the connection to one node, before a play."""
 
     TRANSFERS_FILES = False
 
@@ -167,7 +169,7 @@ class ActionModule(NodeTask):
         return dict(result, **self._check_controller(task_vars))
 
     def _connect(self, task_vars):
-        """Open Ansible's connection to the node; return the login user, or why it failed."""
+        """Open Ansible's connection to the node; return its user and Python, or a failure."""
         asked = time.time()
         modules = boolean(self._task.args.get("modules", False))
         told, _ = self.hello(dict(self._task.args, modules=modules), task_vars)
@@ -181,7 +183,10 @@ class ActionModule(NodeTask):
         return dict(told, changed=False)
 
     def _check_controller(self, task_vars):
-        """Run once, on the controller; no host is contacted."""
+        """Check the controller, the inventory and the extra variables; contact no host.
+
+        Returns {"changed", "notes"} or a failure.
+        """
         given = self._task.args
         needed, groups = given["groups"], task_vars["groups"]
         nodes = list(dict.fromkeys(host for group in needed for host in groups.get(group, ())))
@@ -220,7 +225,12 @@ class ActionModule(NodeTask):
         return {"changed": changed, "notes": notes}
 
     def _names(self, task_vars, documented):
-        """Return (the problems with the names of the extra variables, or None; the notes)."""
+        """Return (problems, notes) about the names of the extra variables.
+
+        The problems are one text, None without any. The notes are a list of lines.
+
+        Args: `documented` the variables of all roles.
+        """
         playbooks = [ours(path) for path in context.CLIARGS.get("args") or ()]
         if not all(playbooks):  # a playbook of the site reads variables that only its author knows
             return None, []
@@ -265,7 +275,11 @@ def refused_paths(paths):
 
 
 def refused_controller(core, python, system, machine, missing):
-    """Return the message about an unsuitable controller; None if its versions and packages fit."""
+    """Return the message about an unsuitable controller; None if its versions and packages fit.
+
+    Args: `core` and `python` versions; `system` and `machine` as in the module platform; `missing`
+    the packages that the controller lacks.
+    """
     cure = "Run `make venv`, then `source .venv/bin/activate`."
     if tuple(int(part) for part in core.split(".")[:2]) < OLDEST_CORE:
         return "This is ansible-core %s; mxcluster needs 2.16 or newer. %s" % (core, cure)
@@ -284,7 +298,10 @@ def refused_controller(core, python, system, machine, missing):
 
 
 def refused_groups(needed, groups, sources):
-    """Return the message about a missing or empty inventory group; None if all have hosts."""
+    """Return the message about a missing or empty group of the inventory; None if all have hosts.
+
+    Args: `needed` names of groups; `groups` {name: hosts}; `sources` of the inventory.
+    """
     for group in needed:
         if not groups.get(group):
             return (
@@ -302,7 +319,7 @@ def refused_groups(needed, groups, sources):
 
 
 def refused_forks(forks, nodes):
-    """Return the message about too few forks for the number of nodes; None if they suffice."""
+    """Return the message about fewer `forks` than `nodes` (both numbers); None if they suffice."""
     if forks >= nodes:
         return None
     return (
@@ -314,9 +331,10 @@ def refused_forks(forks, nodes):
 def refused_values(documented, variables):
     """Return the message about role variables with a wrong type or choice; None if all are valid.
 
-    The defaults of the roles are valid, so only values of the inventory and of -e are checked:
-    here, once for all roles and hosts. The value of a template is not known yet, and vaults stay
-    encrypted.
+    The defaults of the roles are valid, so the function checks only values of the inventory and of
+    -e. It skips templates, whose values are unknown yet, and vaults, which stay encrypted.
+
+    Args: `documented` {variable: its argument spec}; `variables` {host: {variable: value}}.
     """
     problems = {}
     for host, values in variables.items():
@@ -343,9 +361,11 @@ def is_plain(value):
 
 
 def believe(path, name, lines):
-    """Write these lines of known_hosts for ssh, in place of the lines of an earlier run.
+    """Write this inventory's block of the known_hosts file `path`; return True on a change.
 
-    Lines of other inventories stay. Returns True if the file has changed.
+    The blocks of other inventories stay.
+
+    Args: `name` of the inventory; `lines` the text of the block, "" for no block.
     """
     if not lines and not os.path.exists(path):
         return False
@@ -372,14 +392,17 @@ def believe(path, name, lines):
 
 
 def with_block(text, name, lines):
-    """Return the text with this inventory's block at its end, or without it if `lines` is empty."""
+    """Return `text` with the block `lines` of the inventory `name` at its end.
+
+    An earlier block of this inventory is removed. If `lines` is empty, no block is added.
+    """
     first, last = ("# %s of the inventory %s\n" % (mark, name) for mark in ("BEGIN", "END"))
     rest = re.sub("%s(.*\n)*?%s" % (re.escape(first), re.escape(last)), "", text)
     return rest + (first + lines + "\n" + last if lines else "")
 
 
 def ours(path):
-    """Return the name of a playbook of this project, None for any other playbook."""
+    """Return the file name of the playbook `path` if it belongs to this project, else None."""
     folder, name = os.path.split(os.path.realpath(path))
     return (
         name
@@ -389,16 +412,19 @@ def ours(path):
 
 
 def full(name):
-    """Return the variable of a knob; None for a knob that exists with -e only."""
+    """Return the variable of the knob with the short name `name`, such as train_job_kv for kv.
+
+    None for a knob that exists with -e only.
+    """
     return next(
         ("%s_%s" % (role, name) for role in sorted(knobs.SHORT) if name in knobs.SHORT[role]), None
     )
 
 
 def known(given, hostvars):
-    """Return the names that the inventory defines or that templates use.
+    """Return the variables that the inventory defines, and the names in `given` that templates use.
 
-    The templates are those of the inventory and of the variables in `given`.
+    The templates are those of the inventory and of the values of `given`, the extra variables.
     """
     manager, inventory = hostvars._variable_manager, hostvars._inventory
     extra, found, texts = manager._extra_vars, set(), list(strings(given))
@@ -418,7 +444,7 @@ def known(given, hostvars):
 
 
 def strings(value):
-    """Yield all strings in a value of YAML; vaults stay encrypted."""
+    """Yield all strings in a value of YAML except those in vaults."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list, tuple)):

@@ -1,4 +1,4 @@
-"""Call mxcluster.job.report on the controller."""
+"""Judge an ended job and write its report on the controller, with `mxcluster.job.report`."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -11,14 +11,14 @@ short_description: Judge a job that has ended and write its report
 description:
   - Unpacks the nodes' archives into the job's run folder, merges the events, computes the verdict,
     and writes C(verdict.json), C(curves.png) and C(report.html).
-  - A failed job does not make this module fail, since its report is needed most; check RV(verdict)
-    afterwards.
+  - This module does not fail if the job failed, because the report of a failed job is needed most.
+    RV(verdict) says whether the job failed.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors (@mxcluster)
@@ -43,9 +43,10 @@ options:
     required: true
   restart:
     description:
-      - Whether to return RV(restart), which searches for checkpoints beside O(run_dir), too.
-      - An attempt that M(mxcluster_restart) has started ignores this option. The first command
-        decides.
+      - Whether to decide about another attempt and return RV(restart). The module then searches the
+        run folders beside O(run_dir) for checkpoints.
+      - An attempt that M(mxcluster_restart) has started ignores this option, because the first
+        command decides.
     type: bool
     default: false
   collected:
@@ -54,8 +55,8 @@ options:
         C(mxcluster_node) with C(command=collect) packs it.
       - A node with a missing or damaged file counts as failed; the files of the other nodes are
         used.
-      - The folder of this job is removed once the report is written. So are old folders of
-        controllers that were killed during the collection.
+      - The module removes the folder of this job once the report is written. It also removes old
+        folders of controllers that were killed during the collection.
     type: path
     required: true
   cache_dir:
@@ -63,7 +64,7 @@ options:
       removed.
     type: path
 notes:
-  - In check mode nothing is read or written; RV(verdict) is then empty.
+  - In check mode the module reads and writes nothing, and RV(verdict) is empty.
 """
 
 EXAMPLES = r"""
@@ -75,7 +76,7 @@ EXAMPLES = r"""
   run_once: true
   register: job_report
 
-- name: Fail if the job did
+- name: Fail if the job failed
   ansible.builtin.fail:
     msg: "{{ job_report.text | join('\n') }}"
   when: not job_report.verdict.ok
@@ -88,8 +89,8 @@ verdict:
   type: dict
   contains:
     ok:
-      description: Whether every process exited with 0 and every worker of a program reported
-        success.
+      description: Whether the job succeeded; every process exited with 0, every worker did all its
+        work, nothing of the job is left, and the loss of a training program fell.
       type: bool
       returned: when not in check mode
     job:
@@ -110,7 +111,8 @@ verdict:
       type: float
       returned: when not in check mode
     seconds:
-      description: How long the workers trained; of a failed job, how long it ran.
+      description: The seconds that the slowest worker trained; of a failed job, the seconds that it
+        ran.
       type: float
       returned: when not in check mode
     exit_codes:
@@ -123,11 +125,11 @@ verdict:
       type: dict
       returned: when not in check mode
     left:
-      description: For each checked node, the leftovers of the job, a text each.
+      description: The leftovers of the job on each searched node, a list of texts by host.
       type: dict
       returned: when not in check mode
     warnings:
-      description: Warnings for the user, a text each.
+      description: The warnings for the user.
       type: list
       elements: str
       returned: when not in check mode
@@ -137,8 +139,9 @@ verdict:
       returned: when not in check mode
     nodes:
       description:
-        - How the job ended on every node; C(done), C(failed), C(peer) (because another node's part
-          failed), C(lease), C(stopped), C(running) or C(missing).
+        - The state of the job on every node; C(done), C(failed), C(peer) (ended because another
+          node's part failed), C(lease) (ended because the lease ran out), C(stopped), C(running) or
+          C(missing) (unknown).
       type: dict
       returned: when not in check mode
 text:
@@ -147,14 +150,14 @@ text:
   type: list
   elements: str
 mxcluster_verdict_text:
-  description: The same lines; the callback C(mxcluster) shows them after the recap.
+  description: The lines of RV(text), which the callback C(mxcluster) shows after the recap.
   returned: success
   type: list
   elements: str
 restart:
-  description: The next attempt that the knob C(max_restarts) allows; C(text), C(delay) and
-    C(extra), its knobs, for M(mxcluster_restart). Null for none; RV(mxcluster_verdict_text) then
-    has the reason.
+  description: The next attempt, for M(mxcluster_restart), if the knob C(max_restarts) allows one;
+    C(text), a line for the user, C(delay), the seconds until it starts, and C(extra), its knobs.
+    Null for no attempt; if an attempt was refused, RV(text) has the reason.
   returned: when not in check mode
   type: dict
 report:
@@ -181,7 +184,12 @@ OLD = 3600.0  # seconds after which no controller is still fetching the archives
 
 
 def forget(collected, job):
-    """Remove the archives of the job, and old archives of controllers that were killed."""
+    """Remove archives of nodes from the controller.
+
+    The function removes those of the job, and old ones of controllers that were killed.
+
+    Args: `collected` the folder with a folder of archives for each job; `job` the job's id.
+    """
     for name in os.listdir(collected) if os.path.isdir(collected) else []:
         folder = os.path.join(collected, name)
         try:
@@ -196,7 +204,10 @@ def forget(collected, job):
 
 
 def carry_out(given, check):
-    """Write the report; return the verdict and the path of the report."""
+    """Write the report of a job, and return the values that RETURN describes.
+
+    Args: `given` the arguments of the task; `check` True in check mode, which writes nothing.
+    """
     run_dir = os.path.abspath(given["run_dir"])
     page = os.path.join(run_dir, "report.html")
     if check:

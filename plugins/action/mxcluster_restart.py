@@ -1,4 +1,4 @@
-"""Doorway to mxcluster.ansible.attempts: run the next attempts at a failed job (max_restarts)."""
+"""Run the next attempts at a failed job (max_restarts), with `mxcluster.ansible.attempts`."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -10,16 +10,17 @@ module: mxcluster_restart
 short_description: Run the next attempts at a failed job
 description:
   - Waits, then runs the command line of this ansible-playbook again as a child, with the knobs of
-    the next attempt. Repeats this while the verdict of the last attempt allows a restart.
+    the next attempt. The module repeats these steps while the verdict of the last attempt allows a
+    restart.
   - Shows the verdict of each attempt but the last, and the output of each child as it arrives.
   - Returns the verdict of the last attempt. This module does not fail if the last attempt fails.
   - Ctrl-C, and the end of ansible-playbook, end the running child, too.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: none
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors (@mxcluster)
@@ -29,7 +30,7 @@ options:
     type: path
     required: true
   text:
-    description: The verdict of the failed job for people, RV(mxcluster_report#module:text).
+    description: The verdict of the failed job as lines of text, RV(mxcluster_report#module:text).
     type: list
     elements: str
     required: true
@@ -51,16 +52,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: The verdict of the last attempt. It has only C(ok) if that attempt ended without one.
+  description: The verdict of the last attempt. If that attempt ended without a verdict, RV(verdict)
+    has only C(ok), which is false.
   returned: success
   type: dict
 text:
-  description: The same in lines for people, and the reason why there is no further attempt.
+  description: The verdict as lines of text, with the reason why no further attempt follows.
   returned: success
   type: list
   elements: str
 mxcluster_verdict_text:
-  description: The same lines. The callback C(mxcluster) shows them at the very end.
+  description: The lines of RV(text), which the callback C(mxcluster) shows at the end.
   returned: success
   type: list
   elements: str
@@ -85,12 +87,18 @@ display = Display()
 
 
 def show(piece, is_stderr):
-    """Show a piece of a child's output. The child itself writes the log of Ansible's log_path."""
+    """Show the text `piece` of a child's output on the terminal, but not in Ansible's log.
+
+    The child itself writes the log of Ansible's log_path. Args: `is_stderr` True for its stderr.
+    """
     display.display(piece, stderr=is_stderr, screen_only=True, newline=False)
 
 
 def judged(run_dir):
-    """Return (verdict, lines, decision) of an attempt that has ended, None if it has no verdict."""
+    """Return (verdict, lines of text, decision) of an ended attempt, None if it has no verdict.
+
+    Args: `run_dir` the attempt's run folder. The decision is that of `restarts.after`.
+    """
     try:
         with open(os.path.join(run_dir, "verdict.json")) as stream:
             found = json.load(stream)
@@ -102,7 +110,11 @@ def judged(run_dir):
 
 
 def carry_out(given, check):
-    """The verdict of the last attempt."""
+    """Run the attempts that the verdicts allow, and return the values that RETURN describes.
+
+    Args: `given` the arguments of the task, whose "restart" allows at least one attempt; `check` is
+    not used.
+    """
     lines, decision = given["text"], given["restart"]
     attempts.end_with_parent()
     while decision and decision["extra"]:
@@ -130,4 +142,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """What Ansible looks for."""
+    """The action plugin that Ansible loads."""

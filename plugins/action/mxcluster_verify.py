@@ -1,4 +1,4 @@
-"""Call mxcluster.cluster.verify on the controller."""
+"""Judge a cluster on the controller, with `mxcluster.cluster.verify`."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -11,20 +11,20 @@ short_description: Judge a cluster by the answers of its nodes
 description:
   - Compares the answers of the nodes with each other and with the plan, and writes one verdict as
     JSON.
-  - A failed check does not make this module fail; check RV(verdict).
+  - This module does not fail if a check failed. RV(verdict) has the result of each check.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: partial
-    details: O(path) is written in check mode too.
+    details: The module writes O(path) in check mode too.
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
 options:
   packed_plan:
-    description: The plan of the rendezvous as C(mxcluster_plan) returns it.
+    description: The plan of the job that held the rendezvous, as C(mxcluster_plan) returns it.
     type: str
     required: true
   answers_dir:
@@ -38,8 +38,8 @@ options:
     type: path
     required: true
   wanted:
-    description: The wanted cluster, see C(mxcluster.cluster.verify.judge). C(files) are the texts
-      as planned. C(nodes) comes from O(packed_plan).
+    description: The requirements of the cluster, see C(mxcluster.cluster.verify.judge). In place of
+      digests, C(files) has the planned texts. C(nodes) comes from O(packed_plan).
     type: dict
     required: true
   path:
@@ -49,7 +49,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Judge
+- name: Judge the cluster
   mxcluster_verify:
     packed_plan: "{{ planned.packed_plan }}"
     answers_dir: .state/local/verify
@@ -57,6 +57,7 @@ EXAMPLES = r"""
     wanted:
       files: {}
       ssh: true
+      met: true
       max_clock_offset: 1
       min_disk_mb: 1024
       min_shm_mb: 32
@@ -66,7 +67,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: The content of the file.
+  description: The verdict, as in the file O(path).
   returned: success
   type: dict
 mxcluster_verdict_text:
@@ -97,7 +98,7 @@ MOST = 16 << 20  # bytes that are read of an answer
 
 
 def answer(folder, host):
-    """Return the answer of a node, None if there is none."""
+    """Return the parsed content of <host>.json in `folder`, None without a valid file."""
     try:
         with open(os.path.join(folder, host + ".json")) as source:
             return json.load(source)
@@ -106,10 +107,10 @@ def answer(folder, host):
 
 
 def meeting(host, path):
-    """Return meeting.json of a node's archive, the result of its rendezvous.
+    """Return the content of meeting.json in the archive `path`, the result of a node's rendezvous.
 
-    Returns {"error": reason} if the agent ended early or the content is invalid, None without an
-    archive.
+    Returns {"error": reason} if the agent of `host` ended early or the content is invalid, None
+    without a readable archive.
     """
     try:
         with tarfile.open(path, "r:") as archive:
@@ -132,7 +133,10 @@ def meeting(host, path):
 
 
 def carry_out(given, check):
-    """Return the verdict, and write it to O(path)."""
+    """Write the verdict on the cluster to given["path"], and return the values of RETURN.
+
+    Args: `given` the arguments of the task; `check` is not used.
+    """
     nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
     wanted = dict(given["wanted"], nodes=nodes)
     wanted["files"] = {

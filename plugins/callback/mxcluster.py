@@ -1,4 +1,4 @@
-"""Ansible's default output in compact form, with one live line for a running job.
+"""Show Ansible's default output in compact form, with one live line for a running job.
 
 The verdict of the job comes last, after the recap.
 """
@@ -13,15 +13,15 @@ type: stdout
 short_description: The default output, compact, with one live line for a training job
 description:
   - While a task polls a job with C(mxcluster_node), its results become one line about the whole
-    job. On a terminal the line is rewritten in place; elsewhere a new line comes every five
-    seconds.
-  - The lines of C(mxcluster_verdict_text) in a result are shown last, after the recap, and
-    C(mxcluster_exit_status) beside them becomes the exit status of ansible-playbook.
+    job. On a terminal the callback rewrites the line in place; elsewhere it prints a new line every
+    five seconds.
+  - If a result has C(mxcluster_verdict_text), the callback shows these lines last, after the recap.
+    If the result also has C(mxcluster_exit_status), ansible-playbook ends with this status.
   - After M(mxcluster_restart) there is no recap, because the last attempt has shown its own. An
     attempt that M(mxcluster_restart) has started leaves its verdict to the first command.
-  - Hosts with the same outcome share a line, and a failure shows its message with its line breaks.
-  - A text of a node cannot control the terminal; escape sequences and control characters are
-    dropped from every result.
+  - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
+  - A text of a node cannot control the terminal, because the callback drops escape sequences and
+    control characters from every result.
   - With C(-v) the lines of hosts and tasks are those of the default callback.
 author:
   - The mxcluster authors (@mxcluster)
@@ -82,7 +82,7 @@ class CallbackModule(Default):
         self._status = None  # the exit status that a verdict requests
 
     def v2_playbook_on_start(self, playbook):
-        """Load all filters and tests, then show the start of the playbook."""
+        """Load all filter and test plugins, then show the start of the playbook."""
         # Ansible does not flush the output of a task, such as that of the next attempt at a job.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(line_buffering=True)
@@ -102,13 +102,13 @@ class CallbackModule(Default):
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
     def v2_runner_retry(self, result):
-        """Show a retry, or update the line about the job."""
+        """Update the line about the job, or show the retry of any other task."""
         if not self._about_job(result):
             self._settle()
             super(CallbackModule, self).v2_runner_retry(result)
 
     def v2_runner_on_ok(self, result):
-        """Show a success, update the line about the job, and keep a verdict for the end."""
+        """Update the line about the job, or show the success; keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
         if self._about_job(result):
             return
@@ -126,7 +126,7 @@ class CallbackModule(Default):
             )
 
     def v2_runner_on_skipped(self, result):
-        """Show a skipped host on the line that it shares with other hosts."""
+        """Show a skipped host, on a line with other skipped hosts."""
         if self._display.verbosity or not self.get_option("display_skipped_hosts"):
             self._settle()
             super(CallbackModule, self).v2_runner_on_skipped(result)
@@ -197,7 +197,10 @@ class CallbackModule(Default):
         sys.stdout.flush()  # a reader may follow the output through a pipe
 
     def _gather(self, result, outcome, color):
-        """Keep a host's outcome for the line that it shares with other hosts."""
+        """Keep a host's outcome for the line that it shares with other hosts.
+
+        Args: `outcome` a word such as "ok"; `color` of the line.
+        """
         self._handle_warnings(result._result)
         if self._last_task_banner != result._task._uuid:
             self._settle()
@@ -205,7 +208,7 @@ class CallbackModule(Default):
         self._hosts.setdefault((outcome, color), []).append(self.host_label(result))
 
     def _settle(self):
-        """Show the outcomes and the line that are held back, before any other output."""
+        """Show the outcomes of hosts and the line about the job that are still held back."""
         for (outcome, color), hosts in self._hosts.items():
             named = ", ".join("[%s]" % host for host in hosts[:NAMED])
             more = " and %d more" % (len(hosts) - NAMED) if len(hosts) > NAMED else ""
@@ -221,7 +224,7 @@ class CallbackModule(Default):
             self._line = ""
 
     def _fail(self, result, headline, color):
-        """Show a failure: its headline, then its message on separate lines."""
+        """Show a failure: the headline, then the lines of the result's message."""
         self._settle()
         self._answers.pop(result._host.get_name(), None)
         self._clean_results(result._result, result._task.action)
@@ -239,8 +242,8 @@ class CallbackModule(Default):
     def _handle_exception(self, result, use_stderr=False):
         """Display the error of a result; from ansible-core 2.19 on with -v only.
 
-        There every failure has an error, which repeats the message and names the place in the
-        playbook.
+        In these versions every failure has an error, which repeats the message and names the place
+        in the playbook.
         """
         if getattr(self, "_current_task_result", None) is None or self._display.verbosity:
             super(CallbackModule, self)._handle_exception(result, use_stderr=use_stderr)
@@ -250,7 +253,7 @@ class CallbackModule(Default):
     # The job.
 
     def _about_job(self, result):
-        """Show a result as an answer about the job; return False for any other result."""
+        """Update the line about the job; return False if the result is no answer about a job."""
         answer = result._result
         if live_line is None or not all(
             isinstance(answer.get(key), dict) for key in ("status", "progress")
@@ -320,7 +323,7 @@ def harmless_record(record):
 
 
 def of_harmless(method):
-    """Return `method`, which shows a result, with a step before it that cleans the texts."""
+    """Return a method that makes the texts of a result harmless and then calls `method`."""
 
     @functools.wraps(method)
     def shows(self, result, *args, **kwargs):
@@ -342,7 +345,7 @@ def of_harmless(method):
 
 
 def settled(name):
-    """Return the default callback's method `name`, preceded by the output that is held back."""
+    """Return a method that calls `_settle` and then the default callback's method `name`."""
     default = getattr(Default, name)
 
     def method(self, *args, **kwargs):
@@ -378,7 +381,8 @@ for _name in dir(CallbackModule):
 def back(drawn, columns):
     """Return the control sequence that moves the cursor to the start of a line of `drawn` columns.
 
-    A terminal that becomes narrower wraps the line. The sequence erases the extra rows.
+    If the terminal, now `columns` wide, has become narrower, it has wrapped the line. The sequence
+    erases the extra rows.
     """
     rows = (drawn - 1) // columns if drawn > columns > 0 else 0
     return "\r\033[%dA\033[J" % rows if rows else "\r"
@@ -390,7 +394,10 @@ def rewritable(stream):
 
 
 def failure_lines(result):
-    """Return the texts of a failed result as lines; an empty list if it has no message."""
+    """Return the texts of a failed result as lines; [] if it has none.
+
+    The texts are the message, the command with its exit status, and the last lines of its output.
+    """
     lines = []
     message = result.get("censored") or result.get("msg") or result.get("reason")
     if message:

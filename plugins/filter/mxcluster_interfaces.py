@@ -16,7 +16,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show them
+- name: Show the addresses of the node
   ansible.builtin.debug:
     msg: "{{ ansible_facts | mxcluster_interfaces }}"
 """

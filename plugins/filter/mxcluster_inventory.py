@@ -9,8 +9,8 @@ name: mxcluster_inventory
 short_description: The part of an inventory that mxcluster reads
 description:
   - Returns the groups V(scheduler), V(servers) and V(workers) and, for their hosts, only the
-    variables that mxcluster reads. It omits facts of hosts, so C(--limit) does not affect the
-    result.
+    variables that mxcluster reads. The result has no facts of hosts, so C(--limit) does not affect
+    it.
 positional: _input, groups
 options:
   _input:
@@ -24,14 +24,14 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show it
+- name: Show the part of the inventory that mxcluster reads
   ansible.builtin.debug:
     msg: "{{ hostvars | mxcluster_inventory(groups) }}"
 """
 
 RETURN = r"""
 _value:
-  description: C(groups) and C(hosts).
+  description: C(groups), lists of hosts by group, and C(hosts), dicts of variables by host.
   type: dict
 """
 

@@ -26,7 +26,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show it
+- name: Show the parallel scheme
   ansible.builtin.debug:
     msg: "{{ ('train_job' | mxcluster_knobs('kv', 'lr')).kv }}"
 """
@@ -48,7 +48,11 @@ from mxcluster.job.options import OPTIONS
 
 @pass_context
 def mxcluster_knobs(context, role, *names):
-    """Return {short name: value}."""
+    """Return {short name: value} of a role's knobs, without those whose variable is not defined.
+
+    Args: `context` of Jinja; `role` its name; `names` the short names, by default the options of a
+    plan for train_job, and all knobs of any other role.
+    """
     given = load_extra_vars(DataLoader())  # Ansible has read and cached them at its start
     values = {}
     for name in names or (

@@ -12,7 +12,7 @@ description:
   - Refuses an invalid field by its name.
 options:
   _input:
-    description: RV(mxcluster_node#module:record) of M(mxcluster_node), an empty dict in check mode.
+    description: RV(mxcluster_node#module:record); in check mode an empty dict.
     type: dict
     required: true
   host:
@@ -33,7 +33,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The record.
+  description: The node record, see C(mxcluster.cluster.node_records).
   type: dict
 """
 
@@ -44,7 +44,10 @@ from mxcluster.errors import MxclusterError
 
 
 def mxcluster_record(told, host, places):
-    """Call `node_records.make`; raise its errors as AnsibleFilterError."""
+    """Return the record of the node `host`; raise AnsibleFilterError for an invalid field.
+
+    Args: `told` the node's facts; `places` the values of the role.
+    """
     try:
         return node_records.make(host, told, places)
     except MxclusterError as error:

@@ -8,8 +8,8 @@ DOCUMENTATION = r"""
 name: mxcluster_secret_env
 short_description: Separate the values of the knob secret_env from its names and problems
 description:
-  - Checks the variables like those of the knob env. This is a filter, because Ansible would mask
-    the values of a module's argument wherever they occur in the module's result.
+  - Checks the variables like those of the knob env. This plugin is a filter, because Ansible would
+    mask the values of a module's argument wherever they occur in the module's result.
 options:
   _input:
     description: A dict, or a dict as JSON text; its values may come from a vault.
@@ -18,7 +18,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show what is given
+- name: Show the names of the secret variables
   ansible.builtin.debug:
     msg: "{{ (secret_env | mxcluster_secret_env).names }}"
 """
@@ -34,7 +34,10 @@ from mxcluster.job.options import cast_secret_env
 
 
 def mxcluster_secret_env(given):
-    """Return the variables, cast and checked."""
+    """Return {"env": {variable: text}, "names": [...], "problems": [...]} of the knob secret_env.
+
+    Args: `given` a dict, whose values may be vaults, or its JSON text.
+    """
     if isinstance(given, dict):  # Ansible decrypts a vault's value only on its conversion to str
         given = {
             name: str(value) if hasattr(value, "__ENCRYPTED__") else value

@@ -1,4 +1,4 @@
-"""Filter: read the ssh settings of the inventory with mxcluster.cluster.ssh_mesh."""
+"""Filter: return the ssh settings of the inventory with mxcluster.cluster.ssh_mesh."""
 
 from __future__ import absolute_import, division, print_function
 

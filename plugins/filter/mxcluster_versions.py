@@ -7,13 +7,13 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 name: mxcluster_versions
 short_description: Choose the MXNet, CUDA, cuDNN and driver versions for a node
-description: Fails with the reason and the nearest working versions, if the choice cannot work on
-  the node.
+description: Fails with the reason and the nearest working versions if the choice cannot work on the
+  node.
 positional: choice
 options:
   _input:
-    description: The facts of the node, C(host), C(system), C(system_version), C(python), C(gpus),
-      C(driver), C(own_system), C(family), C(missing).
+    description: The facts of the node, C(host), C(system), C(system_version), C(architecture),
+      C(python), C(gpus), C(driver), C(own_system), C(family), C(missing).
     type: dict
     required: true
   choice:
@@ -23,14 +23,14 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Decide
+- name: Choose the versions for the node
   ansible.builtin.set_fact:
     chosen: "{{ machine | mxcluster_versions({'cuda_version': '9.2', 'mxnet_version': '1.2.1'}) }}"
 """
 
 RETURN = r"""
 _value:
-  description: See C(mxcluster.cluster.versions.decide).
+  description: The software of the node, see C(mxcluster.cluster.versions.decide).
   type: dict
 """
 
@@ -41,7 +41,10 @@ from mxcluster.errors import MxclusterError
 
 
 def mxcluster_versions(node, choice):
-    """Call `versions.decide`, and put the node's name before a refusal."""
+    """Return the result of `versions.decide`; raise AnsibleFilterError with the node's name.
+
+    Args: `node` the facts of the node; `choice` the settings of the user.
+    """
     try:
         return versions.decide(choice, node)
     except MxclusterError as refusal:

@@ -16,9 +16,9 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # ENXIO is the error of 
 
 
 def open_file(path):
-    """Open the regular file at `path` for reading; return None if there is none.
+    """Return the regular file at `path`, open for reading; None if there is none.
 
-    A FIFO does not block.
+    The function returns None for a FIFO, without waiting for its writer.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -33,7 +33,7 @@ def open_file(path):
 
 
 def read(path):
-    """Return (content, permissions) of the file, (None, None) if there is none."""
+    """Return (bytes, permissions) of the file at `path`, (None, None) if there is no file."""
     source = open_file(path)
     if source is None:
         return None, None
@@ -42,7 +42,7 @@ def read(path):
 
 
 def digest(path):
-    """Return (bytes, SHA-256 in hexadecimal) of the file, (None, None) if there is none."""
+    """Return (size, SHA-256 in hexadecimal) of the file at `path`, (None, None) without a file."""
     source, seen = open_file(path), hashlib.sha256()
     if source is None:
         return None, None
@@ -62,7 +62,7 @@ def make_folder(path):
 
 
 def same(path, source, mode):
-    """Return True if the file already has the content of the open file `source` and the mode."""
+    """Return True if the file at `path` has the content of the open file `source` and this mode."""
     there = open_file(path)
     if there is None:
         return False
@@ -85,7 +85,7 @@ def same(path, source, mode):
 
 
 def write(path, content, mode):
-    """Write `content`, bytes or an open file, to `path` atomically."""
+    """Write `content`, bytes or an open file, to the file `path` atomically, with this mode."""
     folder = os.path.dirname(path)
     make_folder(folder)
     handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=folder)
@@ -105,7 +105,7 @@ def write(path, content, mode):
 
 
 def shown(content):
-    """Return `content` as text for --diff."""
+    """Return the bytes `content` as text for --diff; "" for None."""
     if content is None:
         return ""
     try:

@@ -15,10 +15,10 @@ LINKS = 40  # the number of links that Linux follows
 def changed_by_others(path):
     """Return the first component of `path` that a user other than root can change, else None.
 
-    Checks every folder and link in the order in which the kernel resolves them, `path` included.
-    For a missing component it checks the existing parent, because root would create the component
-    there. It also returns a component that `lstat` cannot read. None means: no other user can
-    redirect `path`.
+    The function checks every folder and link in the order in which the kernel resolves them, `path`
+    included. For a missing component it checks the existing parent, because root would create the
+    component there. A component that `lstat` cannot read counts as changeable. None means that no
+    other user can redirect `path`.
     """
     done, rest, links, sticky = "/", ["."] + os.path.abspath(path).split("/"), 0, False
     rest.reverse()
@@ -53,8 +53,8 @@ def changed_by_others(path):
 def make_for(entry, path):
     """Make the folder `path` for the user with this passwd entry; return True if it was missing.
 
-    Root makes missing folders on the way as its own. Only `path` itself becomes the user's. No
-    other user can replace it where only root can change the folders above it.
+    Missing folders above `path` belong to root, and only `path` itself to the user. No other user
+    can replace `path` if only root can change the folders above it.
     """
     if os.path.lexists(path):
         return False
@@ -71,9 +71,10 @@ def make_for(entry, path):
 
 
 def refusal(path, who, error, unsafe):
-    """Return the message that `who` cannot make the folder `path`.
+    """Return the message that the user `who` cannot make the folder `path`.
 
-    Root does not make it either, since other users can change the folder `unsafe`.
+    Args: `error` the OSError; `unsafe` the folder above `path` that other users can change, so that
+    root does not make `path` either, None without such a folder.
     """
     return (
         "%s cannot be created by %s: %s.%s Create it, give it to %s, and run this again; or "

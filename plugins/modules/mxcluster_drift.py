@@ -15,22 +15,22 @@ module: mxcluster_drift
 short_description: Detect changes of a node since it was provisioned
 description:
   - V(command=look) returns the reason to provision the node again. V(command=remember) records the
-    state of the node. V(command=common) computes the input of both that is the same for all nodes,
-    on the controller, without contact to a node.
-  - The content of a file is not read; its owner, mode, size and times show a change.
+    state of the node. V(command=common) computes the part of their input that is the same for all
+    nodes, on the controller, without contact to a node.
+  - The module does not read the content of a file; owner, mode, size and times show a change.
   - A child process without root's rights examines the training user's home.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
 options:
   command:
-    description: V(common), V(look) or V(remember).
+    description: Whether to compute the common input, to look for a change, or to record the state.
     type: str
     choices: [common, look, remember]
     default: look
@@ -41,14 +41,14 @@ options:
     elements: str
     required: true
   roots:
-    description: Folders that only root may be able to change, along their whole path. They are not
-      checked where Ansible is not root.
+    description: Folders on whose whole paths only root may change a folder. The module checks them
+      only if it runs as root.
     type: list
     elements: path
     default: []
   user_files:
-    description: Paths that O(user) can write; the module examines them as that user. C(~/) is the
-      user's home.
+    description: Patterns of files that O(user) can write. The module examines these files with the
+      rights of that user. C(~/) is the user's home.
     type: list
     elements: str
     default: []
@@ -77,9 +77,9 @@ options:
     elements: path
     default: []
   layout:
-    description: What running jobs rely on, such as the folder of the jobs. If it has changed since
-      the node was provisioned, and a job runs there, V(command=look) fails and names the job. For
-      the action plugin.
+    description: The variables on which running jobs rely, such as the folder of the jobs. If one of
+      them has changed since the node was provisioned, and a job runs there, V(command=look) fails
+      and names the job. For the action plugin.
     type: dict
   sources:
     description: For V(common), the C(sources) of RV(common) at the start of the run. For the action
@@ -95,12 +95,13 @@ options:
     type: path
   user:
     description:
-      - The training user. Changes of its passwd entry count. The module examines O(user_files) and
-        produces the record as that user; empty for the login user.
+      - The training user; empty for the login user. The module examines O(user_files), and
+        M(mxcluster_node) makes the node record, with the rights of that user. A change of the
+        user's passwd entry counts as a change of the node.
     type: str
     default: ''
 notes:
-  - In check mode V(look) works as usual, and nothing is recorded.
+  - In check mode V(look) works as usual, and the module records nothing.
 """
 
 EXAMPLES = r"""
@@ -126,7 +127,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 seen:
-  description: The state of each file and user.
+  description: The state of each file, by its path, and of the user's passwd entry.
   returned: success
   type: dict
 common:
@@ -153,7 +154,10 @@ BELOW = "/**"
 
 
 def look_of(path):
-    """Return values that show a change of a file; for a folder, its mode and owner."""
+    """Return a list of values that show a change of the file at `path`.
+
+    A folder has its mode and owner, a link its target, and a file also its size and times.
+    """
     found = os.lstat(path)
     owner = [oct(found.st_mode), found.st_uid, found.st_gid]
     if stat.S_ISLNK(found.st_mode):
@@ -164,7 +168,10 @@ def look_of(path):
 
 
 def paths_of(pattern):
-    """Return the paths that match a pattern. No link is followed."""
+    """Return the paths that match an item of the option `files`.
+
+    For a pattern with /**, links to folders are not followed.
+    """
     if not pattern.endswith(BELOW):
         return glob.glob(os.path.expanduser(pattern))
     return [
@@ -175,7 +182,7 @@ def paths_of(pattern):
 
 
 def look_at(patterns):
-    """Return {path: state} of all existing paths."""
+    """Return {path: result of `look_of`} of all files that match one of the patterns."""
     seen = {}
     for pattern in patterns:
         for path in paths_of(pattern):
@@ -187,7 +194,11 @@ def look_at(patterns):
 
 
 def look_at_user(module, name, patterns):
-    """Return {"user name": state of its entry} and the files as that user; {} without that user."""
+    """Return the state of files and of a user's passwd entry, {} if the user does not exist.
+
+    The result is {path: result of `look_of`, "user <name>": [uid, gid, home, shell]}. The files are
+    read with the rights of the user `name`; for "", with those of the module and without the entry.
+    """
     if not name:
         return look_at(patterns)
     try:
@@ -200,13 +211,16 @@ def look_at_user(module, name, patterns):
 
 
 def look_at_way(folders):
-    """Return {"way to folder": the part that a non-root user can change} of unsafe folders."""
+    """Return {"way to <folder>": the part of its path that a non-root user can change}.
+
+    Safe folders are absent. The result is empty if the module does not run as root.
+    """
     found = {folder: changed_by_others(folder) for folder in folders} if os.geteuid() == 0 else {}
     return {"way to " + folder: unsafe for folder, unsafe in found.items() if unsafe}
 
 
 def main():
-    """Run the module."""
+    """Run the module. Ansible calls this function."""
     module = AnsibleModule(
         argument_spec=dict(
             files=dict(type="list", elements="str", required=True),

@@ -12,7 +12,7 @@ module: mxcluster_env
 short_description: Build a Python environment from pinned wheels and check that it imports MXNet
 description:
   - Makes a virtual environment with the node's own Python, installs exactly the wheels of the build
-    for that Python version, each checked against its sha256, and imports MXNet once. The wheels
+    for that Python version, and imports MXNet once. pip checks the sha256 of each wheel. The wheels
     come in one tar file, so a node needs no access to a package index. The tar file includes pip,
     so the node needs no ensurepip.
   - The module writes a marker with a digest of all options last. It rebuilds an environment without
@@ -23,10 +23,10 @@ description:
     paths that O(site_path) describes.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: full
 author:
   - The mxcluster authors
@@ -40,7 +40,7 @@ options:
     type: path
     required: true
   builds:
-    description: Sets of wheels; the set for the version of O(python) is installed.
+    description: Sets of wheels. The module installs the set for the version of O(python).
     type: list
     elements: dict
     required: true
@@ -75,16 +75,16 @@ options:
     default: ''
   site_path:
     description:
-      - A zip file with a package for the environment. It is unpacked and compiled beside itself,
-        into a folder with the Python version as suffix; from a zip file, Python would compile the
-        modules at every start.
-      - A folder with any other content than the zip file and its compiled modules is replaced by a
-        new folder. The folder is missing for an instant; a running program finds later imports in
-        the new folder.
-      - Environments may share the folder. Its neighbours with the suffixes C(.lock), C(.draft) and
-        C(.old) are written too; only C(.lock) stays.
-      - Folders and zip files of other names stay, since jobs, also of other nodes, may still import
-        from them.
+      - A zip file with a package for the environment. The module unpacks and compiles the package
+        into a folder beside the zip file, with the Python version as suffix. From a zip file,
+        Python would compile the modules at every start.
+      - If the folder has any other content than the zip file and its compiled modules, the module
+        replaces the folder. The folder is missing for an instant; a running program finds later
+        imports in the new folder.
+      - Environments may share the folder. The module also writes its neighbours with the suffixes
+        C(.lock), C(.draft) and C(.old); only C(.lock) stays.
+      - Folders and zip files of other names stay, because jobs on this and other nodes may still
+        import from them.
     type: path
   archive:
     description: The tar file with the wheels that RV(needs) lists.
@@ -131,13 +131,14 @@ wheels:
   type: list
   elements: str
 done:
-  description: Whether the environment now matches the options.
+  description: Whether the environment matches the options at the end of the module.
   returned: success
   type: bool
 needs:
   description:
     - The missing wheels, for M(mxcluster_downloads); C(python), the version, C(requirements), lines
-      for pip, empty if the environment is built, and C(digest), equal for equal needs.
+      for pip, and C(digest), equal for equal needs. C(requirements) is empty if the environment is
+      built.
   returned: success
   type: dict
 """
@@ -190,7 +191,10 @@ class Refused(Exception):
 
 
 def choose_build(builds, version, name, note):
-    """Return the build for Python `version` ('3.11')."""
+    """Return the item of the option `builds` for Python `version` ('3.11'), or raise Refused.
+
+    Args: `name` of the software and `note`, the reason, for the message.
+    """
     for build in builds:
         if version in build["python"]:
             return build
@@ -206,19 +210,22 @@ def choose_build(builds, version, name, note):
 
 
 def requirement(wheel, hashes):
-    """Return the line of a requirements file that accepts only the known files of `wheel`."""
+    """Return the line of a requirements file that accepts only the known files of `wheel`.
+
+    Args: `hashes` {wheel: [sha256, ...]}. Refused if `hashes` lacks `wheel`.
+    """
     if not hashes.get(wheel):
         raise Refused("no sha256 is known for %s: add it to the table of the role mxnet" % wheel)
     return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
 
 
 def digest_of(*wishes):
-    """Return a digest of all arguments."""
+    """Return the sha256 (hex) of all arguments as JSON."""
     return hashlib.sha256(json.dumps(wishes, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 def marker_of(path):
-    """Return the marker of the environment in `path`, {} without a valid marker."""
+    """Return {"digest", "wheels"}, the marker of the environment `path`; {} without a valid one."""
     try:
         with open(os.path.join(path, MARKER)) as source:
             return json.load(source)
@@ -227,12 +234,15 @@ def marker_of(path):
 
 
 def bare(version):
-    """Return the version of the package in a wheel, without PyPI's suffix ('.post1')."""
+    """Return the version of a wheel without PyPI's suffix: '1.2.1' for '1.2.1.post1'."""
     return re.sub(r"\.post\d+$", "", version)
 
 
 def cure_for(last_words):
-    """Return the cure for a missing system library that MXNet's wheel does not contain, or ''."""
+    """Return the cure for a missing system library, or ''.
+
+    Args: `last_words` the last lines of a failed program.
+    """
     missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
     if not missing:
         return ""
@@ -267,10 +277,10 @@ def make_folder(path):
 
 
 def unpack(path, folder):
-    """Extract the wheels of a tar file into a folder, as files of the current user.
+    """Extract the wheels of the tar file `path` into `folder`, as files of the current user.
 
-    extractall as root would give them to the owners in the tar file, and root runs pip from one of
-    these files.
+    extractall as root would give the wheels to the owners in the tar file, and root runs pip from
+    one of the wheels.
     """
     with tarfile.open(path) as archive:
         for member in archive.getmembers():
@@ -320,7 +330,7 @@ def contents(folder):
 
 
 def is_compiled(path):
-    """Return True for a bytecode file of Python 3, which Python ignores without the source."""
+    """Return True if `path` is that of a bytecode file, which Python ignores without its source."""
     return os.path.basename(os.path.dirname(path)) == "__pycache__" and path.endswith(".pyc")
 
 
@@ -350,7 +360,7 @@ class Environment(object):
         self.site_path = "%s-%s" % (os.path.splitext(self.zip)[0], version) if self.zip else ""
 
     def look(self, python):
-        """Return ['3.11', folder of the installation].
+        """Return [version, folder of the installation] of an interpreter, such as ['3.11', '/usr'].
 
         A virtual environment counts as the Python that created it.
         """
@@ -365,7 +375,7 @@ class Environment(object):
         return marker_of(self.path).get("digest") == self.digest and os.access(self.python, os.X_OK)
 
     def pth_line(self):
-        """Return the content of the .pth file; '' if there is none."""
+        """Return the content of the environment's .pth file; '' if there is none."""
         try:
             with open(self.pth) as source:
                 return source.read()
@@ -373,11 +383,11 @@ class Environment(object):
             return ""
 
     def wanted_pth_line(self):
-        """Return the wanted content of the .pth file; the site module adds it to sys.path."""
+        """Return the wanted content of the .pth file: the package folder, which joins sys.path."""
         return self.site_path + "\n" if self.site_path else ""
 
     def is_done(self):
-        """Return True if there is nothing to do."""
+        """Return True if the environment, the .pth file and the package folder fit the options."""
         return (
             self.is_built()
             and self.pth_line() == self.wanted_pth_line()
@@ -389,7 +399,7 @@ class Environment(object):
         )
 
     def leftovers(self):
-        """Return the new and the old package folder, leftovers of an interrupted change."""
+        """Return the paths of the two temporary package folders that a killed module may leave."""
         return [self.site_path + ".draft", self.site_path + ".old"]
 
     def is_unpacked(self):
@@ -413,7 +423,7 @@ class Environment(object):
         } == wanted
 
     def needs(self):
-        """Return the wheels that the node lacks."""
+        """Return {"python", "requirements", "digest"}: the wheels that the environment lacks."""
         return dict(
             python=self.version,
             requirements=[] if self.is_built() else self.requirements,
@@ -421,7 +431,7 @@ class Environment(object):
         )
 
     def bring_about(self):
-        """Carry out the missing steps; return True if there were any."""
+        """Build the environment and unpack the package if necessary; return True on a change."""
         if self.site_path and not os.path.exists(self.zip):
             raise Refused(
                 "%s with the package mxcluster is missing on this node: run provision.yml, "
@@ -442,7 +452,7 @@ class Environment(object):
 
     @contextlib.contextmanager
     def locked(self, path):
-        """Hold the lock of `path`."""
+        """Run the block with the lock of `path`, which other processes on all nodes respect."""
         # No other user can open the file, and so no other user can hold the lock.
         with os.fdopen(os.open(path + ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
             if stat.S_IMODE(os.fstat(lock.fileno()).st_mode) != 0o600:
@@ -458,7 +468,10 @@ class Environment(object):
                 self.inherited = before
 
     def build(self):
-        """Build the environment from the start."""
+        """Build the environment anew from the wheels in `archive`, and write its marker last.
+
+        After an error no partial environment stays.
+        """
         temporary = self.path + ".build"
         for leftover in (self.path, temporary):
             if os.path.lexists(leftover):
@@ -519,7 +532,7 @@ class Environment(object):
             shutil.rmtree(temporary, ignore_errors=True)
 
     def unpack_package(self):
-        """Replace the package folder, unless it is complete."""
+        """Make the package folder from the zip file, unless the folder is complete."""
         # Other environments of this Python version may share the package.
         with self.locked(self.site_path):
             draft, old = self.leftovers()
@@ -545,7 +558,7 @@ class Environment(object):
             remove(old)
 
     def make_package(self, draft):
-        """Unpack and compile the package in `draft`, and wait until all of it is on the disk."""
+        """Unpack and compile the package into the new folder `draft`, and wait for the disk."""
         os.mkdir(draft, 0o700)
         with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
             archive.extractall(draft)
@@ -564,7 +577,10 @@ class Environment(object):
 
     @staticmethod
     def in_the_system(pip):
-        """Return pip's options: keep packages from RPMs, and permit Debian's system environment."""
+        """Return pip's options for an installation into the system, for the wheel of pip `pip`.
+
+        The options keep packages from RPMs, and permit changes of Debian's system environment.
+        """
         knows = int(pip.split("-")[1].split(".")[0]) >= 23
         return ["--ignore-installed"] + [
             "--break-system-packages",
@@ -572,7 +588,12 @@ class Environment(object):
         ] * knows
 
     def prove(self, temporary):
-        """Import MXNet, so that a missing system library shows now and not in the first job."""
+        """Import MXNet in the environment, and compare its version with the wheel.
+
+        So a missing system library is found now and not in the first job. Refused on an error.
+
+        Args: `temporary` the folder for temporary files.
+        """
         wanted = bare(self.wheels[0].split("==")[1])
         told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
         if told != wanted:
@@ -582,7 +603,11 @@ class Environment(object):
             )
 
     def run(self, purpose, argv, temporary=None):
-        """Run a program and return its output; raise Refused with its last lines if it fails."""
+        """Run a program and return its output; raise Refused with its last lines if it fails.
+
+        Args: `purpose` of the program, as words after "could not"; `argv` the command line;
+        `temporary` the folder for temporary files.
+        """
         # pip must ignore the settings of the node and of its users.
         settings = dict(PYTHONNOUSERSITE="1", PIP_CONFIG_FILE=os.devnull, OMP_NUM_THREADS="1")
         if temporary:
@@ -611,7 +636,7 @@ class Environment(object):
 
 
 def main():
-    """Run the module."""
+    """Run the module. Ansible calls this function."""
     module = AnsibleModule(
         argument_spec=dict(
             path=dict(type="path", required=True),

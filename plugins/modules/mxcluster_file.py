@@ -2,9 +2,9 @@
 # -*- coding: utf-8 -*-
 """Ansible module: write or remove a file or a folder with the rights of a user.
 
-It stays an own module. ansible.builtin.copy writes as root where the training user can place links.
-Folders of root use it too, for the digits and the package: copy fails in check mode where the
-folder is missing, and takes two calls.
+ansible.builtin.copy cannot replace this module, because it writes as root where the training user
+can place links. This module also writes the digits and the package into folders of root: there copy
+fails in check mode if the folder is missing, and takes two calls.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -19,19 +19,19 @@ description:
   - Writes content from the controller to a file on the node, if the file has another content.
   - The file is written under a temporary name and then renamed, so no program sees a partial file.
     Missing folders are created.
-  - Unlike M(ansible.builtin.copy) it takes one call for each node instead of two or more, creates
-    the folders, works when several nodes share a disk and write at the same time, and returns the
-    correct result in check mode when the folder is missing.
+  - Unlike M(ansible.builtin.copy), the module takes one call for each node instead of two or more
+    and creates the folders. It works when several nodes share a disk and write at the same time. In
+    check mode it returns the correct result even if the folder is missing.
   - Root writes, changes and removes nothing where O(user) could place a link. All steps run with
     the rights of O(user).
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: partial
-    details: The content of O(src) is not shown.
+    details: The module does not show the content of O(src).
 author:
   - The mxcluster authors
 options:
@@ -50,8 +50,8 @@ options:
     choices: [file, directory, absent]
     default: file
   content:
-    description: The content of the file, in base64. For small files; V(state=file) requires
-      O(content) or O(src).
+    description: The content of a small file, in base64. V(state=file) requires O(content) or
+      O(src).
     type: str
   src:
     description:
@@ -62,19 +62,19 @@ options:
     type: path
   files:
     description:
-      - For V(state=directory), the wanted files, C(bytes) and C(sha256) of each by its name in the
-        folder. The action plugin gives them to get RV(lacking).
+      - For V(state=directory), the wanted files; C(bytes), the size, and C(sha256) of each, by its
+        name in the folder. The action plugin gives them to get RV(lacking).
     type: dict
   mode:
     description:
-      - The permissions of a file, or of the folder for V(state=directory) without O(src), octal, in
-        quotes; the default is V(0644) or V(0755). New folders on the way to a file with mode
-        V(0600) are accessible to O(user) only, too.
+      - The permissions of the file (default V(0644)) or of the folder for V(state=directory)
+        without O(src) (default V(0755)), octal, in quotes. If only O(user) can read a file, new
+        folders on its path are accessible to O(user) only, too.
     type: str
   roots:
     description:
-      - Folders to check before anything is written, if the module runs as root. The module fails if
-        a non-root user can change a folder on their path.
+      - Folders to check before the module writes, if it runs as root. The module fails if a
+        non-root user can change a folder on their paths.
     type: list
     elements: path
     default: []
@@ -131,9 +131,9 @@ from ansible.module_utils.mxcluster_user import act_as, other
 
 
 def open_source(module):
-    """Open the transferred file before the change of user, since only this user may read it.
+    """Return the option `src` as an open file, None without this option.
 
-    Returns None without `src`.
+    The module opens the file before it changes to `user`, who may not read it.
     """
     if not module.params["src"]:
         return None
@@ -146,7 +146,7 @@ def open_source(module):
 
 
 def copied(module, path, mode, source):
-    """Copy the open file `source` to `path`; return the result."""
+    """Copy the open file `source` to `path` with this mode; return {"changed", "path"}."""
     with source:
         changed = not same(path, source, mode)
         if changed and not module.check_mode:
@@ -155,7 +155,10 @@ def copied(module, path, mode, source):
 
 
 def written(module, path, mode):
-    """Write the option `content` to `path`; return the result."""
+    """Write the option `content` to `path` with this mode; return {"changed", "path", "diff"}.
+
+    An unchanged content gives no "diff".
+    """
     try:
         content = base64.b64decode(module.params["content"])
     except (TypeError, ValueError) as error:
@@ -172,7 +175,7 @@ def written(module, path, mode):
 
 
 def removed(module, path):
-    """Remove the file or folder; return the result."""
+    """Remove the file or folder `path`; return {"changed", "path"}."""
     result = dict(changed=os.path.lexists(path), path=path)
     if result["changed"] and not module.check_mode:
         if os.path.isdir(path) and not os.path.islink(path):
@@ -183,7 +186,14 @@ def removed(module, path):
 
 
 def foldered(module, path, mode, made, unsafe):
-    """Make the folder, unless root has `made` it, and compare its files; return the result."""
+    """Make the folder `path`, and compare its files with the option `files`.
+
+    Args: `mode` of the folder without `files`; `made` True if root has already made the folder;
+    `unsafe` the folder above `path` that other users can change, None without one.
+
+    Returns:
+        {"changed", "path"}, and with `files` also "lacking".
+    """
     result, files = dict(changed=made or not os.path.isdir(path), path=path), module.params["files"]
     if not os.path.isdir(path) and not module.check_mode:
         try:
@@ -214,7 +224,10 @@ def foldered(module, path, mode, made, unsafe):
 
 
 def act(module, path, mode, source, made, unsafe):
-    """Carry out the wanted state as the user, and end the module."""
+    """Bring `path` to the wanted state with the rights of the user, and end the module.
+
+    Args: `source` from `open_source`; `made` and `unsafe` as in `foldered`.
+    """
     os.umask(0o022 if mode & 0o044 else 0o077)  # mode of new folders on the way
     state = module.params["state"]
     try:
@@ -238,7 +251,7 @@ def act(module, path, mode, source, made, unsafe):
 
 
 def refuse_roots(module):
-    """Fail the module if a non-root user can change one of the folders `roots`."""
+    """Fail the module, if it runs as root, when a non-root user can change a folder in `roots`."""
     for path in module.params["roots"] if os.geteuid() == 0 else []:
         found = changed_by_others(path)
         if found:
@@ -250,7 +263,7 @@ def refuse_roots(module):
 
 
 def main():
-    """Run the module."""
+    """Run the module. Ansible calls this function."""
     module = AnsibleModule(
         argument_spec=dict(
             path=dict(type="path", required=True),

@@ -14,10 +14,10 @@ description:
   - Changes nothing. GPUs are counted by their PCI class and vendor, with or without a driver.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
@@ -101,7 +101,7 @@ DISPLAYS = (
 
 
 def content(path):
-    """Return a small file's text, '' if it is unreadable."""
+    """Return the text of the file `path` without outer blanks, '' if it is unreadable."""
     try:
         with open(path) as source:
             return source.read().strip()
@@ -110,7 +110,10 @@ def content(path):
 
 
 def gpus(bus=PCI):
-    """Return the device numbers ('1db4') of the NVIDIA GPUs, in the order of the bus."""
+    """Return the device numbers ('1db4') of the NVIDIA GPUs, in the order of the bus.
+
+    Args: `bus` the folder of the kernel's PCI devices.
+    """
     found = []
     for slot in sorted(os.listdir(bus)) if os.path.isdir(bus) else []:
         device = os.path.join(bus, slot)
@@ -122,13 +125,16 @@ def gpus(bus=PCI):
 
 
 def loaded_driver(path="/proc/driver/nvidia/version"):
-    """Return '470.256.02' from the line of NVIDIA's module in /proc, None if it is not loaded."""
+    """Return the version of NVIDIA's loaded driver, such as '470.256.02'; None without one.
+
+    Args: `path` the file in which the driver's module names its version.
+    """
     found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", content(path) + " ")
     return found.group(1) if found else None
 
 
 def said(module, argv):
-    """Return the output of a program, '' if the program is missing or fails."""
+    """Return the output of the command line `argv`, '' if its program is missing or fails."""
     if not os.path.isabs(argv[0]):
         argv = [module.get_bin_path(argv[0], opt_dirs=["/sbin", "/usr/sbin"]) or ""] + argv[1:]
     if not os.access(argv[0], os.X_OK):
@@ -138,7 +144,10 @@ def said(module, argv):
 
 
 def loads(module, python, library):
-    """Return True if an interpreter can load a library, also one of its own as conda's are."""
+    """Return True if the interpreter `python` can load the shared library `library`.
+
+    An interpreter such as conda's may have the library in a folder of its own.
+    """
     return (
         said(
             module,
@@ -149,7 +158,7 @@ def loads(module, python, library):
 
 
 def main():
-    """Run the module."""
+    """Run the module. Ansible calls this function."""
     module = AnsibleModule(
         argument_spec=dict(
             python=dict(type="path", default="/usr/bin/python3"),

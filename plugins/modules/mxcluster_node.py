@@ -18,10 +18,10 @@ description:
     long as a controller polls it.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: none
 author:
   - The mxcluster authors
@@ -32,15 +32,17 @@ options:
     required: true
   command:
     description:
-      - V(look) returns the parts of O(request) that the node cannot provide. V(record) returns its
-        addresses, GPUs and versions. V(check) returns all facts for verify.yml.
-      - V(start) starts the agent of O(job_dir), V(wait) waits until the job has ended, V(status)
-        returns its state, V(stop) ends it, V(collect) packs its files into the tar file O(output),
-        V(logs) returns the last O(lines) of all logs, V(plan) the plan of the whole job. V(piece)
-        returns O(most) bytes of the checkpoint's O(file), from O(offset) on, and renews the lease.
-      - V(jobs) returns the jobs in O(jobs_dir), and first removes leftovers of ended jobs, as
-        V(start) does too. A machine that was switched off leaves tokens, leases and reserves; a
-        killed controller leaves archives and Ansible's temporary folders.
+      - V(look) returns the parts of O(request) that the node cannot provide. V(record) returns the
+        node's addresses, GPUs and versions. V(check) returns all facts for verify.yml.
+      - V(start) starts the agent of O(job_dir). V(wait) waits for the end of the job, at most
+        O(seconds). V(status) returns the state of the job. V(stop) ends the job on this node.
+        V(collect) packs the files of the job into the tar file O(output).
+      - V(logs) returns the last O(lines) of all logs. V(plan) returns the plan of the whole job.
+        V(piece) returns O(most) bytes of the checkpoint's O(file), from O(offset) on, and renews
+        the lease.
+      - V(jobs) returns the jobs in O(jobs_dir). V(jobs) and V(start) first remove leftovers of
+        ended jobs. A machine that was switched off leaves tokens, leases and reserves. A killed
+        controller leaves archives and Ansible's temporary folders.
     type: str
     required: true
     choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs, piece]
@@ -53,8 +55,8 @@ options:
     description: For V(jobs), the folder on the node that holds the folders of all jobs.
     type: str
   job:
-    description: For V(jobs), a job to return at any age; the other jobs are the running ones and
-      the last ended ones.
+    description: For V(jobs), a job to return at any age. Of the other jobs, V(jobs) returns the
+      running ones and those that ended last.
     type: str
     default: ""
   lines:
@@ -65,9 +67,10 @@ options:
     description:
       - The RV(ignore:packed_plan) of C(mxcluster_plan). The action plugin extracts this node's
         part.
-      - For V(look) that part is O(request), and with O(problems) the expected paths of O(python)
-        and O(job_dir), which are then required. For V(check) it is the C(cuda) of O(request), for
-        V(start) O(plan), for V(wait) O(together) and the C(plan) of O(checkpoints).
+      - The part replaces these options; for V(look) O(request), for V(check) the C(cuda) of
+        O(request), for V(start) O(plan), for V(wait) O(together) and the C(plan) of O(checkpoints).
+      - For V(look) with O(problems), O(job_dir) is required, too. A plan with other paths than
+        O(python) and O(job_dir) is then a problem.
     type: str
   only_meet:
     description: For V(start) with O(packed_plan), whether the agents hold the rendezvous only and
@@ -97,7 +100,7 @@ options:
     type: str
   request:
     description:
-      - For V(look), the resources that a job needs of the node; any of C(address), C(interface),
+      - For V(look), the resources that a job needs of the node, such as C(address), C(interface),
         C(ports), C(gpus), C(jobs_dir), C(files) and C(python).
       - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach
         by ssh.
@@ -108,14 +111,13 @@ options:
       M(mxcluster_preflight), to test the connection in the same call.
     type: dict
   problems:
-    description: For V(look), the problems of the node that the controller knows. With this option,
-      even an empty list, the action plugin fails for these problems and for those that the node
+    description: For V(look), the problems of the node that the controller knows. If this option is
+      given, even as an empty list, the task fails for these problems and for those that the node
       returns.
     type: list
     elements: str
   seconds:
-    description: The maximum duration of V(wait) in seconds. It never waits longer than half the
-      job's lease.
+    description: The maximum duration of V(wait) in seconds. Half the job's lease is another limit.
     type: int
     default: 5
   board:
@@ -133,18 +135,17 @@ options:
     default: true
   together:
     description:
-      - For V(wait) with a O(board), lists of workers (by index); the servers merge pushes only when
-        all workers of a list have pushed. If a worker is done, and another worker of its list has
-        pushed more often and is blocked, the action plugin puts the node of the first worker on the
-        board.
+      - For V(wait) with a O(board), lists of workers by index. The servers merge pushes only when
+        all workers of a list have pushed. If a worker blocks the other workers of its list for
+        ever, the action plugin puts the node of this worker on the board.
     type: list
     elements: list
     default: []
   patience:
     description:
-      - For V(wait), for how many seconds the action plugin retries a lost node, or a node without
-        an answer, before it fails. The job's lease is a good choice; when the lease has run out,
-        the job has ended.
+      - For V(wait), the seconds for which the action plugin retries a node without an answer before
+        it fails. The job's lease is a good choice, because the job has ended once the lease has run
+        out.
     type: float
     default: 0
   checkpoints:
@@ -186,18 +187,19 @@ options:
   spool:
     description:
       - For V(collect), the folder for the tar file if root packs files of another user; created if
-        missing. Only root can write it, so nobody can replace the tar file before it is fetched.
+        missing. Only root can write to the folder, so no other user can replace the tar file before
+        the controller fetches it.
     type: str
   told:
     description:
       - For V(collect), the reason of the job's end from the answer to V(wait); empty if unknown.
-        Where the job is a unit, root compares it with the unit's state.
+        If the job is a unit, root compares the reason with the unit's state.
     type: str
     default: ""
   reader:
     description:
       - For V(collect) into O(spool), the uid of the login user, who becomes the owner of the tar
-        file. The action plugin of the same name sets it where the login user is not root.
+        file. The action plugin sets this option if the login user is not root.
     type: int
   user:
     description:
@@ -276,7 +278,7 @@ record:
   returned: command is record
   type: dict
 check:
-  description: The facts by the name of the check.
+  description: The facts for verify.yml, by the name of the check.
   returned: command is check
   type: dict
 status:
@@ -285,7 +287,7 @@ status:
   returned: command is start, wait, status or stop
   type: dict
 progress:
-  description: For each process its last C(start), C(batch), C(epoch) and C(end) event.
+  description: The last C(start), C(batch), C(epoch) and C(end) event of each process, by its name.
   returned: command is wait or status
   type: dict
 checkpoints:
@@ -294,7 +296,7 @@ checkpoints:
   returned: command is wait or status, and there are any
   type: dict
 data:
-  description: The bytes in base64.
+  description: The bytes of the piece in base64.
   returned: command is piece
   type: str
 ended:
@@ -302,7 +304,7 @@ ended:
   returned: command is wait or status
   type: bool
 job:
-  description: The job that was started.
+  description: The id of the job that was started.
   returned: command is start
   type: str
 pid:
@@ -326,7 +328,7 @@ output:
   returned: command is collect
   type: str
 spooled:
-  description: Whether that path is in O(spool), where the login user can read the file.
+  description: Whether RV(output) is in O(spool), where the login user can read the file.
   returned: command is collect
   type: bool
 jobs:
@@ -335,7 +337,7 @@ jobs:
   type: list
   elements: dict
 cleared:
-  description: The jobs whose leftovers were removed.
+  description: The ids of the jobs whose leftovers were removed.
   returned: command is jobs, and not in check mode
   type: list
   elements: str
@@ -358,9 +360,9 @@ plan:
   type: dict
 left:
   description:
-    - The leftovers of an ended job, a text each; leftover processes, listening ports, temporary
-      folders of killed modules, and where the job was a unit, loaded units and firewall rules.
-      Empty if the check found none.
+    - The leftovers of an ended job as texts; processes, listening ports and temporary folders of
+      killed modules, and for a job that was a unit also loaded units and firewall rules. Empty if
+      the node found none.
   returned: command is stop or collect
   type: list
   elements: str
@@ -370,12 +372,12 @@ problem:
   returned: command is collect
   type: str
 lost:
-  description: For a node without an answer for O(patience), C(since), the time (unix seconds), and
-    C(why), the message of ssh.
+  description: C(since), the time from which on the node did not answer (unix seconds), and C(why),
+    the message of ssh.
   returned: command is wait and the node is unreachable
   type: dict
 behind:
-  description: The files of scripts that stay on the node, a text for each worker.
+  description: A text for each worker whose script wrote files that stay on the node.
   returned: command is collect
   type: list
   elements: str
@@ -389,7 +391,8 @@ untrue:
   returned: command is collect
   type: str
 units:
-  description: The jobs whose unit has not ended, according to root; null where root does not check.
+  description: The ids of the jobs whose unit has not ended, according to root; null if root checks
+    no units.
   returned: command is jobs
   type: list
   elements: str

@@ -1,11 +1,12 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: the ssh files in the training user's home, written as that user.
+"""Ansible module: write the ssh files in the training user's home with the rights of that user.
 
-It stays an own module. The module user creates a key as root in a home where the user can place
-links, and accepts a key with a passphrase. blockinfile with become_user runs as a process of the
-training user, and other processes of that user can forge its answer (/proc/<pid>/fd/1). They have
-no access to a child of root. blockinfile also needs a login user that may become the training user.
+Ansible's own modules cannot replace this module. The module user creates a key as root in a home
+where the user can place links, and accepts a key with a passphrase. blockinfile with become_user
+runs as a process of the training user, and other processes of that user can forge its answer
+(/proc/<pid>/fd/1). They have no access to a child process of root. blockinfile also needs a login
+user that may become the training user.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -18,23 +19,23 @@ module: mxcluster_ssh
 short_description: Provide an ssh key pair and marked blocks in files of a user's home
 description:
   - With O(key), creates or installs a key pair without a passphrase, and returns the public key.
-    An existing private key is used; without O(key.private) it is never changed. A key with a
-    passphrase is refused. A public key that is missing or belongs to another private key is
-    written again from the private key.
+    The module keeps an existing private key unless O(key.private) gives another one. It refuses a
+    key with a passphrase. It writes the public key again if that file is missing or belongs to
+    another private key.
   - With O(blocks), writes a block between two marker lines into each file, in the place of the
     old block. All other lines stay. The module writes a file completely or leaves it unchanged. It
     creates missing files, and missing folders in the home with mode C(0700).
-  - Root reads and writes nothing in the home. A child process with the rights of O(user) does, so
-    a link of the user leads no further than the user's own rights.
+  - Root reads and writes nothing in the home. A child process with the rights of O(user) handles
+    the files, so a link of the user leads no further than the user's own rights.
   - One call for each node handles all files.
 attributes:
   check_mode:
-    description: Runs without a change, and reports the change that it would make.
+    description: In check mode the module changes nothing and reports the change that it would make.
     support: full
   diff_mode:
-    description: Returns what a change would replace, for C(--diff).
+    description: With C(--diff) the module returns the contents before and after a change.
     support: partial
-    details: O(blocks) are shown, and O(key) is not.
+    details: The module shows changes of O(blocks), but not of O(key).
 author:
   - The mxcluster authors
 options:
@@ -51,8 +52,8 @@ options:
         type: str
         required: true
       private:
-        description: A private key to install, in place of a different one; empty to create a
-          missing pair of type ed25519.
+        description: A private key to install in place of a different existing key; empty to create
+          a missing pair of type ed25519.
         type: str
         default: ""
   blocks:
@@ -107,7 +108,7 @@ user:
   returned: success
   type: str
 home:
-  description: The folder of that user.
+  description: The home folder of that user.
   returned: success
   type: str
 public_key:
@@ -135,7 +136,13 @@ GIVE_ANOTHER = (
 
 
 def public_half(module, private, cure, name=None):
-    """Return the public key of the private key; fail if it is no key or needs a passphrase."""
+    """Return the public key of the file `private`, "type base64".
+
+    Fails the module if the file is no key or needs a passphrase.
+
+    Args: `cure` the last sentences of the message; `name` of the key in the message, by default the
+    path.
+    """
     code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
     if code != 0:
         module.fail_json(
@@ -146,7 +153,7 @@ def public_half(module, private, cure, name=None):
 
 
 def foretold(module, given):
-    """Return the public half of a given key that is not in place yet (check mode), or ''."""
+    """Return the public key of the private key `given` (bytes) for check mode; '' if unusable."""
     if not given:
         return ""
     folder = tempfile.mkdtemp()
@@ -161,7 +168,7 @@ def foretold(module, given):
 
 
 def recorded(path):
-    """Return the content of the .pub file; '' if it is missing."""
+    """Return the public key in the .pub file `path`, without its comment; '' without the file."""
     try:
         with open(path) as source:
             return " ".join(source.read().split()[:2])
@@ -170,7 +177,11 @@ def recorded(path):
 
 
 def rebuilt(content, block, marker, place):
-    """Return the content (bytes) with the block once, where its mark was, or else at the place."""
+    """Return the content of a file (bytes) with the block between its marker lines, once.
+
+    The block replaces the first earlier block with these markers. Without one it goes to `place`,
+    "BOF" or "EOF".
+    """
     begin, end = marker.replace(b"{mark}", b"BEGIN"), marker.replace(b"{mark}", b"END")
     kept, start, at = [], None, None
     for line in content.splitlines(True):
@@ -189,7 +200,10 @@ def rebuilt(content, block, marker, place):
 
 
 def see_to_folder(path, check):
-    """Create the folder with mode 0700, or change its mode; return True on a change."""
+    """Create the folder `path` with mode 0700, or change its mode; return True on a change.
+
+    With `check` the function only returns whether it would change the folder.
+    """
     try:
         if stat.S_IMODE(os.stat(path).st_mode) == 0o700:
             return False
@@ -204,7 +218,10 @@ def see_to_folder(path, check):
 
 
 def see_to(home, given, check):
-    """Write the block of one file; return (changed, path, old content, new content)."""
+    """Write the block `given` into its file; return (changed, path, old content, new content).
+
+    Args: `home` of the user; `given` an item of the option `blocks`; `check` True to write nothing.
+    """
     path, mode = os.path.join(home, given["path"]), int(given["mode"], 8)
     folder = os.path.dirname(path)
     changed = folder != home and see_to_folder(folder, check)
@@ -221,7 +238,7 @@ def see_to(home, given, check):
 
 
 def main():
-    """Run the module."""
+    """Run the module. Ansible calls this function."""
     module = AnsibleModule(
         argument_spec=dict(
             user=dict(type="str", default=""),
@@ -251,7 +268,7 @@ def main():
 
 
 def provide(module):
-    """Provide the key and the blocks, as the user."""
+    """Provide the key and the blocks with the rights of the user, and end the module."""
     os.umask(0o077)
     user = module.params["user"]
     try:
@@ -268,7 +285,10 @@ def provide(module):
 
 
 def provide_key(module, there, result):
-    """Create or install the key pair if the user exists (`there`), and add to the result."""
+    """Create or install the key pair, and set "changed" and "public_key" in `result`.
+
+    Args: `there` True if the user exists; without the user the function writes nothing.
+    """
     given = to_bytes(module.params["key"]["private"])
     folder = os.path.join(result["home"], ".ssh")
     private = os.path.join(folder, module.params["key"]["name"])
@@ -301,7 +321,7 @@ def provide_key(module, there, result):
 
 
 def rebuild(module, result):
-    """Write the block of each file, and add to the result."""
+    """Write the block of each file, and set "changed" and "diff" in `result`."""
     diff = []
     for given in module.params["blocks"]:
         try:
@@ -327,7 +347,10 @@ def rebuild(module, result):
 
 
 def put(module, private, given):
-    """Install the given key; an unusable key fails the module, and the existing key stays."""
+    """Write the private key `given` (bytes) to the file `private`.
+
+    An unusable key fails the module, and the existing key stays.
+    """
     draft = private + ".part"
     try:
         write(draft, given, 0o600)
@@ -339,7 +362,10 @@ def put(module, private, given):
 
 
 def make(module, private, comment):
-    """Create a pair under a temporary name, and move it to its place when it is complete."""
+    """Create a key pair, with the private key in the file `private`.
+
+    The pair is made under a temporary name and renamed when it is complete.
+    """
     draft = private + ".part"
     for leftover in (draft, draft + ".pub"):
         if os.path.exists(leftover):

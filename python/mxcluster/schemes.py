@@ -1,8 +1,8 @@
-"""The table of the parallel schemes: one row for each value of the knob `kv`.
+"""Define the parallel schemes, one row for each value of the knob `kv`.
 
-The plan, the report of a stall, the division of the data, ``mx.kv.create`` and the servers read the
-table. `make docs` writes the tables of README.md and docs/schemes.md from it. A name without a row
-raises BadInput, because stock MXNet would silently train another scheme.
+No other file states the facts of a scheme. The plan, the diagnosis of a stall, ``mx.kv.create`` and
+the servers read the row. `make docs` writes the tables of README.md and docs/schemes.md from all
+rows. A name without a row is refused; stock MXNet would silently train another scheme.
 """
 
 from typing import Dict, List, NamedTuple, Sequence
@@ -16,10 +16,9 @@ NOBODY, GROUP, EVERYBODY = "nobody", "group", "everybody"
 class Scheme(NamedTuple):
     """One parallel scheme.
 
-    ``store`` and ``update`` are texts "module:name" with a module of `mxcluster.training.kvstore`,
-    or "" if MXNet's own part serves. ``store`` names the class of a worker's store, which is called
-    with (groups, index). ``update`` names the function that returns a server's update; the function
-    is called with the server's `server.Commands`.
+    ``store`` and ``update`` are "module:name" in `mxcluster.training.kvstore`, or "" for the parts
+    of MXNet. ``store`` is the class of a worker's store, called with (groups, index). ``update`` is
+    the function that makes a server's update, called with the server's `server.Commands`.
     """
 
     name: str  # in mx.kv.create
@@ -121,7 +120,7 @@ NAMES = tuple(scheme.name for scheme in SCHEMES)
 
 
 def of(name: str) -> Scheme:
-    """Return the Scheme called `name`. Raises BadInput if the table has no such row."""
+    """Return the Scheme with this name. BadInput if there is none."""
     for scheme in SCHEMES:
         if scheme.name == name:
             return scheme
@@ -132,7 +131,7 @@ def of(name: str) -> Scheme:
 
 
 def distributed() -> List[Scheme]:
-    """Return the first distributed Scheme of each title, in the order of the table."""
+    """Return the first distributed Scheme of each title, such as dist_sync for BSP."""
     found: Dict[str, Scheme] = {}
     for scheme in SCHEMES:
         if scheme.is_distributed:
@@ -141,23 +140,22 @@ def distributed() -> List[Scheme]:
 
 
 def updates_each_push(scheme: Scheme) -> bool:
-    """Return True if the servers update the weights at each push of a single worker."""
+    """Return True if the servers apply each push by itself, without adding up several pushes."""
     return scheme.is_distributed and scheme.merges == NOBODY
 
 
 def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers that wait for each other under the scheme called `name`.
+    """Return the sets of workers that wait for each other; each worker is in one set.
 
-    `groups` lists the worker indices of each group. Each worker is in one group and in one set. A
-    worker that waits for no other worker is alone in its set.
+    Args: `name` of the scheme; `groups` lists of worker indices, which hold each worker once.
     """
     return _sets(of(name).waits, groups)
 
 
 def merged_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers whose pushes the servers add up to one update.
+    """Return the sets of workers whose pushes the servers add up; [] if they add up none.
 
-    `name` and `groups` are as in `waiting_sets`. The result is [] if each push is an update.
+    The arguments are those of `waiting_sets`.
     """
     merges = of(name).merges
     return [] if merges == NOBODY else _sets(merges, groups)

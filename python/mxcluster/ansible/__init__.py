@@ -1,1 +1,1 @@
-"""Shared code of the Ansible plugins: tasks that ask nodes, and the variables of all roles."""
+"""Shared code of the Ansible plugins: bases of tasks, contact with nodes, names of knobs."""

@@ -1,4 +1,4 @@
-"""Run a later attempt at a job: the command line of this ansible-playbook again, as a child.
+"""Run the next attempt at a job: the command line of this ansible-playbook again, as a child.
 
 The first command loops over the attempts (`plugins/action/mxcluster_restart.py`). Each attempt is
 one child, and a child starts no attempt itself. A loop inside one playbook run is not possible:
@@ -8,8 +8,8 @@ one child, and a child starts no attempt itself. A loop inside one playbook run 
 - Ansible cannot repeat plays.
 
 Ansible runs a task in a worker process. From ansible-core 2.19 on, workers have no stdio. So the
-output of the child goes through Ansible's `Display`, as it arrives. Where the worker still has the
-terminal, the child gets a pseudo-terminal: colours and the rewritten live line stay.
+output of the child goes through Ansible's `Display`, as it arrives. If the worker still has the
+terminal, the child gets a pseudo-terminal, so that colours and the rewritten live line stay.
 """
 
 import codecs
@@ -63,10 +63,10 @@ def refusal(program: str, options: Json) -> Optional[str]:
 
 
 def end_with_parent() -> None:
-    """Let SIGTERM end this worker process in order, and let the kernel send it when Ansible ends.
+    """Make SIGTERM end this worker process cleanly, and make the kernel send it when Ansible ends.
 
-    Without this a worker outlives an ansible-playbook that was killed, and starts the next attempt.
-    SIGINT raises KeyboardInterrupt here, as before ansible-core 2.19.
+    Otherwise a worker would outlive a killed ansible-playbook and start the next attempt. The
+    function also makes SIGINT raise KeyboardInterrupt, as before ansible-core 2.19.
     """
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,7 +119,11 @@ def run(extra: Json, show: Show) -> int:
 
 
 class _Stream:
-    """What a child writes to stdout (1) or stderr (2), and the terminal to which it belongs."""
+    """The output of a child to stdout or stderr, and the terminal that shows it.
+
+    Args: `fd` the descriptor to read; `origin` this process's descriptor, 1 for stdout or 2 for
+    stderr; `terminal` True if `origin` is a terminal and `fd` a pseudo-terminal.
+    """
 
     def __init__(self, fd: int, origin: int, terminal: bool) -> None:
         self.fd = fd
@@ -147,7 +151,7 @@ class _Stream:
 
 
 def _open(origin: int) -> Tuple[_Stream, int]:
-    """Return the stream for a descriptor of this process, and the descriptor for the child."""
+    """Return (stream to read, descriptor for the child) in place of the descriptor `origin`."""
     terminal = os.isatty(origin)
     if terminal:
         ours, theirs = pty.openpty()
@@ -158,7 +162,7 @@ def _open(origin: int) -> Tuple[_Stream, int]:
 
 
 def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = float("inf")) -> None:
-    """Show the output of the child until the child ends, or until a point in time."""
+    """Show the output of the child until the child ends, or until the time.monotonic() `until`."""
     at_end = set()
     while time.monotonic() < until:
         ended = child.poll() is not None  # a process of the child may keep its stdout open
@@ -177,7 +181,10 @@ def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = fl
 
 
 def _end(child: Any, streams: Dict[int, _Stream], steps: Tuple[Any, ...]) -> None:
-    """End the child if it still runs, in steps of (signal or None, seconds until the next step)."""
+    """End the child if it still runs.
+
+    Args: `steps` pairs (signal to send or None, seconds until the next step).
+    """
     if child.poll() is not None:
         return
     for signum in (signal.SIGINT, signal.SIGTERM):

@@ -1,6 +1,6 @@
-"""First contact with a node over Ansible's connection, and the messages for its failures. Pure.
+"""Ask a node for its user, uid and Python over Ansible's connection, and explain failures.
 
-It finds the user, the uid and the Python on the node.
+The functions make the commands and judge the answers. None of them opens a connection.
 """
 
 import re
@@ -80,9 +80,9 @@ def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
 
 
 def pythons_of(interpreter: str) -> List[str]:
-    """Return the names of the Pythons that the shell looks for.
+    """Return the names or paths of the Pythons that the shell looks for.
 
-    `interpreter`: the path from the inventory, or "auto".
+    Args: `interpreter` the value of ansible_python_interpreter: a path, or "auto" and the like.
     """
     return [interpreter] if interpreter.startswith("/") else list(PYTHONS)
 
@@ -90,7 +90,8 @@ def pythons_of(interpreter: str) -> List[str]:
 def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:
     """Return {"user", "uid", "python"} of a shell's answer to `hello`, or a failure with its cure.
 
-    `wanted`: "users", the user names that are allowed there (all if empty).
+    Args: `pythons` the names in the question; `wanted` {"users": the allowed user names, all if
+    empty}; `answer` Ansible's result, with "stdout", "stderr" and "rc".
     """
     told = heard(answer.get("stdout") or "")
     if not told["user"]:
@@ -112,7 +113,7 @@ def heard(stdout: str) -> Dict[str, str]:
 
 
 def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> Optional[str]:
-    """Return the refusal of a node whose Python is too old for Ansible's modules, else None.
+    """Return a message if the node's Python is too old for Ansible's modules, else None.
 
     Args:
       host: The node's name in the inventory.
@@ -138,9 +139,10 @@ def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> O
 
 
 def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
-    """Return the refusal if root would train on `host`, else None.
+    """Return a message if root would train on `host`, else None.
 
-    `trainer`: mxcluster_user. If it is empty, the connecting user trains.
+    Args: `trainer` the value of mxcluster_user, "" if the connecting user trains; `told` the node's
+    {"user", "uid", "over_ssh"}.
     """
     if trainer == "root":
         return (
@@ -159,7 +161,10 @@ def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
 
 
 def explain(error: str, host: str, address: str, port: int, user: str) -> str:
-    """Return the message for a failed connection, with its cure, from the error of ssh."""
+    """Return the message for a failed connection, with its cure.
+
+    Args: `error` the text of Ansible's error, with the output of ssh; `user` the login user.
+    """
     said = words_of_ssh(error)
     known = re.search(r"Offending \S+ key in (\S+)", said)
     facts = dict(
@@ -181,7 +186,7 @@ def explain(error: str, host: str, address: str, port: int, user: str) -> str:
 
 
 def words_of_ssh(error: str) -> str:
-    """Return the text of ssh in an error of Ansible's connection, without Ansible's prefix."""
+    """Return the output of ssh from the text of Ansible's error, without Ansible's prefix."""
     before = (
         r"^(Failed to connect to the host via ssh|"
         r"Data could not be sent to remote host .*over ssh): *"
@@ -190,7 +195,7 @@ def words_of_ssh(error: str) -> str:
 
 
 def no_shell(host: str, address: str, answer: Json) -> str:
-    """Return the message for a node whose shell gives no answer."""
+    """Return the message for a node whose shell gives no valid answer to `hello`."""
     said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
     return (
         "%s (%s): the shell there did not print the user's name but: %s (status %s). Correct its "
@@ -200,7 +205,7 @@ def no_shell(host: str, address: str, answer: Json) -> str:
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:
-    """Return the message for a user without the necessary rights."""
+    """Return the message for a login as `user`, who is not among the allowed `users`."""
     return (
         "%s: Ansible is %s there, and this takes %s: set ansible_user, or set ansible_become: true "
         "if %s may use sudo; or set mxcluster_user: '' to do everything as %s"
@@ -209,7 +214,7 @@ def wrong_user(host: str, user: str, users: List[str]) -> str:
 
 
 def no_python(host: str, address: str, pythons: List[str]) -> str:
-    """Return the message for a node without a Python for Ansible's modules."""
+    """Return the message for a node that has none of the `pythons` for Ansible's modules."""
     return (
         "%s (%s): there is no Python for Ansible's modules (looked for %s). Install one: `yum "
         "install python3` on CentOS, `apt-get install python3` on Debian and Ubuntu; or name one "

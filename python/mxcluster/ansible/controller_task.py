@@ -1,6 +1,6 @@
 """Base of action plugins that run in Ansible's own process on the controller.
 
-No interpreter has to start for them, and no host has to be named. Only this module and
+Such a plugin starts no other interpreter and needs no host. Only this module and
 `mxcluster.ansible.node_task` import Ansible.
 """
 
@@ -21,16 +21,17 @@ KEYS = ("type", "elements", "required", "default", "choices", "no_log")
 
 
 class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
-    """Base of an action plugin whose file has DOCUMENTATION with the arguments, and `carry_out`.
+    """Base of an action plugin whose file defines DOCUMENTATION and ``carry_out``.
 
-    ``carry_out(arguments, check_mode)`` returns the result. Its MxclusterError or OSError fails the
-    task.
+    DOCUMENTATION declares the arguments. ``carry_out(arguments, check_mode)`` returns the result of
+    the task as a dict. The task fails if it raises MxclusterError or OSError. The file may also
+    define REQUIRED_IF for Ansible, and REGISTERED, the arguments that `registered` replaces.
     """
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
-        """Carry out the task. Ansible calls this method."""
+        """Return the result of ``carry_out``, or a failure. Ansible calls this method."""
         result = super(ControllerTask, self).run(tmp, task_vars)
         plugin = sys.modules[type(self).__module__]
         given = self.validate_argument_spec(
@@ -57,8 +58,8 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 def registered(name: Any, task_vars: Any) -> Any:
     """Return {host: its value of the variable `name`, {} without one} for all hosts.
 
-    As the argument of a task, Ansible would convert all values to text and back. A `name` that is
-    not a string is returned unchanged.
+    A task could pass the values themselves, but Ansible would convert them to text and back. A
+    `name` that is not a string is returned unchanged.
     """
     if not isinstance(name, str):
         return name
@@ -67,12 +68,12 @@ def registered(name: Any, task_vars: Any) -> Any:
 
 
 def spec_of(documentation: str) -> Json:
-    """Return the argument spec of a plugin's documentation (YAML text)."""
+    """Return the argument spec, {name: {"type", ...}}, of a DOCUMENTATION (YAML text)."""
     return arguments_of(yaml.load(documentation, Loader=LOADER))
 
 
 def arguments_of(documentation: Json) -> Json:
-    """Return the argument spec of a plugin's documentation that is already parsed."""
+    """Return the argument spec, {name: {"type", ...}}, from a parsed DOCUMENTATION."""
     options = documentation.get("options") or {}
     return {
         name: {key: option[key] for key in KEYS if key in option}

@@ -1,4 +1,4 @@
-"""Check the names of `-e name=value`: each playbook reads certain short names. Pure."""
+"""Check the names of `-e name=value`, of which each playbook reads certain ones."""
 
 from typing import Any, Dict, Iterable, Iterator, List
 
@@ -47,10 +47,10 @@ def unknown(
     documented: Iterable[str],
     inventory: Iterable[str],
 ) -> List[str]:
-    """Return a line for each unknown name in `given`, the names of -e.
+    """Return a problem for each unknown name in `given`, the names of -e.
 
-    `playbooks`: the names of the running playbooks. `documented`: the variables of all roles.
-    `inventory`: names that the inventory defines or uses.
+    Args: `playbooks` the names of the running playbooks; `documented` the variables of all roles;
+    `inventory` the names that the inventory defines or uses.
     """
     read = sorted({name for playbook in playbooks for name in PLAYBOOKS[playbook]})
     everywhere = (
@@ -64,9 +64,11 @@ def unknown(
 
 
 def beside_attach(given: Iterable[str]) -> List[str]:
-    """Return a line for each name of -e that train.yml does not read beside attach=<job>.
+    """Return a problem for each name of -e that train.yml does not read beside attach=<job>.
 
-    The job already has a plan.
+    Such a name would change the plan, but the job already has one.
+
+    Args: `given` the names of -e.
     """
     return [
         "-e %s: train.yml -e attach=<job> goes on with the plan of the job, and reads no other "
@@ -77,7 +79,7 @@ def beside_attach(given: Iterable[str]) -> List[str]:
 
 
 def _longer(name: str, names: Iterable[str]) -> str:
-    """Return a hint with the names that add a role's name in front of `name`, or ""."""
+    """Return a hint with those of `names` that are `name` after the name of a role, or ""."""
     found = sorted(longer for longer in names if longer.endswith("_" + name))
     return " (did you mean %s?)" % " or ".join(map(repr, found[:3])) if found else ""
 

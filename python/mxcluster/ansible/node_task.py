@@ -30,7 +30,7 @@ SPEC = arguments_of(read_docstring(str(DOCUMENTED))["doc"])
 
 
 def oldest_python(core: str) -> Tuple[int, ...]:
-    """Return the oldest Python of a node that the modules of this ansible-core run on."""
+    """Return the oldest Python, as (major, minor), that modules of ansible-core `core` support."""
     if core.startswith("2.16."):
         return (2, 7)
     # Under 2.16 nothing else imports this module, and the import takes 30 ms in each fork.
@@ -40,12 +40,14 @@ def oldest_python(core: str) -> Tuple[int, ...]:
 
 
 class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
-    """An action plugin that asks a node."""
+    """Base of an action plugin that runs commands of `mxcluster.entry` on a node."""
 
     def ask(self, asked: Json, task_vars: Json) -> Json:
-        """Return the result of a command on the node.
+        """Run a command on the node and return its checked answer as the result of a task.
 
-        `asked`: the arguments of mxcluster_node, complete with defaults (see `completed`).
+        In check mode, a command that changes the node is not run.
+
+        Args: `asked` the arguments of mxcluster_node, with defaults (see `completed`).
         """
         command, check = asked["command"], self._task.check_mode
         if check and command not in asking.READING:
@@ -77,9 +79,12 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     ) -> Tuple[Json, Json]:
         """Check the user and Python on the node, and run `program` there with `stdin`.
 
-        Returns ({"user", "uid", "python", "over_ssh"} or a failure with its cure, the answer of
-        `program`). `wanted`: "users", the allowed user names, "trainer", the user that trains, and
-        "modules", True if modules of Ansible will run on the node.
+        Args: `wanted` {"users": the allowed user names, "trainer": the user that trains, "modules":
+        True if modules of Ansible will run on the node}; `program` a command line, "" for none.
+
+        Returns:
+            ({"user", "uid", "python", "over_ssh"} or a failure with its cure, Ansible's result of
+            `program`).
         """
         host = task_vars["inventory_hostname"]
         address, port = (
@@ -137,8 +142,8 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     def _enter(self, program: str, stdin: Optional[bytes], secret: bool = False) -> Json:
         """Run the program on the node and return Ansible's result with its stdout and stderr.
 
-        stdin goes over the open connection if pipelining is enabled, else through a temporary file.
-        If stdin is `secret`, Ansible does not show the output, not even with -vvv.
+        If pipelining is enabled, stdin goes over the open connection, else through a temporary
+        file. With `secret`, Ansible does not show the output, not even with -vvv.
         """
         if secret:
             self._play_context.no_log = True
@@ -157,13 +162,16 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 
 
 def completed(given: Json) -> Json:
-    """Return the arguments with the defaults of the missing ones."""
+    """Return the arguments `given` to mxcluster_node with the defaults of the missing ones."""
     defaults = {name: option["default"] for name, option in SPEC.items() if "default" in option}
     return dict(defaults, **given)
 
 
 def checked(asked: Json, answer: Json, host: str) -> Json:
-    """Return the checked result. An invalid answer becomes a failure that names the field."""
+    """Return the answer of `host` after a check; an invalid one becomes a failure naming the field.
+
+    Args: `asked` the arguments of mxcluster_node; `answer` the result of `asking.result`.
+    """
     if any(answer.get(name) for name in ("failed", "unreachable", "skipped")) or "msg" in answer:
         return answer
     try:

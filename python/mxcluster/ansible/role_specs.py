@@ -8,9 +8,9 @@ import yaml
 
 
 def documented(project: str) -> Dict[str, Dict[str, Any]]:
-    """Return {variable: its "type", "elements" and "choices"} of all roles.
+    """Return {variable: {"type", "elements", "choices"}} of all roles in the folder `project`.
 
-    `project`: the folder of the project.
+    "elements" and "choices" are present only if the spec has them.
     """
     found = {}
     for path in glob.glob(

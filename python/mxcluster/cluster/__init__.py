@@ -1,1 +1,1 @@
-"""A cluster before any job: its files, its ssh mesh, its software, its verification."""
+"""Controller code of a cluster without a job: files, ssh mesh, software, verification."""

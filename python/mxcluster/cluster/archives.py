@@ -1,7 +1,7 @@
-"""The controller's store of large files, each known by its sha256.
+"""Fetch large files once for the cluster, into a store on the controller.
 
-Each file is fetched once for the cluster, and an interrupted download resumes. A file that the user
-put there is used if its digest is right.
+The sha256 of each file is checked. An interrupted download resumes. A file that the user put into
+the store is used if its digest is right.
 """
 
 import errno
@@ -32,10 +32,10 @@ CUT = (
 
 
 def provide(store: str, file: Json) -> str:
-    """Return the path of a file in the store. Fetch the file if it is missing.
+    """Return the path of a file in the folder `store`. Fetch the file if it is missing.
 
-    `file`: {"url", "name", "sha256" ("" if unknown)}. Raises MxclusterError with the cure if the
-    file cannot be fetched or has another digest.
+    Args: `file` {"url", "name", "sha256" ("" if unknown)}. MxclusterError if the file cannot be
+    fetched or has another digest.
     """
     path = os.path.join(store, file["name"])
     if not os.path.exists(path):
@@ -59,7 +59,11 @@ def provide(store: str, file: Json) -> str:
 
 
 def fetch(file: Json, draft: str, store: str) -> None:
-    """Fetch a URL to `draft`, resuming at its end. Raises MxclusterError after TRIES attempts."""
+    """Fetch `file` (see `provide`) to the path `draft`, and continue an earlier partial download.
+
+    MxclusterError after TRIES attempts; `store` is the folder that its message names. OSError if
+    the disk of the store refuses the file.
+    """
     reason: Optional[BaseException] = None
     for attempt in range(TRIES):
         if attempt:
@@ -90,7 +94,7 @@ def fetch(file: Json, draft: str, store: str) -> None:
 
 
 def fetch_once(url: str, draft: str) -> bool:
-    """Continue `draft` over one connection. Return True if the file is complete."""
+    """Continue the download of `url` to `draft` over one connection; return True if complete."""
     begun = os.path.getsize(draft) if os.path.exists(draft) else 0
     request = urllib.request.Request(url, headers={"Range": "bytes=%d-" % begun} if begun else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
@@ -106,7 +110,7 @@ def fetch_once(url: str, draft: str) -> bool:
 
 
 def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
-    """Return the files that the store does not have yet."""
+    """Return those of `files` (see `provide`) that the folder `store` lacks."""
     return [file for file in files if not os.path.exists(os.path.join(store, file["name"]))]
 
 

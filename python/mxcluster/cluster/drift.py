@@ -1,7 +1,7 @@
-"""Detect whether a node has changed since provision.yml. Runs on the controller.
+"""Detect on the controller whether a node has changed since provision.yml.
 
 The controller keeps a digest of all inputs of a node's provisioning, and the state of the installed
-files. If both are unchanged, and the node's facts match its record, there is nothing to do.
+files. If both are unchanged, and the node's facts match its record, the node needs no provisioning.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ SOURCES = (
 
 
 def of_sources(project: str) -> str:
-    """Return a digest of the roles and the package.
+    """Return a sha256 (hex) of all files in SOURCES below the folder `project`.
 
-    Taken at the start of a run: the files may be edited meanwhile.
+    A run computes the digest at its start, because the files may be edited during the run.
     """
     return _of_files(
         [
@@ -38,7 +38,11 @@ def of_sources(project: str) -> str:
 
 
 def digest_of(sources: str, records: Sequence[str], wanted: Json) -> str:
-    """Return a digest of a node's inputs: sources, all node records (paths), its own values."""
+    """Return a sha256 (hex) of all inputs of a node's provisioning.
+
+    Args: `sources` from `of_sources`; `records` the paths of all node records; `wanted` the node's
+    own values.
+    """
     texts = [sources, _of_files(records), json.dumps(wanted, sort_keys=True, default=str)]
     return hashlib.sha256("\n".join(texts).encode("utf-8")).hexdigest()
 
@@ -54,7 +58,7 @@ def _of_files(paths: Sequence[str]) -> str:
 
 
 def remembered(path: str) -> Json:
-    """Return the saved state of a node; {} if there is none."""
+    """Return the state that `remember` saved in the file `path`; {} if it holds none."""
     try:
         with open(path) as stream:
             found = json.load(stream)
@@ -64,7 +68,10 @@ def remembered(path: str) -> Json:
 
 
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
-    """Return why a node needs provisioning, as far as the controller knows; None if not. Pure."""
+    """Return the reason to provision a node that the controller knows without asking it, or None.
+
+    Args: `known` from `remembered`; `digest` the present one, from `digest_of`.
+    """
     if not known.get("digest"):
         return "its provisioning from here has never completed"
     return (
@@ -75,10 +82,10 @@ def why_before_asking(known: Json, digest: str) -> Optional[str]:
 
 
 def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
-    """Return why a node needs provisioning, None if it does not. Pure.
+    """Return the reason to provision a node, from its answers; None if the node has not changed.
 
-    `known`: the saved state. `seen`: the present state of its files. `record`: its node record.
-    `told`: its present facts.
+    Args: `known` from `remembered`; `seen` {file: its present state}; `record` the node record;
+    `told` the node's present facts.
     """
     before = known.get("seen") or {}
     for name in sorted(set(before) | set(seen)):
@@ -98,9 +105,12 @@ def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
 
 
 def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
-    """Return {name: [old value, new value]} of what running jobs rely on and that would change.
+    """Return {name: [old value, new value]} of the layout variables that would change.
 
-    `layout`: the present {name: value}. A state of a version that saved no layout has no old value.
+    Running jobs rely on these variables. The result is empty for a state without a layout, which an
+    earlier version saved.
+
+    Args: `known` from `remembered`; `layout` {name: new value}.
     """
     before = known.get("layout") or {}
     return {
@@ -111,7 +121,7 @@ def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
 
 
 def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> Optional[str]:
-    """Return why a node must not get these changes now, None if no job runs on it. Pure.
+    """Return a message that refuses these changes of the node `host`, None if no job runs there.
 
     Args: `changes` from `moved`; `jobs` of the node, as `agent.jobs.listing` lists them.
     """
@@ -130,9 +140,10 @@ def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> O
 
 
 def remember(path: str, digest: str, seen: Json, layout: Json) -> None:
-    """Save the state of a node with mode 0600: the inputs of the digest may be secret.
+    """Save the state of a node in the file `path`, with mode 0600 because inputs may be secret.
 
-    An empty `digest` says that the node has to be provisioned.
+    Args: `digest` from `digest_of`, "" if the node must be provisioned; `seen` and `layout` as in
+    `why` and `moved`.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:

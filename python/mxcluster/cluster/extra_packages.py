@@ -1,7 +1,8 @@
-"""The packages that scripts need besides MXNet (mxnet_packages), as wheels for a node's Python.
+"""Choose wheels for the packages that scripts need besides MXNet (mxnet_packages).
 
-The controller chooses them once. It keeps the choice beside the wheels, under a digest of all
-inputs: the same wish gives the same wheels, asks no index again, and fits into a bundle.
+The controller chooses the wheels once for each version of Python. It saves the choice beside the
+wheels, under a digest of all inputs. So the same packages give the same wheels without another
+question to an index, and the choice fits into a bundle.
 """
 
 import hashlib
@@ -43,10 +44,10 @@ ROUNDS = 8  # of the search for packages that only the node's Python needs
 
 
 def wishes(value: Any, cwd: str) -> List[Wish]:
-    """Return the packages of the knob. Raises BadInput for a wrong value.
+    """Return the packages of the knob mxnet_packages, sorted by name. BadInput for a wrong value.
 
-    `value`: a list of names with or without versions, or the path of a requirements file. `cwd`:
-    the folder of a relative path.
+    Args: `value` a list of names with or without versions, such a list as text, or the path of a
+    requirements file; `cwd` the folder at which a relative path begins.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -118,11 +119,17 @@ def extended(
     fetch: Optional[Fetch] = None,
     known_only: bool = False,
 ) -> Optional[Json]:
-    """Return {"builds", "hashes"} of an environment with the packages for one Python.
+    """Return {"builds", "hashes"} of an environment with the wanted packages for one Python.
 
-    `environment`: see `versions.environment`. `python`: such as "3.11". `fetch`: by default
-    `download`. With `known_only`, return None if there is no saved choice. Otherwise choose, and
-    put the wheels into the store.
+    Without a saved choice, the function chooses the wheels and puts them into the store.
+
+    Args:
+        environment: see `versions.environment`.
+        wanted: the packages, from `wishes`.
+        python: the version of Python, such as "3.11".
+        store: the folder of the wheels and of the saved choices.
+        fetch: a function like `download`, which is the default.
+        known_only: True to return None if there is no saved choice.
     """
     builds = [build for build in environment["builds"] if python in build["python"]]
     if not builds or not wanted:
@@ -144,12 +151,11 @@ def extended(
 def choose(
     store: str, wanted: Sequence[Wish], build: Json, python: str, fetch: Fetch
 ) -> Dict[str, List[str]]:
-    """Return {"name==version": [sha256]} of all packages for `wanted` besides the build.
+    """Return {"name==version": [sha256]} of all packages for `wanted` that `build` lacks.
 
-    The wheels are put into the store.
-
-    pip applies conditions such as `python_version < "3.8"` to its own Python. This function
-    therefore looks up the requirements of each wheel for the node's Python, and adds them.
+    The function puts their wheels into the store. pip applies conditions such as
+    `python_version < "3.8"` to its own Python. So this function looks up the requirements of each
+    wheel for the node's Python, and adds them. The arguments are those of `extended`.
     """
     names = [wish.text for wish in wanted]
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"] + [build["pip"]]}
@@ -209,8 +215,9 @@ def choose(
 def download(folder: str, names: List[str], pinned: List[str], python: str, store: str) -> None:
     """Fetch the wheels of packages and of their requirements with pip into `folder`.
 
-    `pinned`: constraints. `store`: a folder with wheels to use. Raises MxclusterError if a package
-    has no wheel.
+    Args: `names` the packages, with or without versions; `pinned` the constraints,
+    "name==version"; `python` such as "3.11"; `store` a folder with wheels that pip may use.
+    MxclusterError if a package has no wheel.
     """
     constraints = os.path.join(folder, "constraints.txt")
     with open(constraints, "w", encoding="utf-8") as stream:
@@ -238,7 +245,10 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
 
 
 def needs(path: str, python: str, wanted: Sequence[Wish] = ()) -> List[str]:
-    """Return the requirements of the wheel `path` on Python `python`, without conditions."""
+    """Return the requirements of the wheel `path` that apply to Python `python`, such as "six>=1".
+
+    Args: `wanted` the packages of the user, whose extras count.
+    """
     from packaging.requirements import Requirement  # on the controller it comes with Ansible
 
     name = plain(os.path.basename(path).split("-")[0])
@@ -271,17 +281,17 @@ def needs(path: str, python: str, wanted: Sequence[Wish] = ()) -> List[str]:
 
 
 def name_of(wish: Wish) -> str:
-    """Return the package's normalized name."""
+    """Return the normalized name of the wished package, see `plain`."""
     return plain(_parts(wish.text).group(1))
 
 
 def plain(name: str) -> str:
-    """Return a normalized package name (see `wheels.plain`)."""
+    """Return `name` as a normalized package name, see `wheels.plain`."""
     return wheels.plain(name)
 
 
 def _parts(text: str) -> Match[str]:
-    """Return the parts of a requirement of the form REQUIREMENT: name, extras, versions."""
+    """Return the match of REQUIREMENT with `text`; its groups are name, extras and versions."""
     match = REQUIREMENT.match(text)
     assert match is not None
     return match
@@ -293,7 +303,7 @@ def _extras(wish: Wish) -> List[str]:
 
 
 def _against(wanted: Sequence[Wish], build: Json, python: str) -> Iterator[str]:
-    """Yield a line for each wish that contradicts a version that MXNet needs."""
+    """Yield a problem for each package in `wanted` whose version contradicts that of `build`."""
     from packaging.specifiers import SpecifierSet
 
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"]}
@@ -337,7 +347,10 @@ def _keep(
 
 
 def kept(store: str, wanted: Sequence[Wish], build: Json, python: str) -> List[str]:
-    """Return the paths of the files of a saved choice, for a bundle."""
+    """Return the paths of a saved choice and of its wheels, for a bundle.
+
+    The arguments are those of `extended`.
+    """
     chosen = _known(store, wanted, build, python) or {}
     lines = ["%s --hash=sha256:%s" % (pin, digests[0]) for pin, digests in chosen.items()]
     return [_path(store, wanted, build, python)] + wheels.provide(store, lines, python)

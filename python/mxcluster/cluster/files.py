@@ -1,4 +1,4 @@
-"""The three cluster files: workers, groups, and shares of the training data.
+"""Parse, check and write the three cluster files: hosts, groups and data_sharding.
 
 The formats are those of MXNet-G (Grouping-SGD, CCGrid 2019):
 
@@ -7,7 +7,7 @@ The formats are those of MXNet-G (Grouping-SGD, CCGrid 2019):
 - data_sharding: `begin end` a line, the part of the training data of worker i as fractions of 1.
 
 Parsers accept blank lines, tabs, CRLF and comments after '#'. Every message names file, line, value
-and cure, and one BadInput has all mistakes of a file.
+and cure. One BadInput has all mistakes of a file.
 """
 
 import ipaddress
@@ -24,7 +24,10 @@ Share = Tuple[float, float]
 
 
 def is_ipv4(text: str) -> bool:
-    """Return True for a literal IPv4 address without leading zeros, which some read as octal."""
+    """Return True for a literal IPv4 address without leading zeros.
+
+    Some programs read a number with a leading zero as octal.
+    """
     try:
         return str(ipaddress.IPv4Address(text)) == text
     except ValueError:
@@ -35,9 +38,10 @@ def is_ipv4(text: str) -> bool:
 
 
 def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] = None) -> List[str]:
-    """Return the workers' addresses, one per worker. Raises BadInput with all mistakes.
+    """Return the workers' addresses, one per worker. BadInput lists all mistakes.
 
-    `name`: the file's name in messages. `known`: the allowed addresses, None for all.
+    Args: `text` of the file; `name` of the file in messages; `known` the allowed addresses, None
+    for all.
     """
     addresses, problems = [], []
     for number, fields in _lines(text):
@@ -75,7 +79,7 @@ def check_hosts(addresses: Sequence[str], name: str = "hosts") -> None:
 
 
 def render_hosts(addresses: Sequence[str]) -> str:
-    """Return the text of hosts; the inverse of parse_hosts."""
+    """Return the text of the file hosts, the inverse of parse_hosts."""
     return "".join(address + "\n" for address in addresses)
 
 
@@ -85,9 +89,11 @@ def render_hosts(addresses: Sequence[str]) -> str:
 def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[List[int]]:
     """Return the groups as lists of worker indices, in the order of the lines.
 
-    `hosts`: the addresses of all workers by index. An address that several workers share stands for
-    all of them. Raises BadInput for an address without a worker, for an address that occurs twice,
-    and for a worker without a group.
+    An address that several workers share stands for all of them. BadInput for an address without a
+    worker, for an address that occurs twice, and for a worker without a group.
+
+    Args: `text` of the file; `hosts` the addresses of all workers by index; `name` of the file in
+    messages.
     """
     seen: Dict[str, int] = {}
     groups, problems = [], []
@@ -119,7 +125,10 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
 
 
 def check_groups(groups: Sequence[Sequence[int]], workers: int, name: str = "groups") -> None:
-    """Raise BadInput for empty groups, or unless each of 0 .. workers-1 is in just one group."""
+    """Raise BadInput for an empty group, or unless each worker index is in exactly one group.
+
+    Args: `groups` lists of worker indices; `workers` the number of workers.
+    """
     members = [index for group in groups for index in group]
     problems = [
         "%s: group %d has no workers: take it out" % (name, number)
@@ -141,10 +150,11 @@ def check_groups(groups: Sequence[Sequence[int]], workers: int, name: str = "gro
 
 
 def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
-    """Return the text of groups, each address once; the inverse of parse_groups.
+    """Return the text of the file groups, the inverse of parse_groups.
 
-    Raises BadInput if the workers of one address are in different groups: the format cannot express
-    that.
+    Each address occurs once. So BadInput if the workers of one address are in different groups.
+
+    Args: `groups` lists of worker indices; `hosts` the addresses of all workers by index.
     """
     lines = [_unique(hosts[index] for index in group) for group in groups]
     everywhere = [address for line in lines for address in line]
@@ -161,7 +171,10 @@ def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
 
 
 def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") -> List[Share]:
-    """Return the workers' shares (begin, end) as fractions of 1; line i is for worker i."""
+    """Return the workers' shares (begin, end) as fractions of 1; line i is for worker i.
+
+    BadInput lists all mistakes. Args: `text` of the file; `workers` the number of workers.
+    """
     shares, numbers, problems = [], [], []
     for number, fields in _lines(text):
         where = "%s line %d: '%s'" % (name, number, _cut(" ".join(fields)))
@@ -187,8 +200,9 @@ def check_data_sharding(
 ) -> None:
     """Raise BadInput unless the shares cut [0, 1] into one piece per worker: no gap, no overlap.
 
-    The pieces can be in any order, since line i is for worker i. `numbers`: the line numbers (1, 2,
-    ... by default).
+    The pieces can be in any order, since share i is that of worker i.
+
+    Args: `numbers` the line numbers of the shares in messages (1, 2, ... by default).
     """
     numbers = numbers or range(1, len(shares) + 1)
     problems = []
@@ -212,7 +226,7 @@ def check_data_sharding(
 
 
 def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterator[str]:
-    """Yield a line for each gap or overlap between two shares, and at 0 and 1."""
+    """Yield a problem for each gap or overlap between two shares, and for each gap at 0 or 1."""
     pieces = sorted(zip(shares, numbers))
     (begin, end), last = pieces[0]
     if begin != 0:
@@ -243,9 +257,9 @@ def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterat
 
 
 def render_data_sharding(shares: Sequence[Share]) -> str:
-    """Return the text of data_sharding; the inverse of parse_data_sharding.
+    """Return the text of the file data_sharding, the inverse of parse_data_sharding.
 
-    repr keeps every bit of a float.
+    The numbers are written with repr, which keeps every bit of a float.
     """
     return "".join("%r %r\n" % (begin, end) for begin, end in shares)
 
@@ -254,18 +268,21 @@ def render_data_sharding(shares: Sequence[Share]) -> str:
 
 
 def length(share: Share) -> Fraction:
-    """Return the exact length of a share. Its ends count as the decimal numbers of their repr."""
+    """Return the exact length of a share.
+
+    Its ends count as the decimal numbers that repr writes for them.
+    """
     begin, end = share
     return Fraction(repr(float(end))) - Fraction(repr(float(begin)))
 
 
 def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
-    """Return (first, last + 1) for each worker: its samples out of `samples` in all.
+    """Return the range of samples (first, last + 1) of each worker, out of `samples` in all.
 
-    Largest remainder method (Hamilton): each worker gets the whole part of its quota. The remaining
-    samples go to the largest remainders, at a tie to the lower index. The ranges follow each other
-    in the order of the shares and cover all samples. Raises BadInput if a worker would get no
-    sample.
+    The largest remainder method (Hamilton) divides the samples. Each worker gets the whole part of
+    its quota. The remaining samples go to the largest remainders, at a tie to the lower index. The
+    ranges follow each other in the order of the shares and cover all samples. BadInput if a worker
+    would get no sample.
     """
     quotas = [length(share) * samples for share in shares]
     sizes = [int(quota) for quota in quotas]
@@ -292,11 +309,12 @@ def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
 def batches_per_epoch(
     ranges: Sequence[Tuple[int, int]], batch_size: int, waiting: Sequence[Sequence[int]]
 ) -> Tuple[List[int], List[int]]:
-    """Return each worker's batches per epoch, and the samples that it repeats to fill them.
+    """Return ([batches], [repeated samples]) per epoch, by worker index.
 
     Workers that wait for each other must run the same number of batches: the number that the
-    largest of their shares needs. The others repeat samples of their own share. `ranges` come from
-    cut(), `waiting` from schemes.waiting_sets().
+    largest of their shares needs. The other workers repeat samples of their own shares.
+
+    Args: `ranges` from cut(); `waiting` from schemes.waiting_sets().
     """
     sizes = [end - begin for begin, end in ranges]
     batches = [-(-size // batch_size) for size in sizes]
@@ -323,7 +341,7 @@ def _unique(items: Iterable[str]) -> List[str]:
 
 
 def _cut(text: str) -> str:
-    """Return a text of a file cut to 200 characters: the file may have another format."""
+    """Return `text`, cut to 200 characters for a message: the file may have another format."""
     return text if len(text) <= 200 else text[:200] + "..."
 
 
@@ -333,10 +351,10 @@ def _some(items: Sequence[str]) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """Check FILE for `python -m mxcluster.cluster.files KIND FILE [HOSTS]`.
+    """Check the file of `python -m mxcluster.cluster.files KIND FILE [HOSTS]`.
 
     KIND is hosts, groups or data_sharding. For groups and data_sharding, HOSTS is their hosts file.
-    Returns 0 for a good file, else 1 and prints the reason on stderr.
+    Returns 0 for a good file. For a bad file, prints the mistakes on stderr and returns 1.
     """
     kind, path = argv[:2]
     try:

@@ -1,8 +1,7 @@
-"""The node record: the facts that the controller keeps of a node, and their shapes. Pure.
+"""Make and check node records, the facts that the controller keeps of each node.
 
-The node's own part comes from a process of the training user and is accepted only as far as it
-matches the shapes. The provisioning role adds the paths, which root runs and writes to, from its
-own variables.
+The node's own part comes from a process of the training user. Each of its values must match a
+shape. The provisioning role adds the paths, which root runs and writes to, from its own variables.
 """
 
 import re
@@ -79,9 +78,9 @@ of_role = shapes.fields({}, PLACES)
 
 
 def make(host: str, told: Json, places: Json) -> Json:
-    """Return the record of a host: its checked facts and the role's `places`, which have priority.
+    """Return the record of `host` from the node's facts `told` and the role's values `places`.
 
-    Raises BadInput if a value has the wrong shape.
+    The values of `places` have priority. BadInput if a value does not match its shape.
     """
     return _checked(
         host, dict(_checked(host, told, of_node), host=host, schema=SCHEMA, **places), _whole
@@ -89,10 +88,10 @@ def make(host: str, told: Json, places: Json) -> Json:
 
 
 def read(host: str, record: Any) -> Json:
-    """Return a record from the controller's disk, checked again: earlier versions did not check.
+    """Return the record of `host` from the controller's disk after another check of its values.
 
-    Raises BadInput if it is wrong. Paths from the node itself (schema 1) are removed; a plan then
-    asks for provision.yml.
+    Earlier versions saved unchecked records. BadInput if a value is wrong. The path of Python in a
+    record of schema 1 came from the node, so it is dropped, and a plan then asks for provision.yml.
     """
     if not isinstance(record, dict) or record.get("host") != host:
         raise BadInput("the node record of %s belongs to %s: %s" % (host, _name(record), CURE))
@@ -125,5 +124,8 @@ def _name(record: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Return an int for a text of digits: Ansible's templates give numbers as texts."""
+    """Return an int for a text of digits, any other value as it is.
+
+    Ansible's templates give numbers as texts.
+    """
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value) else value

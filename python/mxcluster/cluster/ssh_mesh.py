@@ -1,10 +1,10 @@
-"""ssh between all nodes: the blocks of authorized_keys, known_hosts and config, equal on all nodes.
+"""Make the ssh files of all nodes: authorized_keys, known_hosts and ssh's configuration.
 
-Pure. The facts of a node are its part of the inventory's plan (`plan.cluster_files`), its record,
-and the host variables ansible_host (where the controller finds it) and ssh_mesh_from (more
-addresses that it may come from).
+The blocks in these files are equal on all nodes. They come from the inventory's plan
+(`plan.make_cluster_files`), the node records and two host variables: ansible_host, the address that
+the controller uses, and ssh_mesh_from, further addresses from which the node may connect.
 
-Records are checked on writing and reading. This module checks each word of a line once more: no
+Records are checked on writing and reading. This module checks each word of a line once more. So no
 word from any source can become two words, an option, a marker such as @cert-authority, or another
 line.
 """
@@ -39,10 +39,14 @@ def blocks(
 ) -> Dict[str, str]:
     """Return {"authorized_keys", "known_hosts", "config"}: the text of each block.
 
-    `nodes`: {host: {"address", ...}} of the whole cluster. `records`: {host: node record}.
-    `variables`: {host: host variables}. `key_file`: the private key's path in ssh's configuration.
-    `draft`: show a placeholder for unknown keys of a node (check mode); without it they raise
-    BadInput.
+    BadInput if a node's key is unknown, or if a value cannot stand in a file of ssh.
+
+    Args:
+        nodes: {host: {"address", ...}} of the whole cluster.
+        records: {host: node record}.
+        variables: {host: host variables}.
+        key_file: the path of the private key in ssh's configuration.
+        draft: True to write placeholders for unknown keys (check mode).
     """
     if not draft:
         refuse(
@@ -85,7 +89,10 @@ def blocks(
 def authorized(
     nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json]
 ) -> List[str]:
-    """Return the lines of authorized_keys: every key, limited to the addresses of its nodes."""
+    """Return the lines of authorized_keys: each key, limited to the addresses of its nodes.
+
+    The arguments are those of `blocks`.
+    """
     holders = {}  # type: Dict[str, List[str]]
     for host in nodes:
         holders.setdefault(
@@ -110,7 +117,7 @@ def authorized(
 
 
 def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:
-    """Return the lines of known_hosts: every host key of a node, for all names and addresses."""
+    """Return the lines of known_hosts: each host key of the node `host`, for all its `names`."""
     port = _port(records, host)
     patterns = ",".join(
         NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names
@@ -122,9 +129,9 @@ def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str
 def configured(
     host: str, node: Json, names: Sequence[str], records: Dict[str, Json], key_file: str
 ) -> List[str]:
-    """Return the lines of ssh's configuration with address, port, user and key of a node.
+    """Return the lines of ssh's configuration for the node `host`, so that `ssh <host>` reaches it.
 
-    With them `ssh <inventory name>` reaches the node.
+    Args: `node` {"address", ...}; `names` from `names_of`; `key_file` as in `blocks`.
     """
     ssh = _ssh(records, host)
     lines = [
@@ -142,9 +149,9 @@ def configured(
 def names_of(
     host: str, node: Json, records: Dict[str, Json], variables: Dict[str, Json]
 ) -> List[str]:
-    """Return all names and addresses of a node.
+    """Return all names and addresses of the node `host`, each once, without loopback.
 
-    They come from the inventory, ansible_host, the node's own host name and its interfaces.
+    The sources are the inventory, ansible_host, the node's own host name and its interfaces.
     """
     hostname = records.get(host, {}).get("hostname") or ""
     return _unique(
@@ -162,7 +169,7 @@ def names_of(
 
 
 def addresses(record: Json) -> List[str]:
-    """Return the addresses of a node's interfaces, without loopback."""
+    """Return the IPv4 addresses of the interfaces in a node record, without loopback."""
     found = [
         ipaddress.IPv4Interface(text).ip
         for name in sorted(record.get("interfaces") or {})
@@ -172,18 +179,18 @@ def addresses(record: Json) -> List[str]:
 
 
 def gone(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
-    """Return the hosts that have a record and have left the inventory, sorted."""
+    """Return the hosts in `records` that have left the inventory (`nodes`), sorted."""
     return sorted(set(records) - set(nodes))
 
 
 def still_hold(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
-    """Return the hosts that have left the inventory and have a key that is in use, sorted."""
+    """Return those hosts of `gone` whose key a host in `nodes` still uses, sorted."""
     keys = {_ssh(records, host).get("public_key") for host in nodes} - {None, ""}
     return [host for host in gone(nodes, records) if _ssh(records, host).get("public_key") in keys]
 
 
 def of_ssh(hostvars: Dict[str, Json], hosts: Sequence[str]) -> Dict[str, Json]:
-    """Return {host: its host variables that this module reads}."""
+    """Return {host: those of its host variables that this module reads} for `hosts`."""
     return {
         host: {name: hostvars[host][name] for name in VARIABLES if name in hostvars[host]}
         for host in hosts
@@ -191,7 +198,10 @@ def of_ssh(hostvars: Dict[str, Json], hosts: Sequence[str]) -> Dict[str, Json]:
 
 
 def of_the_controller(variables: Dict[str, Json]) -> str:
-    """Return the controller's block of known_hosts, from node_host_key (a string or a list)."""
+    """Return the controller's block of known_hosts, from the host variable node_host_key.
+
+    Args: `variables` {host: host variables}; node_host_key is a key or a list of keys.
+    """
     lines = []
     for host in sorted(variables):
         keys = variables[host].get("node_host_key") or []
@@ -208,7 +218,7 @@ def of_the_controller(variables: Dict[str, Json]) -> str:
 
 
 def _key(text: str) -> str:
-    """Return a public key without its comment, or the placeholder of an unknown key."""
+    """Return the public key `text` without its comment; a placeholder stays as it is."""
     return text if DRAFT.fullmatch(text) else node_records.public_key(" ".join(text.split(" ")[:2]))
 
 

@@ -1,7 +1,6 @@
 """Choose MXNet, CUDA, cuDNN and driver of a node from the user's settings and the node's facts.
 
-Pure: from the table (versions.yml) and the facts of a node follows a decision or a BadInput. Runs
-on the controller.
+The code runs on the controller and asks no node. The table versions.yml holds all known versions.
 """
 
 import functools
@@ -19,7 +18,7 @@ CPU = "cpu"
 
 @functools.lru_cache(maxsize=None)
 def table() -> Json:
-    """Return the table of versions.yml."""
+    """Return the content of versions.yml."""
     import yaml  # only the controller has it
 
     with open(TABLE, encoding="utf-8") as stream:
@@ -28,12 +27,15 @@ def table() -> Json:
 
 
 def number(version: str) -> Tuple[int, ...]:
-    """Return (9, 2, 148) for "9.2.148", for comparisons."""
+    """Return a version as numbers, for comparisons: (9, 2, 148) for "9.2.148"."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def chip(device: str) -> Tuple[str, Optional[str]]:
-    """Return ("GK210", "3.7") for the PCI device number "102d" (hex); ("", None) if unknown."""
+    """Return (chip, compute capability) of a PCI device number: ("GK210", "3.7") for "102d" (hex).
+
+    An unknown device gives ("", None).
+    """
     for first, last, name, capability in table()["devices"]:
         if int(first, 16) <= int(device, 16) <= int(last, 16):
             return name, capability
@@ -41,7 +43,7 @@ def chip(device: str) -> Tuple[str, Optional[str]]:
 
 
 def architecture(capability: str) -> str:
-    """Return the architecture of a compute capability: 'Kepler' for "3.7"."""
+    """Return the name of the architecture of a compute capability: "Kepler" for "3.7"."""
     found: str = next(
         name
         for name, known in table()["architectures"].items()
@@ -59,9 +61,10 @@ def target(cuda: str, mkl: bool = False) -> str:
 
 
 def wheel(mxnet: str, wanted: str) -> str:
-    """Return the wheel `mxnet-cu92==1.2.1.post1` for ("1.2.1", "cu92").
+    """Return the wheel of an MXNet version for a target.
 
-    Raises BadInput, with the nearest version, if there is none.
+    For ("1.2.1", "cu92") the wheel is "mxnet-cu92==1.2.1.post1". BadInput names the nearest
+    versions if there is no such wheel.
     """
     known = table()["mxnet"]
     if mxnet not in known:
@@ -95,7 +98,7 @@ def wheel(mxnet: str, wanted: str) -> str:
 
 
 def spoken(wanted: str) -> str:
-    """Return the words for a target: 'CUDA 9.2 with MKL' for "cu92-mkl"."""
+    """Return a target as words for messages: "CUDA 9.2 with MKL" for "cu92-mkl"."""
     cuda = version_of(wanted)
     return ("CUDA " + cuda if cuda else "CPUs only") + (
         " with MKL" if wanted.endswith("-mkl") else ""
@@ -109,7 +112,10 @@ def version_of(wanted: str) -> str:
 
 
 def nearest(version: str, others: Sequence[str]) -> str:
-    """Return the version in `others` that is the fewest releases away, the newer of two."""
+    """Return the version in `others` that is the fewest releases from `version`.
+
+    Of two equally near versions, the newer one is returned.
+    """
     order = sorted(set(others) | {version}, key=number)
     return min(
         sorted(others, key=number, reverse=True),
@@ -118,9 +124,10 @@ def nearest(version: str, others: Sequence[str]) -> str:
 
 
 def environment(mxnet: str, wanted: str) -> Json:
-    """Return {"builds", "hashes", "name", "note"} for the module mxcluster_env.
+    """Return {"builds", "hashes", "name", "note"} of an MXNet version for a target.
 
-    It has a build for every Python that this MXNet runs on.
+    The module mxcluster_env takes these values. The list has a build for each version of Python
+    that this MXNet supports. BadInput if MXNet has no wheel for the target.
     """
     first = wheel(mxnet, wanted)
     row, builds, hashes = table()["mxnet"][mxnet], [], {}
@@ -139,7 +146,7 @@ def environment(mxnet: str, wanted: str) -> Json:
 
 
 def pythons(mxnet: str) -> List[str]:
-    """Return the Python versions that this MXNet runs on, the oldest first."""
+    """Return the versions of Python that this MXNet supports, the oldest first."""
     return sorted(
         (python for known in table()["mxnet"][mxnet]["pythons"].values() for python in known),
         key=number,
@@ -147,9 +154,9 @@ def pythons(mxnet: str) -> List[str]:
 
 
 def check_python(mxnet: str, python: str) -> None:
-    """Raise BadInput if this MXNet does not run on Python `python` ("3.6").
+    """Raise BadInput if this MXNet does not support Python `python` ("3.6").
 
-    The message has the reason and the nearest version that works.
+    The message names the reason and the nearest version of MXNet that supports it.
     """
     if python in pythons(mxnet):
         return
@@ -172,7 +179,7 @@ def check_python(mxnet: str, python: str) -> None:
 
 
 def cuda_row(cuda: str) -> Json:
-    """Return the table's row of a CUDA version. Raises BadInput if there is none."""
+    """Return the table's row of a CUDA version. BadInput if the table has no such version."""
     rows = table()["cuda"]
     if cuda not in rows:
         raise BadInput(
@@ -191,7 +198,7 @@ def runs_on(cuda: str, capability: str) -> bool:
 
 
 def check_gpus(cuda: str, devices: Iterable[str]) -> None:
-    """Raise BadInput if a GPU of `devices` (PCI numbers) is too old or too new for this CUDA."""
+    """Raise BadInput if a GPU in `devices` (PCI numbers) is too old or too new for this CUDA."""
     for device in sorted(set(devices)):
         name, capability = chip(device)
         if capability is None or runs_on(
@@ -213,7 +220,7 @@ def check_gpus(cuda: str, devices: Iterable[str]) -> None:
 
 
 def check_driver(cuda: str, driver: Optional[str]) -> None:
-    """Raise BadInput if the node's loaded driver is too old for this CUDA."""
+    """Raise BadInput if the node's loaded `driver` (None without one) is too old for this CUDA."""
     least = cuda_row(cuda)["driver"]
     if driver and number(driver) < number(least):
         works = [
@@ -233,7 +240,10 @@ def check_driver(cuda: str, driver: Optional[str]) -> None:
 
 
 def driver_branch(cuda: str, devices: Iterable[str]) -> int:
-    """Return the driver branch for all GPUs of a node and this CUDA, or raise BadInput."""
+    """Return the driver branch, such as 470, for this CUDA and all GPUs in `devices`.
+
+    BadInput if no branch serves all of them.
+    """
     newest = []
     for device in devices:
         capability = chip(device)[1]
@@ -251,9 +261,10 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
 
 
 def cudnn(cuda: str, wanted: str = "") -> Json:
-    """Return {"version", "url", "sha256"} of the cuDNN for a CUDA.
+    """Return {"version", "url", "sha256"} of a cuDNN for a CUDA version.
 
-    `wanted`: "7.6.5" or "7.6.5.32"; "" for the newest. Raises BadInput if there is none.
+    Args: `wanted` "7.6.5" or "7.6.5.32", "" for the table's choice. BadInput if the table has no
+    such cuDNN.
     """
     cuda_row(cuda)
     rows = table()["cudnn"][cuda]
@@ -304,7 +315,9 @@ PACKAGES = {
 def check_system(node: Json) -> None:
     """Raise BadInput if the system lacks a part that mxcluster does not install.
 
-    The message has the command that installs all missing parts.
+    The message names the command that installs all missing parts.
+
+    Args: `node` as in `decide`.
     """
     missing = [name for name in node["missing"] if name == "ip" or not node["own_system"]]
     if not node["own_system"] and not node["python"]:
@@ -325,22 +338,23 @@ def check_system(node: Json) -> None:
 
 
 def decide(choice: Json, node: Json) -> Json:
-    """Return the software of one node. Raises BadInput with the reason and the nearest cure.
+    """Return the software of one node. BadInput names the reason and the nearest cure.
 
-    `choice`, the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
-    ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first that the system has),
-    "cudnn_version" ("" for the newest, or "none"), "mirror" (of NVIDIA's files, or ""), "sha256"
-    (the user's own, by file name), "keys" ([] for NVIDIA's own).
+    Args:
+        choice: the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
+            ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first that the system
+            has), "cudnn_version" ("" for the table's choice, or "none"), "mirror" (of NVIDIA's
+            files, or ""), "sha256" (the user's own, by file name), "keys" ([] for NVIDIA's own).
+        node: "system", "system_version", "architecture", "python" ("3.6", None without one), "gpus"
+            (PCI device numbers), "driver" (version of the loaded module, or None), "own_system"
+            (True if mxcluster may install system packages there), "family" (Ansible's os_family),
+            "missing" (the necessary libraries and programs that the node lacks).
 
-    `node`: "system", "system_version", "architecture", "python" ("3.6", None without one), "gpus"
-    (PCI device numbers), "driver" (of the loaded module, None), "own_system" (whether mxcluster may
-    install system packages there), "family" (Ansible's os_family), "missing" (necessary libraries
-    and programs that it lacks).
-
-    The result is {"target", "gpus": number of GPUs on its bus that it trains on, "system",
-    "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version",
-    ...}, "driver": None or {"branch", "least", "installable"}, "installed": None or the state that
-    verify.yml expects}. Each file of NVIDIA's is {"url", "name", "sha256" or ""}.
+    Returns:
+        {"target", "gpus": number of GPUs on the node's bus that train, "system", "environment",
+        "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", ...},
+        "driver": None or {"branch", "least", "installable"}, "installed": None or the state that
+        verify.yml expects}. Each file of NVIDIA's is {"url", "name", "sha256" or ""}.
     """
     if node["architecture"] != "x86_64":
         raise BadInput(
@@ -420,14 +434,15 @@ def decide(choice: Json, node: Json) -> Json:
 class Source:
     """URLs and digests of NVIDIA's files, with the user's mirror and digests.
 
-    `mirror`: a URL in place of NVIDIA's servers, or "". `sha256`: {file name: digest}.
+    Args: `mirror` a URL in place of NVIDIA's servers, or ""; `sha256` the user's digests by file
+    name.
     """
 
     def __init__(self, mirror: str, sha256: Dict[str, str]) -> None:
         self.mirror, self.sha256 = mirror.rstrip("/"), sha256
 
     def url(self, url: str) -> str:
-        """Return the URL of the same file on the mirror, if there is one."""
+        """Return the URL of the same file on the mirror; without a mirror, `url`."""
         return (
             re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
             if self.mirror
@@ -435,7 +450,12 @@ class Source:
         )
 
     def file(self, url: str, sha256: str = "") -> Json:
-        """Return {"url", "name", "sha256"} of a file. An RPM's name gets the suffix .rpm."""
+        """Return {"url", "name", "sha256"} of the file at `url`.
+
+        The name of an RPM gets the suffix .rpm.
+
+        Args: `sha256` the digest to use if the user gives none, "" if unknown.
+        """
         name = url.rsplit("/", 1)[1]
         if name.startswith("cuda-repo-") and not name.endswith(".rpm"):
             name = re.sub(r"-rpm$", "", name) + ".rpm"
@@ -443,7 +463,10 @@ class Source:
 
 
 def packages(cuda: str) -> Dict[str, Dict[str, str]]:
-    """Return the RPMs of a CUDA: {"toolkit" and "libraries": {name: version, "" for any}}."""
+    """Return the RPMs of a CUDA version: {"toolkit": rpms, "libraries": rpms}.
+
+    Each value is {name of an RPM: its version, "" for any}.
+    """
     row = cuda_row(cuda)
     libraries = dict(dict.fromkeys(row["libraries"], ""), **row["patched"])
     developers = {
@@ -456,9 +479,11 @@ def packages(cuda: str) -> Dict[str, Dict[str, str]]:
 
 
 def cuda_source(wanted: str, row: Json, known: Optional[Tuple[str, Json]], node: Json) -> str:
-    """Return the way to install CUDA on a node: `wanted`, or the first way of its system.
+    """Return the way to install CUDA on a node: `wanted`, or for "" the first way of its system.
 
-    Raises BadInput if the system does not have `wanted`.
+    The way is "none" on a node without root. BadInput if the system does not have the way `wanted`.
+
+    Args: `row` and `known` from `system`; `node` as in `decide`.
     """
     if not node["own_system"]:
         return "none"  # without root, users install their own CUDA

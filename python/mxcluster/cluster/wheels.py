@@ -1,8 +1,8 @@
-"""The controller's store of wheels, fetched once for all nodes, each known by its sha256.
+"""Fetch wheels once for all nodes, into a store on the controller, and pack them for the nodes.
 
-The store also packs wheels into tar files for the nodes. A requirement is a line of a pip
-requirements file, `name==version --hash=sha256:... --hash=...`. The file's name decides whether it
-fits a requirement and a Python. Its content is checked each time before it leaves the store.
+A requirement is a line of a pip requirements file, `name==version --hash=sha256:... --hash=...`.
+The name of a file decides whether it fits a requirement and a Python. The sha256 of a file is
+checked each time before the file leaves the store.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ DRAFT = ".fetch-"
 
 
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
-    """Return ("mxnet", "1.9.1", [sha256, ...]) for a requirement line."""
+    """Return (name, version, [sha256, ...]) of a requirement line: ("mxnet", "1.9.1", [...])."""
     pinned, *options = requirement.split()
     name, version = pinned.split("==")
     return name, version, [option.split("sha256:")[1] for option in options]
@@ -40,8 +40,10 @@ def parse(requirement: str) -> Tuple[str, str, List[str]]:
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
     """Return True if the file is a wheel of this package and version for Python on Linux x86_64.
 
-    `python`: such as '3.11'. The parts of the file name are those of the binary distribution format
-    (packaging.python.org, from PEP 427).
+    The file name has the parts of the binary distribution format (packaging.python.org, from
+    PEP 427).
+
+    Args: `python` such as "3.11".
     """
     parts = file_name[: -len(".whl")].split("-") if file_name.endswith(".whl") else []
     if len(parts) < 5 or plain(parts[0]) != plain(name) or parts[1] != version:
@@ -77,7 +79,7 @@ def sha256(path: str) -> str:
 
 
 def find(folder: str, requirement: str, python: str) -> Optional[str]:
-    """Return the path of the file for a requirement, None without one of the right content."""
+    """Return the path of the wheel in `folder` for a requirement; None without a right file."""
     name, version, digests = parse(requirement)
     for candidate in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, candidate)
@@ -88,7 +90,10 @@ def find(folder: str, requirement: str, python: str) -> Optional[str]:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Lock the store; another process waits. Remove the files of killed downloads."""
+    """Run the block with the store `folder` locked against other processes, which wait.
+
+    Files of killed downloads are removed first.
+    """
     os.makedirs(folder, exist_ok=True)
     # Only the owner can open the file and hold the lock.
     with open(os.open(os.path.join(folder, ".lock"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
@@ -106,11 +111,13 @@ def provide(
     python: str,
     fetch: Optional[Callable[[str, List[str], str], None]] = None,
 ) -> List[str]:
-    """Return the paths of the files for all `requirements`. Fetch the files that the store lacks.
+    """Return the paths of the wheels for all `requirements`. Fetch the wheels that the store lacks.
 
-    `fetch`: a function like `download`, which is the default. A damaged file is fetched again. A
-    fetched file is added to the store only if its digest is right. Raises MxclusterError with the
-    missing file and its place if a fetch fails.
+    A damaged file is fetched again. A fetched file is added to the store only if its digest is
+    right. MxclusterError if a wheel cannot be fetched.
+
+    Args: `folder` the store; `python` such as "3.11"; `fetch` a function like `download`, which is
+    the default.
     """
     there = {one: find(folder, one, python) for one in requirements}
     found = {one: path for one, path in there.items() if path is not None}
@@ -138,9 +145,9 @@ def provide(
 
 
 def download(folder: str, requirements: List[str], python: str) -> None:
-    """Fetch wheels for another Python into `folder` with pip, which checks their digests.
+    """Fetch the wheels of `requirements` for Python `python` into `folder` with pip.
 
-    Raises MxclusterError if pip fails.
+    pip checks their digests. MxclusterError if pip fails.
     """
     listed = os.path.join(folder, "requirements.txt")
     with open(listed, "w", encoding="utf-8") as stream:
@@ -153,7 +160,10 @@ def download(folder: str, requirements: List[str], python: str) -> None:
 def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]:
     """Download wheels for Python `python` to `folder` with pip.
 
-    `what`: further arguments of pip. Returns None, or the end of pip's output if pip fails.
+    Args: `what` further arguments of pip, such as requirements.
+
+    Returns:
+        None, or the end of pip's output if pip fails.
     """
     argv = [
         sys.executable,
@@ -193,7 +203,7 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
 
 
 def pack(paths: Sequence[str], target: str) -> None:
-    """Pack files side by side into a tar file. `target` appears atomically. No owner is stored."""
+    """Pack the files `paths` without folders and owners into the tar file `target`, atomically."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     draft = target + ".part"
     try:
@@ -210,7 +220,8 @@ def pack(paths: Sequence[str], target: str) -> None:
 def archive(store: str, requirements: Sequence[str], python: str, folder: str) -> str:
     """Return the path of a tar file in `folder` with the wheels of all `requirements`.
 
-    Its name has a digest of the requirements, so different requirements never share a file.
+    The name of the tar file has a digest of the requirements, so different requirements never share
+    a file. The wheels come from `provide`.
     """
     digest = hashlib.sha256("\n".join([python] + list(requirements)).encode("utf-8")).hexdigest()
     target = os.path.join(folder, "wheels-py%s-%s.tar" % (python, digest[:12]))
@@ -219,9 +230,9 @@ def archive(store: str, requirements: Sequence[str], python: str, folder: str) -
 
 
 def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[str, str]:
-    """Return {need["digest"]: tar file} for the different needs of all nodes.
+    """Return {need["digest"]: path of a tar file in `folder`} for the different needs of all nodes.
 
-    Each need is {"digest", "python", "requirements"}.
+    Args: `needs` a list of {"digest", "python", "requirements"}.
     """
     found = {}  # type: Dict[str, str]
     for need in needs:

@@ -1,1 +1,1 @@
-"""Controller: a job from its options to its verdict."""
+"""Controller code of a job: options, plan, live line, verdict, restart and report."""

@@ -1,4 +1,4 @@
-"""Write, check and delete checkpoints on disk. Needs the standard library only.
+"""Write, check and delete checkpoints on disk. The module needs only the standard library.
 
 After epoch 5 of mlp a checkpoint has these files::
 
@@ -13,8 +13,8 @@ Each file is written under another name, forced to disk and renamed. The servers
 other nodes than worker 0's until they are collected.
 
 While the job runs, the controller fetches one checkpoint at a time. An epoch may be shorter than
-the transfer, so worker 0 holds one checkpoint: no node deletes it until the controller reports
-that all of it has arrived. Then worker 0 holds the next complete checkpoint.
+the transfer, so worker 0 holds one checkpoint: no node deletes this checkpoint until the controller
+reports that all of its files have arrived. Then worker 0 holds the next complete checkpoint.
 """
 
 import collections
@@ -39,12 +39,16 @@ Checkpoint = collections.namedtuple("Checkpoint", "name epoch files content")
 
 
 def name_of(network: str, epochs: int) -> str:
-    """Return the name of the checkpoint of a network after `epochs` epochs."""
+    """Return the name of a network's checkpoint after `epochs` epochs, such as "mlp-0005"."""
     return "%s-%04d" % (network, epochs)
 
 
 def write(path: str, fill: Callable[[str], Any]) -> None:
-    """Let `fill(other path)` write a file, force it to disk and rename it to `path`."""
+    """Write the file `path` so that a crash leaves no partial file of this name.
+
+    Args: `fill(name)` writes the content into the file `name` beside `path`. The function then
+    forces that file to disk and renames it to `path`.
+    """
     partial = path + ".partial"
     fill(partial)
     descriptor = os.open(partial, os.O_RDONLY)
@@ -56,7 +60,7 @@ def write(path: str, fill: Callable[[str], Any]) -> None:
 
 
 def write_manifest(path: str, files: List[str], **content: Any) -> None:
-    """Write a manifest with the digests of `files` and the entries of `content`.
+    """Write the manifest `path` with the digests of `files` and the entries of `content`.
 
     All `files` lie in the folder of the manifest.
     """
@@ -70,9 +74,10 @@ def write_manifest(path: str, files: List[str], **content: Any) -> None:
 
 
 def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
-    """Delete the network's checkpoints up to the one after `epochs` epochs, manifests first.
+    """Delete from `folder` the network's checkpoints of at most `epochs` epochs.
 
-    The checkpoint named `spare` stays.
+    The checkpoint named `spare` stays. Manifests are deleted first, so that none names a file that
+    is gone.
     """
     found = [
         (match, name)
@@ -90,7 +95,7 @@ def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
 
 
 def keep(folder: str, network: str, kept: int) -> None:
-    """Delete the checkpoints that are older than the last `kept` complete ones."""
+    """Delete the network's checkpoints in `folder` that are older than the last `kept` complete."""
     whole = [
         epoch for epoch in _epochs(folder, network) if is_there(folder, name_of(network, epoch))
     ]
@@ -111,7 +116,7 @@ def hold(job_dir: str, name: str) -> str:
 
 
 def tell(folder: str, note: str, name: str) -> None:
-    """Write the name of a checkpoint into the file `note`, in one step."""
+    """Write the `name` of a checkpoint into the file `note` in `folder`, atomically."""
     partial = os.path.join(folder, "%s.%d" % (note, os.getpid()))
     with open(partial, "w", encoding="utf-8") as stream:
         stream.write(name)
@@ -119,7 +124,7 @@ def tell(folder: str, note: str, name: str) -> None:
 
 
 def told(folder: str, note: str) -> str:
-    """Return the checkpoint's name in the file `note`; "" without a file or a valid name."""
+    """Return the checkpoint's name in the file `note` in `folder`, "" without a valid name."""
     try:
         with open(os.path.join(folder, note), "rb") as stream:
             name = stream.read(300).decode("utf-8", "replace")
@@ -129,7 +134,7 @@ def told(folder: str, note: str) -> str:
 
 
 def is_there(folder: str, name: str) -> bool:
-    """Return True if all files of the checkpoint are there, with the sizes of its manifests."""
+    """Return True if `folder` holds all files of the checkpoint, as long as its manifests state."""
     try:
         return bool(read(folder, name, digests=False))
     except BadInput:
@@ -137,10 +142,10 @@ def is_there(folder: str, name: str) -> bool:
 
 
 def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
-    """Return (Checkpoint, problems) of the last complete checkpoint of the network in `folder`.
+    """Return (Checkpoint, problems) of the network's last complete checkpoint in `folder`.
 
-    The Checkpoint is None if none is complete. The problems are a line for each later checkpoint
-    that is incomplete or damaged.
+    The Checkpoint is None if no checkpoint is complete. The problems are one line for each later
+    checkpoint that is incomplete or damaged.
     """
     problems: List[str] = []
     for epoch in _epochs(folder, network):
@@ -152,7 +157,7 @@ def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
 
 
 def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
-    """Return the Checkpoint of this name after a check of each file against its manifest.
+    """Return the Checkpoint `name` in `folder` after a check of each file against its manifest.
 
     Without `digests`, only the sizes of the files are checked. BadInput names the first file that
     is missing or damaged.
@@ -172,7 +177,10 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
 
 
 def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
-    """Return the content of a manifest after a check of its files."""
+    """Return the content of the manifest `path` after a check of the files that it lists.
+
+    Without `digests`, only the sizes of the files are checked. BadInput names the faulty file.
+    """
     try:
         with open(path, encoding="utf-8") as stream:
             content: Dict[str, Any] = json.load(stream)
@@ -193,7 +201,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
 
 
 def digest(path: str) -> Dict[str, Any]:
-    """Return the entry of a file in a manifest: {"sha256": hex digits, "bytes": size}."""
+    """Return the manifest's entry for the file `path`: {"sha256": hex digits, "bytes": size}."""
     sha256, size = hashlib.sha256(), 0
     with open(path, "rb") as stream:
         for piece in iter(lambda: stream.read(1 << 20), b""):
@@ -203,7 +211,10 @@ def digest(path: str) -> Dict[str, Any]:
 
 
 def _epochs(folder: str, network: str) -> List[int]:
-    """Return the epochs of all checkpoint files of the network, complete or not, last first."""
+    """Return the epochs of the network's checkpoint files in `folder`, the last epoch first.
+
+    Incomplete checkpoints count, too.
+    """
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(
         {int(match.group(1)) for match in map(_pattern(network).fullmatch, names) if match},

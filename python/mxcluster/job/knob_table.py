@@ -1,8 +1,8 @@
-"""The knobs of train.yml: one entry for each, and the only place where it is stated.
+"""Define the knobs of train.yml, one entry for each. No other file states them.
 
 `make docs` generates from this table the defaults and argument specs of the role train_job, its
 part of group_vars/all.yml, docs/knobs.md and the table in the README of the role. These modules
-read it:
+read the table:
 
 - `options`: types, limits, and what a resumed job inherits;
 - `mxcluster.ansible.knobs`: the names for -e;
@@ -62,7 +62,10 @@ def _knob(
     own: bool = False,
     no_log: bool = False,
 ) -> Knob:
-    """Return a Knob (`option_types` has its fields). The type "raw" needs a `cast`."""
+    """Return a Knob with these fields, which `option_types.Knob` explains.
+
+    Without `cast` the type decides about the conversion of values. The type "raw" needs a `cast`.
+    """
     option = Option(name, default, cast or _CASTS.get(type), check, message)
     return Knob(*option, type, description, choices, inherited, flag, own, no_log)
 

@@ -1,4 +1,4 @@
-"""Decide from the losses that the workers reported whether a job learned anything. Pure."""
+"""Decide from the losses that the workers reported whether a job learned anything."""
 
 import math
 from typing import Any, Dict, List, Optional
@@ -14,15 +14,16 @@ GUESSING = 3.0  # times the accuracy of a guess; a higher accuracy proves that t
 
 
 def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
-    """Return the reason why the losses show that the job learned nothing, else None.
+    """Return a clause that says that the job learned nothing and gives its losses, else None.
 
-    The loss of an epoch is the mean of all losses that the workers reported. The first epoch's loss
-    is compared with the mean of the last ones. A first loss above that of a guess, as after a first
-    step that was far too large, counts as that of a guess. A fall counts if it is larger than the
-    noise, which is twice the standard error of an epoch's loss.
+    A job learned if its loss fell from the first epoch to the last epochs. The fall must exceed the
+    noise and 1 % of the first loss. The noise is twice the standard deviation of an epoch's loss.
+    If the first loss is above the loss of a guess, the loss of a guess takes its place: a first
+    step that was far too large raises the loss.
 
-    Args: `accuracy` on held-out samples at the end, None if unknown. Returns None as well if fewer
-    than two epochs have losses.
+    Args: `plan` of the job; `events` of all nodes; `accuracy` on held-out samples at the end, None
+    if unknown. Returns None as well if fewer than two epochs have losses, or if the accuracy is far
+    above that of a guess.
     """
     losses = by_epoch(events)
     if len(losses) < 2:
@@ -44,9 +45,11 @@ def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Option
 
 
 def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
-    """Return a warning if the program reported losses of less than two epochs, else None.
+    """Return a warning if a job was too short to tell whether it learned, else None.
 
-    The warning needs an accuracy that is close to a guess. Scripts get none.
+    The losses of such a job cover fewer than two epochs, and its accuracy is close to a guess. A
+    script gets no warning, because the number of its classes is unknown. The arguments are those
+    of `problem`.
     """
     guess = _classes(plan["options"])
     if (
@@ -63,7 +66,7 @@ def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Op
 
 
 def _classes(options: Json) -> Optional[int]:
-    """Return the number of classes of the program's data set; None for a script or unknown data."""
+    """Return the number of classes of the data set; None for a script or an unknown data set."""
     return (
         None
         if options.get("script") or options.get("data") not in DATASETS
@@ -72,9 +75,10 @@ def _classes(options: Json) -> Optional[int]:
 
 
 def _noise(losses: List[float]) -> float:
-    """Return twice the standard error of a loss, from the differences of neighbouring losses.
+    """Return twice the standard deviation of a loss; 0.0 for fewer than ENOUGH losses.
 
-    A trend hardly changes these differences.
+    The estimate uses the differences of neighbouring losses, which a trend hardly changes. If a
+    loss is not finite, the result is 0.0.
     """
     steps = [after - before for before, after in zip(losses, losses[1:])]
     if len(losses) < ENOUGH or not all(map(math.isfinite, losses)):
@@ -83,7 +87,7 @@ def _noise(losses: List[float]) -> float:
 
 
 def by_epoch(events: List[Json]) -> List[float]:
-    """Return the mean loss of each epoch, in order; infinite where a loss was not finite."""
+    """Return the mean of the reported losses of each epoch, in order; inf if one is not finite."""
     told = {}  # type: Dict[int, List[float]]
     for event in events:
         epoch, loss = event.get("epoch"), event.get("loss")

@@ -1,4 +1,4 @@
-"""Merge the nodes' answers about their jobs: list, choose, stop and attach to jobs. Pure.
+"""List the jobs of all nodes, choose a job, and make the texts of the job playbooks.
 
 The answer of one node is that of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]}, see
 `agent.jobs`. The training user can write to job folders, so their content is shown but not trusted.
@@ -44,10 +44,13 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
 
     Each job is {"job", "kv", "state", "detached", "started", "ended", "nodes": {host: its state},
     "holds": {host: {"ports": {port: process}, "gpus": [number]}}, "progress": the live line of
-    train.yml, "first_failure"}. The state of a node is "running", "done", "failed", "peer"
-    (another node's part failed), "stopped", "lease" (it ran out), "prepared", "broken", "missing"
-    (the node has no part of the job) or "not asked". The state of the job is "running" if any
-    node's is, "done" if all nodes' are, else the worst state of its nodes, or "incomplete".
+    train.yml, "first_failure"}.
+
+    The state of a node is "running", "done", "failed", "peer" (another node's part failed),
+    "stopped", "lease" (the lease ran out), "prepared", "broken" (damaged files), "missing"
+    (the node has no part of the job) or "not asked". The job is "running" if a node is, and "done"
+    if each node that answered has done its part. Otherwise its state is the worst of its nodes', or
+    "incomplete".
     """
     parts = {}  # type: Dict[str, Dict[str, Json]]
     for host, answer in sorted(answers.items()):
@@ -70,6 +73,7 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
 
 
 def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[float]) -> Json:
+    """Return the job `name`, as an entry of `merge`, from `entries` {host: its summary}."""
     members = set(entries).union(*(map(str, entry["nodes"]) for entry in entries.values()))
     nodes = {host: _state(entries.get(host), answers.get(host)) for host in sorted(members)}
     running = {host: entry for host, entry in entries.items() if entry["state"] == "running"}
@@ -107,14 +111,18 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
 
 
 def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
-    """Return the state of one node from its summary and its answer."""
+    """Return the state of one node in a job, see `merge`.
+
+    Args: `entry` the node's summary of the job, None without one; `answer` the node's whole answer,
+    None for no answer.
+    """
     if entry is None:
         return "not asked" if answer is None else "missing"
     return str(entry["reason"]) if entry["state"] == "ended" else entry["state"]
 
 
 def _whole(nodes: Dict[str, str]) -> str:
-    """Return the state of a job from the states of its nodes."""
+    """Return the state of a job from the states of its `nodes`, {host: state}."""
     states = set(nodes.values())
     for state in ("running", "failed", "peer", "lease", "stopped", "broken", "prepared"):
         if state in states:
@@ -123,9 +131,10 @@ def _whole(nodes: Dict[str, str]) -> str:
 
 
 def choose(jobs: List[Json], wanted: str) -> Optional[Json]:
-    """Return the job named `wanted`, or the only running one; None if `wanted` is "" and none runs.
+    """Return the job named `wanted`; for "" the only running or prepared job, None without one.
 
-    BadInput, with a list of the jobs, if `wanted` is unknown, or if it is "" and several jobs run.
+    BadInput, with a list of jobs, if no job is named `wanted`, or if `wanted` is "" and several
+    jobs are running or prepared.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if not wanted:
@@ -149,10 +158,10 @@ def choose(jobs: List[Json], wanted: str) -> Optional[Json]:
 
 
 def choose_to_stop(jobs: List[Json], wanted: str, every: bool) -> List[Json]:
-    """Return the jobs to end: the one named `wanted`, or with `every` all running or prepared ones.
+    """Return the jobs to end: the job named `wanted`, or with `every` all running or prepared jobs.
 
-    BadInput, with a list of the running jobs, if neither or both are given. Even the only running
-    job must be named, because it may belong to another user.
+    BadInput if both arguments are given, if neither is given, or if no job is named `wanted`. Even
+    the only running job must be named, because it may belong to another user.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if wanted and every:
@@ -179,7 +188,7 @@ def parts(chosen: Iterable[Json]) -> Dict[str, List[str]]:
 
 
 def table(jobs: List[Json], now: Optional[float] = None) -> List[str]:
-    """Return the jobs as lines: one with the figures of each, then its progress or its failure."""
+    """Return `jobs` as lines: the headings, then each job's figures and indented notes on it."""
     if not jobs:
         return ["no job has run on these nodes"]
     rows = [HEADINGS] + [_row(job, now) for job in jobs]
@@ -273,8 +282,8 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     """Return the plan of a job that another controller started, for this controller to continue.
 
     Args: `plan` as the nodes hold it; `asked` {host: {"python", "jobs_dir"}} by this controller's
-    inventory, None for a node that has not answered, which gets empty paths. BadInput if the plan
-    does not fit the inventory.
+    inventory, None for a node that has not answered. Such a node gets empty paths. BadInput if the
+    plan is invalid or names a host that `asked` lacks.
 
     The paths of the inventory replace those of the plan. The training user can change a plan in a
     job folder, and its paths would decide which program runs on all nodes.
@@ -339,7 +348,8 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
 def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> List[str]:
     """Return the last lines of all logs of a job as text lines.
 
-    Args: `logs` {host: {name: [line, ...]}, None for a node without logs}. BadInput without a job.
+    Args: `job` the job's id; `logs` {host: {name: [line, ...]}, None for a node without logs}.
+    BadInput if `job` is "".
     """
     if not job:
         raise BadInput(
@@ -374,8 +384,8 @@ def told_of_stops(
 def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> Dict[str, Any]:
     """Return {"text": lines, "ok": bool}, the result of ending one job.
 
-    Args: `stopped` {host: its answer, None for no answer}; `check` True for a dry run. The result
-    is ok if no process is left and every node of the running job answered.
+    Args: `stopped` {host: its answer, None for no answer}; `check` True for a dry run. "ok" is True
+    if nothing of the job is left and every node on which it ran has answered.
     """
     ran = [host for host, answer in stopped.items() if (answer or {}).get("ran")]
     looked = {
@@ -424,7 +434,10 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
 
 
 def told_of_detached(job: str, inventory: str) -> List[str]:
-    """Return lines with the commands for a job that runs without a controller."""
+    """Return lines with the commands for a job that runs without a controller.
+
+    Args: `job` the job's id; `inventory` the argument of -i for these commands, "" to leave -i out.
+    """
     with_inventory = "ansible-playbook %s" % ("-i %s " % inventory if inventory else "")
     return [
         "STARTED   job %s: it runs without a controller, and any controller with this inventory "
@@ -437,5 +450,8 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
 
 
 def as_json(jobs: Iterable[Json], lost: Iterable[str]) -> str:
-    """Return one JSON line: {"jobs": [...], "not_asked": [host, ...]}."""
+    """Return one JSON line, {"jobs": [...], "not_asked": [host, ...]}.
+
+    Args: `jobs` of `merge`; `lost` the hosts without an answer.
+    """
     return json.dumps({"jobs": list(jobs), "not_asked": sorted(lost)}, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Make the live line of a job from the answers of all agents. Pure: no file and no output here.
+"""Make the live line of a job from the answers of all agents. No function reads or prints.
 
 The answer of one node, from `python -m mxcluster.agent wait`:
 
@@ -27,6 +27,9 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
       all workers;
     - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on
       held-out samples.
+
+    Before the training, the line counts the nodes that have answered, the nodes that have met the
+    others, or the workers that have begun. After a failure, it names the first failure.
 
     Args: `width` in characters: the least important parts are dropped until the line fits; `now` in
     unix seconds, for tests. Texts of nodes pass through `printable`. Fields of events that are no
@@ -84,7 +87,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
 
 def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
-    """Return the last events of a process with their sensible numbers; a loss may be inf or nan."""
+    """Return `events` {kind: event} with only numbers below ABSURD; a loss may be inf or nan."""
     return {
         kind: {
             name: value
@@ -97,7 +100,10 @@ def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
 
 
 def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
-    """Return the parts of a training program's line, [(rank, text)]; rank 0 is most important."""
+    """Return the parts of a training's line, [(rank, text)]; rank 0 is the most important.
+
+    Args: `workers` {name: {kind: last event of this kind}}.
+    """
     batches = {name: events["batch"] for name, events in workers.items() if "batch" in events}
     running = {name: batch for name, batch in batches.items() if "end" not in workers[name]}
     behind = min(
@@ -142,7 +148,7 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
 
 
 def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
-    """Return the number of epochs of the job, 0 before a worker has reported it."""
+    """Return the number of epochs of the job, 0 before a worker has reported this number."""
     return max(
         [events["start"].get("epochs") or 0 for events in workers.values() if "start" in events]
         or [0]
@@ -154,7 +160,9 @@ def _remaining(
 ) -> Optional[float]:
     """Return the seconds until the last running worker is done, None if unknown.
 
-    The estimate for each worker uses its own speed and clock.
+    Each worker's estimate uses the speed and the clock of that worker.
+
+    Args: `workers` {name: {kind: last event}}; `running` {name: last batch event}.
     """
     seconds = []
     for name, batch in running.items():
@@ -165,7 +173,10 @@ def _remaining(
 
 
 def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
-    """Return the parts of the line of a script without events: elapsed time, running processes."""
+    """Return the parts, [(rank, text)], of the line of a script without events.
+
+    The parts are the time since the start and the number of running processes of each role.
+    """
     parts = [
         (
             0,
@@ -190,7 +201,8 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
     """Join the texts of `parts` to one line of at most `width` characters.
 
-    The parts with the highest rank are dropped first. Part 0 is cut if it is too long by itself.
+    Args: `parts` [(rank, text)]; `width` None for no limit. The parts with the highest rank are
+    dropped first. If the parts of rank 0 are still too long, the line is cut.
     """
     while True:
         text = printable("  ".join(text for _, text in parts).replace("  (", " ("))

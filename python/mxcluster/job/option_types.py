@@ -1,7 +1,7 @@
-"""Declared settings: what a value may be, and how a string becomes it.
+"""Declare settings, convert given values to their types, and check these values.
 
-Values given with `-e name=value` arrive as strings, those of an inventory as whatever YAML or INI
-made of them. An Option declares one setting; `cast_value` turns a given value into its type or
+A value of `-e name=value` arrives as a string. A value of an inventory arrives with the type that
+YAML or INI gives it. An Option declares one setting, and `cast_value` converts a given value or
 refuses it.
 """
 
@@ -24,7 +24,7 @@ WORDS = {
 
 
 class Option(NamedTuple):
-    """One declared setting."""
+    """One declared setting: its name, default, conversion and check."""
 
     name: str
     default: Any
@@ -55,10 +55,10 @@ class Knob(NamedTuple):
 
 
 def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
-    """`value` as `option` wants it; None (nothing written) gives the default.
+    """Return `value` with the type of `option`, or the option's default if `value` is None.
 
-    `where` goes in front of the message (a host name). BadInput names the value and what it must
-    be.
+    Args: `where` a host name in front of the message, "" for none. BadInput names a wrong value and
+    the allowed values.
     """
     if value is None:
         return option.default
@@ -81,7 +81,7 @@ def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return `value` for a message: strings in quotes, so that blanks show; long values are cut."""
+    """Return `value` as text for a message, with quotes around a string, cut to 200 characters."""
     text = repr(str(value)) if isinstance(value, str) else repr(value)
     return text if len(text) <= 200 else text[:200] + "..."
 
@@ -94,7 +94,10 @@ def to_text(value: Any) -> str:
 
 
 def to_int(value: Any) -> int:
-    """An int or a string of decimal digits; 5.5, '5.5', True and 'five' are ValueErrors."""
+    """Return an int from an int or a string of decimal digits.
+
+    Other values raise ValueError, such as 5.5, '5.5', True and 'five'.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
@@ -103,16 +106,17 @@ def to_int(value: Any) -> int:
 
 
 def to_bool(value: Any) -> bool:
-    """True or False; 'true', 'yes', 'on', '1' and their opposites in any case."""
+    """Return a bool from a bool, 0, 1, or a word of WORDS in any case, or raise ValueError."""
     if isinstance(value, (bool, int, str)) and str(value).strip().lower() in WORDS:
         return WORDS[str(value).strip().lower()]
     raise ValueError("not true or false")
 
 
 def to_list(value: Any) -> List[str]:
-    """A list of strings, or one written as JSON; strings stay exactly as they are.
+    """Return a list of strings from such a list or from its JSON text, or raise ValueError.
 
-    Numbers are refused: YAML and JSON lose how they were written (0.10, 1e-3, 007).
+    Strings stay exactly as they are. Numbers raise ValueError, because YAML and JSON lose their
+    original spelling (0.10, 1e-3, 007).
     """
     value = _from_json(value, [])
     if not isinstance(value, (list, tuple)) or not all(
@@ -123,14 +127,17 @@ def to_list(value: Any) -> List[str]:
 
 
 def to_names(value: Any) -> List[str]:
-    """A list of names, or 'a,b', each once."""
+    """Return a list of names, each once, from a list, its JSON text or a text such as 'a,b'."""
     if isinstance(value, str) and not value.strip().startswith("["):
         value = [name for name in re.split(r"[,\s]+", value) if name]
     return list(dict.fromkeys(name.strip() for name in to_list(value)))
 
 
 def to_environment(value: Any) -> Dict[str, str]:
-    """A dict of environment variables, or one written as JSON; numbers become strings."""
+    """Return {variable: text} from a dict of environment variables or from its JSON text.
+
+    Numbers become strings. A wrong name or value raises ValueError.
+    """
     value = _from_json(value, {})
     if not isinstance(value, dict):
         raise ValueError("not a dict")
@@ -147,12 +154,15 @@ def to_environment(value: Any) -> Dict[str, str]:
 
 
 def to_port(value: Any) -> Union[str, int]:
-    """'auto', or a number."""
+    """Return 'auto', or an int from `value`, see `to_int`."""
     return "auto" if isinstance(value, str) and value.strip().lower() == "auto" else to_int(value)
 
 
 def to_gpus(value: Any) -> Union[str, List[int]]:
-    """'auto', or a list of GPU numbers from a list or from '0,1'; '' is no GPU."""
+    """Return 'auto', or a list of GPU numbers from a number, a list or a text such as '0,1'.
+
+    The text '' gives [], which means no GPU. Wrong or repeated numbers raise ValueError.
+    """
     if isinstance(value, str):
         value = value.strip()
         if value.lower() == "auto":
@@ -171,20 +181,20 @@ def to_gpus(value: Any) -> Union[str, List[int]]:
 
 
 def is_job_id(text: str) -> bool:
-    """Return whether `text` is a plain folder name: letters, digits, '.', '_' and '-'.
+    """Return True if `text` is valid as the id of a job, which is also a folder name.
 
-    It begins with a letter or a digit and has at most 100 characters.
+    An id has at most 100 letters, digits, '.', '_' and '-', and begins with a letter or a digit.
     """
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text))
 
 
 def at_least(low: float) -> Callable[[float], bool]:
-    """Check: value >= low."""
+    """Return a check that is True for a value of at least `low`."""
     return lambda value: value >= low
 
 
 def between(low: float, high: float) -> Callable[[float], bool]:
-    """Check: low <= value <= high."""
+    """Return a check that is True for a value from `low` to `high`, both included."""
     return lambda value: low <= value <= high
 
 

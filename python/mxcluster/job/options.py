@@ -1,7 +1,7 @@
 """The options of a plan: check their values against the table of knobs, and against each other.
 
-`cast` is the only entry. It returns a dict with all options, each of its type. Its refusal names
-every wrong option, one line each.
+`cast` returns a dict with all options, each of its type. Its refusal has one line for each wrong
+option. The other functions derive the step size, the options of a resumed job and `secret_env`.
 """
 
 import json
@@ -79,10 +79,10 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def step_size(options: Dict[str, Any], workers: int) -> float:
-    """Return the learning rate of one push; the option `lr` is the rate of a round of all workers.
+    """Return the learning rate that applies to one push of one of `workers` workers.
 
-    A job that resumes with another number of workers keeps the sum of a round, so its step
-    differs.
+    The option `lr` is the rate of a round of all workers. If the scheme applies each push by
+    itself, each push gets an equal part of `lr`, unless lr_scale is none.
     """
     rate: float = options["lr"]
     if options["lr_scale"] == "auto" and schemes.updates_each_push(schemes.of(options["kv"])):
@@ -93,9 +93,10 @@ def step_size(options: Dict[str, Any], workers: int) -> float:
 def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()) -> Dict[str, Any]:
     """Return the options of a job that resumes a job with the options `old`.
 
-    An inherited knob that has its default in `given` takes its value of `old`, unless its name is
-    in `anew`, the names that the user gave again. The table of knobs says which knobs are
-    inherited: they say what is trained, and never where.
+    An inherited knob with its default value in `given` takes the value in `old`. The table of knobs
+    marks the inherited knobs, which determine the training but not its nodes.
+
+    Args: `anew` the names that the user gave again; they keep their values in `given`.
     """
     by_name = {option.name: option for option in OPTIONS}
 
@@ -119,7 +120,10 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
 
 
 def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
-    """Return (the variables of `secret_env`, what is wrong with it). No message shows a value."""
+    """Return ({variable: text}, [problem, ...]) of the knob secret_env. No problem shows a value.
+
+    Args: `value` a dict or its JSON text.
+    """
     must = "it must be %s; its values are not shown here" % next(
         option.message for option in OPTIONS if option.name == "env"
     )
@@ -139,7 +143,11 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
 
 
 def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[str, str]) -> None:
-    """Raise BadInput with the problems of `cast_secret_env` and with all forbidden `names`."""
+    """Raise BadInput if secret_env has a problem or a forbidden name.
+
+    Args: `names` the variables of secret_env; `problems` those of `cast_secret_env`; `env` the
+    option env, whose names are forbidden here.
+    """
     refuse(
         list(problems)
         + [

@@ -1,4 +1,4 @@
-"""Check the answers of nodes on the controller, before they are shown or used. Pure.
+"""Check the answers of nodes on the controller, before they are shown or used.
 
 The answering programs belong to the training user, and this user may run any program on the node.
 So an answer may hold anything. An invalid answer is refused with the name of its node and field.
@@ -100,7 +100,10 @@ _status = fields(
 
 
 def status(value: Any) -> Json:
-    """Return the content of a status.json. An ended job must give a reason."""
+    """Return `value` as the checked content of a status.json, or raise shapes.Wrong.
+
+    The status of an ended job must have a reason.
+    """
     found: Json = _status(value)
     if found["state"] == "ended" and not found.get("reason"):
         raise shapes.Wrong("a reason for the end", None, ".reason")
@@ -108,7 +111,7 @@ def status(value: Any) -> Json:
 
 
 def event(value: Any) -> Json:
-    """Return the valid fields of an event; invalid figures are dropped."""
+    """Return the valid fields of the event `value`, without its invalid fields."""
     found = {}
     for name, item in fields({}, rest=lambda item: item)(value).items():
         try:
@@ -119,7 +122,10 @@ def event(value: Any) -> Json:
 
 
 def is_event(value: Json) -> bool:
-    """Return True if all known figures of an event have their type; a script may write anything."""
+    """Return True if all known figures of an event have their types.
+
+    Other fields are not checked, because a script may write events of its own.
+    """
     try:
         for name in set(_FIGURES) & set(value):
             _FIGURES[name](value[name])
@@ -171,7 +177,10 @@ _entry = fields(
 
 
 def entry(value: Any) -> Optional[Json]:
-    """Return a node's part of a job, as "broken" if it is invalid; None without a valid job id."""
+    """Return a node's checked summary of a job, or None if it has no valid job id.
+
+    An invalid summary becomes one with the state "broken".
+    """
     try:
         found: Json = _entry(value)
         return found
@@ -202,7 +211,7 @@ def _entries(value: Any) -> List[Json]:
 
 
 def _or_error(shape: shapes.Shape) -> shapes.Shape:
-    """Return the shape of a check's result, or of {"error": why} if the check itself failed."""
+    """Return a shape for the values of `shape` and for {"error": text} of a check that failed."""
     failed = fields({"error": words})
     return lambda value: (
         failed(value) if isinstance(value, dict) and "error" in value else shape(value)
@@ -234,9 +243,10 @@ _gpus = fields(
 
 
 def _mxnet(value: Any) -> Json:
-    """Return the result of importing MXNet.
+    """Return `value` as the checked result of importing MXNet, or raise shapes.Wrong.
 
-    A failed import gives the error, and perhaps the Python version and the library's digest.
+    The result of a failed import holds the error, and perhaps the Python version and the digest of
+    the library.
     """
     broken = fields({"error": words}, {"python": words, "libmxnet": _digest})
     found: Json = (
@@ -312,8 +322,8 @@ MODULES_OWN = (
 def check(command: str, host: str, result: Json, job: str = "") -> Json:
     """Return the module's result for a command on a host, with the node's answer checked.
 
-    Args: `job` the id of the requested job, "" for none. BadInput if the answer is invalid. The
-    controller sets the host of a status and of a failure itself.
+    Args: `job` the id of the requested job, "" for none. BadInput if the answer is invalid or tells
+    of another job. The host of a status and of its failure is always `host`.
     """
     wanted = REPLIES[command]
     try:
@@ -338,7 +348,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
 
 
 def of_host(host: str, known: Json) -> Json:
-    """Return a status with its host, and that of its first failure, set to `host`."""
+    """Return the status `known` with `host` as its host and as the host of its first failure."""
     cause = known.get("first_failure")
     return dict(
         known,
@@ -352,7 +362,7 @@ def of_host(host: str, known: Json) -> Json:
 def packed(host: str, known: Any, plan: Json) -> Json:
     """Return the content of a collected status.json, reduced to the host's own processes.
 
-    BadInput if it is invalid or of another job.
+    BadInput if the content `known` is invalid or belongs to another job than `plan`.
     """
     try:
         found = of_host(host, status(known))
@@ -365,7 +375,10 @@ def packed(host: str, known: Any, plan: Json) -> Json:
 
 
 def meeting(host: str, value: Any) -> Json:
-    """Return the content of a meeting.json that was collected from this host, or BadInput."""
+    """Return the checked content of a meeting.json that was collected from `host`.
+
+    BadInput if the content `value` is invalid.
+    """
     try:
         return dict(_meeting(value), host=host)
     except shapes.Wrong as wrong:
@@ -373,7 +386,7 @@ def meeting(host: str, value: Any) -> Json:
 
 
 def job_of(arguments: Json) -> str:
-    """Return the id of a command's job, from the name of its job folder; "" without one."""
+    """Return the job id of a command with `arguments`: the name of its job_dir, "" without one."""
     return (
         os.path.basename(os.path.abspath(arguments["job_dir"])) if arguments.get("job_dir") else ""
     )

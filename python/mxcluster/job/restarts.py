@@ -1,4 +1,4 @@
-"""Decide whether and how a failed job restarts by itself (max_restarts). `decide` is pure.
+"""Decide whether and how a failed job restarts by itself (max_restarts).
 
 A job restarts after a fault of a machine, of the network or of an operator. An error of the program
 or of its input would recur, so it causes no restart.
@@ -21,7 +21,10 @@ MISSING = "missing"  # the state of a node in a verdict
 
 
 def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
-    """Return what `decide` says of the job with its results in `run_dir`, a folder in runs/."""
+    """Return the result of `decide` for an ended job whose run folder is `run_dir`.
+
+    The last complete checkpoint and the used ids come from the runs beside `run_dir`.
+    """
     if verdict["ok"] or not plan["options"].get("max_restarts"):
         return None
     runs = os.path.dirname(os.path.abspath(run_dir))
@@ -37,13 +40,15 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
 def decide(
     plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
 ) -> Optional[Json]:
-    """Return {"text", "extra", "delay"} of the next attempt, or None.
-
-    None means that the job is ok or that max_restarts is 0.
+    """Decide about the next attempt at a job that has ended.
 
     Args: `epoch` of the last complete checkpoint on the controller, None for none; `used(id)` True
-    if a run of that name exists. "text" is a line for the user; "extra" {knob: value} of the next
-    attempt, None for no attempt; "delay" the seconds until it starts.
+    if a run of that name exists.
+
+    Returns:
+        None if the job is ok or max_restarts is 0, else {"text": a line for the user, "extra":
+        {knob: value} of the next attempt, None for no attempt, "delay": the seconds until the
+        attempt starts}.
     """
     options = plan["options"]
     more = int(options.get("max_restarts") or 0)
@@ -76,14 +81,15 @@ def decide(
 
 
 def refused(reason: str) -> Json:
-    """Return the decision, as of `decide`, against another attempt."""
+    """Return a result of `decide` that allows no other attempt and names the `reason`."""
     return {"text": "RESTART   no: %s" % reason, "extra": None, "delay": 0}
 
 
 def why_not(failure: Json, lost: List[str]) -> Optional[str]:
-    """Return the reason why this failure causes no restart, None if it causes one.
+    """Return the reason why `failure` causes no restart, None if it causes one.
 
-    Args: `lost` the nodes that did not answer at the end of the job.
+    Args: `failure` the first failure of a verdict; `lost` the nodes that did not answer at
+    the end of the job.
     """
     kind, code = failure.get("kind"), failure["exit_code"]
     again = "the cause would most likely recur; remove it, then continue with -e resume=<job>"
@@ -101,7 +107,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
 
 
 def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
-    """Return (id, number) of the next attempt: job-r1, job-r2, ... after `job`."""
+    """Return (id, number) of the first unused attempt after `job`: job-r1, job-r2 and so on."""
     match = re.fullmatch(r"(.+)-r([1-9][0-9]{0,3})", job)
     base, number = (match.group(1), int(match.group(2))) if match else (job, 0)
     while True:
@@ -113,7 +119,10 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
 
 
 def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
-    """Return the reason why another attempt is impossible, None if it is possible."""
+    """Return the reason why another attempt is impossible, None if it is possible.
+
+    Args: `lost` the nodes that did not answer; `epoch` of the last complete checkpoint.
+    """
     hosts = {
         role: {process["host"] for process in plan["processes"] if process["role"] == role}
         for role in ("scheduler", "worker")

@@ -1,4 +1,4 @@
-"""Find the process that causes a stall, from the progress of all nodes' processes. Pure."""
+"""Find the process that causes a stall, from the progress of all nodes' processes."""
 
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -8,14 +8,17 @@ Json = Dict[str, Any]
 
 
 def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
-    """Return the failure with the process that causes the stall.
+    """Return `failure` with the process that causes the stall and the reason.
 
     Args: `failure` as the first node saw it; `statuses` {host: status}, whose "pulses" hold the
     last progress of the node's processes.
 
-    The candidates, in this order: a server whose optimizer does not return; a worker whose script
-    has fewer batches than the other workers, which wait for its next push; a worker that left out a
-    key, for which other workers wait; the worker with the fewest pushes, for which its group waits.
+    The first of these processes that exists is the cause:
+
+    1. a server whose optimizer does not return;
+    2. a worker whose script has ended while other workers wait for its next push;
+    3. a worker that left out a key for which other workers wait;
+    4. the worker with the fewest pushes, for which its group waits.
     """
     pulses = {
         name: found
@@ -96,9 +99,9 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
 
 
 def failure(plan: Json, host: str, found: Json) -> Json:
-    """Return the failure of a worker for which, as the controller has seen, other workers wait.
+    """Return the failure of a worker for whose next push other workers wait for ever.
 
-    Args: `host` of the worker; `found` {"name", "time"} of it.
+    Args: `host` of the worker; `found` {"name": the worker's name, "time": unix seconds}.
     """
     part = next(one for one in plan["processes"] if one["name"] == found["name"])
     return {
@@ -168,13 +171,13 @@ def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
 
 
 def _times(found: Json, key: Optional[str]) -> int:
-    """Return how often a worker has pushed a key; None stands for any key with the most pushes."""
+    """Return the number of pushes of a key in the pulse `found`; None means the most pushed key."""
     times: int = found["keys"]["fewer"].get(key, found["keys"]["most"])
     return times
 
 
 def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
-    """Return the names of the workers that cannot continue without the blamed one."""
+    """Return the names of the workers that cannot continue without `blamed`, itself included."""
     waits = schemes.of(plan["kv"]).waits
     if waits == schemes.NOBODY:
         return [blamed["name"]]
@@ -188,7 +191,7 @@ def _idle(failure: Json, found: Json) -> float:
 
 
 def _blame(failure: Json, part: Json, reason: str) -> Json:
-    """Return the same failure with another process; the log stays if the process is the same."""
+    """Return `failure` with the process `part` and `reason`, without the log of another process."""
     log = failure["log"] if part["name"] == failure["name"] else []
     return dict(
         failure,

@@ -31,7 +31,9 @@ Folder = NamedTuple(
 
 
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
-    """Return (the script's folder as a zip file in base64, notes for the plan), or BadInput.
+    """Return (the script's folder as a zip file in base64, [note for the plan, ...]).
+
+    BadInput if the nodes cannot run the script or cannot get its folder.
 
     Args: `script` an absolute path on the controller; `pythons` the versions ("3.11.2") of Python
     on the workers' nodes.
@@ -90,7 +92,7 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
 def look(folder: str, about: str) -> Folder:
     """Return the Folder: files and folders to send, skipped paths by reason, unreadable paths.
 
-    BadInput, starting with `about`, if it is too large.
+    BadInput, with a message that starts with `about`, if the folder is too large.
     """
     size, found = 0, Folder([], [], {}, [])
 
@@ -138,7 +140,13 @@ def look(folder: str, about: str) -> Folder:
 
 
 def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[str]:
-    """Refuse a script that is no Python 3; return notes where the nodes' Python may differ."""
+    """Return notes on the script for the plan; raise BadInput if it is no Python 3 script.
+
+    A script that the controller's Python cannot compile gets a note, if the Python of a node may
+    accept the script.
+
+    Args: `pythons` as in `pack`; `about` the start of a message.
+    """
     with open(script, "rb") as stream:
         source = stream.read()
     first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
@@ -191,7 +199,7 @@ def _inside(path: str, folder: str) -> str:
 
 
 def _is_text(path: str) -> bool:
-    """Return True if a zip file can hold the name."""
+    """Return True if a zip file can hold the name `path`, which must be encodable as UTF-8."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
@@ -200,7 +208,7 @@ def _is_text(path: str) -> bool:
 
 
 def _named(names: List[str]) -> str:
-    """Return the first names as one line of a message."""
+    """Return the first NAMED names, and the number of the others, as text for a message."""
     shown = [
         ascii(name)[1:-1] if not name.isprintable() else name for name in sorted(names)[:NAMED]
     ]

@@ -1,4 +1,4 @@
-"""Compute and show the verdict on a job: success, figures, first failure. Pure."""
+"""Compute and show the verdict on a job: success, figures, first failure."""
 
 import os
 import re
@@ -89,16 +89,21 @@ def compute(
 ) -> Json:
     """Return the verdict on the job of `plan`, as it is written to verdict.json.
 
-    Args: `statuses` {host: content of its status.json, None if it is not available}; `events` of
-    all nodes; `problems` {host: why it is not available}; `lost` {host: {"since": unix seconds,
-    "why": text}} of nodes that no longer answer; `left` {host: [leftover of the job, ...]} of the
-    nodes that were searched; `warnings` further lines for the user; `files` the number of fetched
-    files of a script; `untrue` {host: why its answer that the job had ended was false}.
+    Args:
+        plan: the plan of the whole job.
+        statuses: {host: content of its status.json, None if it is not available}.
+        events: the merged events of all nodes.
+        problems: {host: why its files could not be collected}.
+        lost: {host: {"since": unix seconds, "why": text}} of the nodes that no longer answer.
+        left: {host: [leftover of the job, ...]} of the nodes that were searched.
+        warnings: further lines for the user.
+        files: the number of fetched files that a script wrote.
+        untrue: {host: why its answer that the job had ended was false}.
 
     A job is ok under four conditions. Every process of the plan exited with 0. Every worker also
     wrote its `done` event, as `mxcluster.training` does at the end of a program or script, because
-    an exit status alone can mislead. No leftover was found. The loss of a program that started
-    afresh has fallen.
+    an exit status alone can mislead. No leftover was found. A program that started afresh
+    has learned something (see `learning.problem`).
     """
     found = {
         process["name"]: process
@@ -207,13 +212,13 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
 
 
 def hints(failure: Optional[Json]) -> List[str]:
-    """Return the advice for the well-known messages in the log lines of a failure."""
+    """Return lines of advice for the well-known messages in the log lines of a failure."""
     log = "\n".join((failure or {}).get("log") or []).lower()
     return list(dict.fromkeys(hint for message, hint in _HINTS if message.lower() in log))
 
 
 def text(verdict: Json, run_dir: str) -> List[str]:
-    """Return the last lines on the terminal.
+    """Return the lines that show the verdict at the end of train.yml.
 
     Args: `run_dir` the job's folder on the controller, which holds the report.
     """
@@ -251,7 +256,7 @@ def text(verdict: Json, run_dir: str) -> List[str]:
 def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
     """Return lines with the leftovers of a job on `nodes`, and the nodes that were not searched.
 
-    Without any searched node there is no line.
+    Args: `left` {host: [leftover, ...]} of the searched nodes. If it is empty, so is the result.
     """
     if not left:
         return []
@@ -270,7 +275,7 @@ def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
 
 
 def sentence(failure: Json) -> str:
-    """Return role, index, host and reason: "worker 1 on node2: killed by signal 9 (SIGKILL)"."""
+    """Return a failure as one line: "worker 1 on node2: killed by signal 9 (SIGKILL)"."""
     index = "" if failure["index"] is None else " %s" % failure["index"]
     return printable(
         "%s%s on %s: %s" % (failure["role"], index, failure["host"], failure["reason"])
@@ -307,7 +312,7 @@ def printable(text: str) -> str:
 
 
 def _gives_way(failure: Optional[Json]) -> bool:
-    """Return True if the failure may follow from a fault that only the controller knows."""
+    """Return True if the failure may follow from a fault that only the controller has seen."""
     return (
         failure is None
         or bool(failure.get("echo"))
@@ -355,7 +360,8 @@ def _of_lease(seen: Any) -> str:
 def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]) -> Json:
     """Return the failure of the node that has been silent for the longest.
 
-    It also names the node's processes if other processes ended for missing heartbeats.
+    The reason also names the node's processes if processes of other nodes ended because they
+    received no heartbeat.
     """
     host = min(lost, key=lambda name: lost[name]["since"])
     since = lost[host]["since"]
@@ -382,9 +388,10 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
 def _network(
     failure: Optional[Json], plan: Json, statuses: Dict[str, Optional[Json]]
 ) -> Optional[Json]:
-    """Return the failure of the network if all failed processes only missed others, else `failure`.
+    """Return a failure of the network in place of an echo or a stall that it explains.
 
-    status["unanswered"] of a node lists the processes of other nodes that acknowledged no packet.
+    Any other failure is returned as it is. The "unanswered" of a status lists the processes of
+    other nodes that acknowledged no packet. Without such a process the network did not fail.
     """
     if (
         failure is None
@@ -412,14 +419,14 @@ def _network(
 
 
 def _some(texts: List[str]) -> str:
-    """Return the first texts, and how many more there are."""
+    """Return the first _NAMED texts, and the number of the others, as one text."""
     return ", ".join(texts[:_NAMED]) + (
         " and %d more" % (len(texts) - _NAMED) if len(texts) > _NAMED else ""
     )
 
 
 def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
-    """Return the first leftover of a job that is done, as a failure; None without any."""
+    """Return a failure that names the first leftover in `left`, or None if nothing is left."""
     for host, found in sorted(left.items()):
         if found:
             return _agent_failure(host, "the job is done, but this is left of it: %s" % found[0])
@@ -429,10 +436,10 @@ def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
 def _learned(
     plan: Json, events: List[Json], accuracy: Optional[float]
 ) -> Tuple[Optional[Json], List[str]]:
-    """Return (failure, warnings) of a job that learned nothing.
+    """Return (failure, warnings) about the learning of a job without another failure.
 
-    A script or a job from a saved model gets a warning in place of the failure. So does a job too
-    short to judge.
+    A job that learned nothing gets a failure. A script, a job from a saved model and a job that was
+    too short to judge get a warning in its place. A job that learned gets (None, []).
     """
     options, found = plan["options"], learning.problem(plan, events, accuracy)
     if found is None:
@@ -470,7 +477,10 @@ def _not_collected(
 def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json]:
     """Return the failure of a worker that exited with 0 before its work was done, or None.
 
-    No agent can see this. The other processes ended because of it.
+    No agent can see this fault, but the other processes end because of it.
+
+    Args: `found` {process name: its entry in a status}; `done` the indices of the workers that
+    wrote their `done` event.
     """
     for process in plan["processes"]:
         part = found.get(process["name"], {})
@@ -482,7 +492,7 @@ def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json
 
 
 def _alone(failure: Optional[Json]) -> Optional[Json]:
-    """Return the failure; if it is an echo, its reason says that no node saw the first failure."""
+    """Return `failure`, but add to the reason of an echo that no node saw a process fail first."""
     if failure is None or failure["exit_code"] not in exit_codes.reserved():
         return failure
     return dict(

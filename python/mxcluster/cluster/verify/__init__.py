@@ -1,7 +1,7 @@
-"""The verdict on a cluster, from the answers of its nodes. Pure.
+"""Make the verdict on a cluster from the answers of its nodes.
 
 A line of the verdict is {"check", "result": "ok" | "failed" | "not run", "why": [text, ...]}. The
-verdict's status is 0 if no check failed, 1 if one failed, and 2 if a node gave no answer.
+verdict's status is 0 if no check failed, 1 if a check failed, and 2 if a node gave no answer.
 """
 
 from collections import OrderedDict
@@ -20,14 +20,15 @@ MIB = 1 << 20
 
 
 def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -> Json:
-    """Return the verdict: {"ok", "status", "checks": [...], "nodes": [...]}.
+    """Return the verdict: {"ok", "status", "checks": [line, ...], "nodes": [host, ...]}.
 
-    `meetings`: {host: content of its meeting.json, {"error": why}, or None without one}.
-
-    `wanted`: {"files": {name: sha256 of the plan}, "nodes": the plan's nodes with their MXNet
-    "build", and "cuda" for nodes that train on GPUs (see `versions.decide`), "ssh": whether nodes
-    must reach each other, "met": whether the rendezvous ran, "max_clock_offset" s, "min_disk_mb",
-    "min_shm_mb", "min_open_files"}.
+    Args:
+        answers: {host: its answer, None without one}.
+        meetings: {host: content of its meeting.json, {"error": why}, or None without one}.
+        wanted: {"files": {name: sha256 of the planned text}, "nodes": the plan's nodes with their
+            MXNet "build", and "cuda" for nodes that train on GPUs (see `versions.decide`), "ssh":
+            True if nodes must reach each other, "met": True if the rendezvous ran,
+            "max_clock_offset" in seconds, "min_disk_mb", "min_shm_mb", "min_open_files"}.
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
@@ -89,17 +90,20 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
 
 
 def line(check: str, why: List[str]) -> Json:
-    """Return a line of the verdict: "ok" without a reason, else "failed"."""
+    """Return the line of a check: "ok" if `why` is empty, else "failed" with these reasons."""
     return {"check": check, "result": "failed" if why else "ok", "why": why}
 
 
 def skipped(check: str, why: str) -> Json:
-    """Return a line for a check that did not run."""
+    """Return the line "not run" of a check, with the reason `why`."""
     return {"check": check, "result": "not run", "why": [why]}
 
 
 def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
-    """Turn "ok" into "not run" if some nodes gave no value `name`."""
+    """Return the line `made`, but "not run" in place of "ok" if a node gave no value `name`.
+
+    Args: `known` {host: its answer}; `name` a field of the answers' "mxnet".
+    """
     dumb = sorted(host for host, answer in known.items() if answer["mxnet"].get(name) is None)
     if dumb and made["result"] == "ok":
         return skipped(made["check"], "no value from %s" % ", ".join(dumb))
@@ -107,7 +111,7 @@ def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
 
 
 def text(verdict: Json, path: str) -> List[str]:
-    """Return the verdict as lines for people; `path` is the path of its JSON file."""
+    """Return the verdict as lines of text; `path` is that of the verdict's JSON file."""
     count = {
         result: sum(one["result"] == result for one in verdict["checks"])
         for result in ("ok", "failed", "not run")
@@ -135,7 +139,10 @@ def text(verdict: Json, path: str) -> List[str]:
 
 
 def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], List[str]]:
-    """Return ([(host, result of the check `name`)], a line for each node with an error)."""
+    """Return ([(host, result of the check `name`)], [problem of a node without a result]).
+
+    Args: `known` {host: its answer}.
+    """
     told = [
         (host, answer[name])
         for host, answer in sorted(known.items())
@@ -150,9 +157,12 @@ def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], Li
 
 
 def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
-    """Return a line for each kind whose hosts differ in `name`, the largest party first.
+    """Return a problem for each kind of hosts whose values `name` differ.
 
-    `kinds`: {host: kind}.
+    A problem names the hosts of each value, the most frequent value first.
+
+    Args: `known` {host: its answer}; `name` a field of the answers' "mxnet"; `kinds` {host: kind},
+    "" for absent hosts.
     """
     parties: Dict[str, Dict[str, List[str]]] = OrderedDict()
     problems = []
@@ -177,7 +187,7 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
 
 
 def distributed(known: Dict[str, Json]) -> List[str]:
-    """Return a line for each node whose MXNet works but lacks the distributed kv-store."""
+    """Return a problem for each node whose MXNet works but lacks the distributed kv-store."""
     return [
         "%s: %s: install the official wheel: run provision.yml" % (host, answer["mxnet"]["says"])
         for host, answer in sorted(known.items())
@@ -186,7 +196,7 @@ def distributed(known: Dict[str, Json]) -> List[str]:
 
 
 def closed_ports(known: Dict[str, Json]) -> Json:
-    """Return the line for closed job ports. Open ports are reported as "not run"."""
+    """Return the line about closed job ports: "not run" with the reasons if ports are open."""
     # by_reason: {reason: [host, ...]}
     check = "job ports are closed to other machines"
     by_reason: Dict[str, List[str]] = OrderedDict()
@@ -201,7 +211,10 @@ def closed_ports(known: Dict[str, Json]) -> Json:
 
 
 def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
-    """Return a line for each cluster file of a node that differs from the plan."""
+    """Return a problem for each cluster file of a node that differs from the plan.
+
+    Args: `planned` {name: sha256 of the planned text}.
+    """
     told, problems = facts(known, "files")
     for host, found_there in told:
         for name, digest in planned.items():
@@ -219,7 +232,7 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
 
 
 def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
-    """Return a line for each connection by ssh that fails."""
+    """Return a problem for each ssh connection between nodes that fails."""
     told, problems = facts(known, "ssh")
     return problems + [
         "%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip("."))
@@ -230,7 +243,7 @@ def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
 
 
 def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
-    """Return a line for each folder with less free space than wanted."""
+    """Return a problem for each folder of a node with less free space than wanted."""
     told, problems = facts(known, "room")
     for host, found in told:
         for path, free in sorted(found.items()):

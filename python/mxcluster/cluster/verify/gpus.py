@@ -1,4 +1,4 @@
-"""Lines of the verdict about GPUs, from the answers of the nodes with GPUs. Pure."""
+"""Make the verdict's lines about GPUs from the answers of the nodes with GPUs."""
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -15,9 +15,10 @@ def judge(
 ) -> List[Json]:
     """Return the verdict's lines about GPUs, [{"check", "result", "why"}]; [] without a GPU node.
 
-    `answers`: {host: answer of `gpus.check`, plus "wanted": the host's "cuda" in the plan}. `line`
-    and `skipped`: the functions of `verify` that build a line. For each check, one "not run" line
-    names all nodes on which the check could not run.
+    For each check, one "not run" line names all nodes on which the check could not run.
+
+    Args: `answers` {host: answer of `gpus.check`, plus "wanted": the host's "cuda" in the plan};
+    `line` and `skipped` the functions of `verify` that build a line.
     """
     if not answers:
         return []
@@ -39,7 +40,7 @@ def judge(
 
 
 def driver(answer: Json) -> Result:
-    """Check that a driver is loaded and new enough."""
+    """Check that a driver is loaded and new enough, and that it shows all GPUs of the bus."""
     wanted = answer["wanted"]
     if not answer["driver"]:
         return False, (
@@ -61,7 +62,7 @@ def driver(answer: Json) -> Result:
 
 
 def nouveau(answer: Json) -> Result:
-    """Check that the free driver nouveau is not loaded."""
+    """Check that the driver nouveau, which conflicts with NVIDIA's driver, is not loaded."""
     return (False, "nouveau is loaded: restart the node") if answer["nouveau"] else (True, "")
 
 
@@ -78,7 +79,7 @@ def nvcc(answer: Json) -> Result:
 
 
 def device_query(answer: Json) -> Result:
-    """Check the result of NVIDIA's deviceQuery."""
+    """Check that NVIDIA's program deviceQuery ends with "Result = PASS"."""
     said = answer["device_query"]
     if said is None:
         return None, "deviceQuery is not installed, or there is no driver (package cuda-demo-suite)"

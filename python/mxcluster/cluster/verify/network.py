@@ -1,4 +1,4 @@
-"""Judge ports, clocks and limits from the rendezvous of a cluster's nodes. Pure."""
+"""Judge ports, clocks and limits from the rendezvous of a cluster's nodes."""
 
 from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
@@ -9,10 +9,11 @@ NAMED = 3  # processes of a node in a message
 
 
 def complaints(result: Json) -> List[str]:
-    """Return a line for each taken port of a node, and for each node that it cannot reach.
+    """Return a problem for each taken port of one node, and for each node that it cannot reach.
 
-    A line for a node has its processes, the error and its likely cause. `result` is the content of
-    meeting.json.
+    A problem about a node names its processes, the error and its likely cause.
+
+    Args: `result` the content of meeting.json, with "host".
     """
     by_host = {}  # type: Dict[str, List[Json]]
     for one in result["unreachable"]:
@@ -40,7 +41,13 @@ def complaints(result: Json) -> List[str]:
 
 
 def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
-    """Return a line for each failed connection, and for each node without a rendezvous."""
+    """Return the problems of the rendezvous of all nodes.
+
+    They are the `complaints` of each node, and a problem for each node without a result. Failed
+    connections to a node with a fault of its own are left out.
+
+    Args: `meetings` as in `verify.judge`.
+    """
     ends = {
         host: meeting
         for host, meeting in sorted(meetings.items())
@@ -72,11 +79,13 @@ def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
 
 
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
-    """Return a line for each pair of nodes whose clocks differ by more than `most` seconds.
+    """Return problems that name pairs of nodes whose clocks differ by more than `most` seconds.
 
-    Half of the round-trip time is the uncertainty of a difference. All nodes are compared, also
-    nodes of one role, which do not meet each other. The node that differs from most others is named
-    once, with the node of the largest difference, so that one wrong clock gives one line.
+    Half of the round-trip time is the uncertainty of a difference. The function compares all nodes,
+    also nodes of one role, which do not meet each other. The node that differs from most others is
+    named once, with the node of the largest difference, so that one wrong clock gives one problem.
+
+    Args: `meetings` as in `verify.judge`.
     """
     apart = {
         (host, other): abs(offset)
@@ -100,9 +109,9 @@ def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
 def _ways(meetings: Dict[str, Optional[Json]]) -> Dict[str, Dict[str, Tuple[float, float]]]:
     """Return {host: {other: (round-trip time, clock offset of other)}}, in seconds.
 
-    Pairs that did not meet are compared through the node that met most others: the scheduler's node
-    met all. Of several measurements the one with the shortest round trip counts: its error is the
-    smallest.
+    Two nodes that did not meet are compared through the node that met most others. This is the node
+    of the scheduler, which meets all nodes. Of several measurements, that with the shortest round
+    trip counts, because its error is the smallest.
     """
     ways = {}  # type: Dict[str, Dict[str, Tuple[float, float]]]
     for host, meeting in meetings.items():
@@ -123,7 +132,7 @@ def _ways(meetings: Dict[str, Optional[Json]]) -> Dict[str, Dict[str, Tuple[floa
 
 
 def open_files(meetings: Dict[str, Optional[Json]], least: int) -> List[str]:
-    """Return a line for each node where a process cannot open enough files."""
+    """Return a problem for each node where a process may open fewer than `least` files."""
     return [
         "%s: a process may open %d files, fewer than %d: raise it in /etc/security/limits.conf"
         % (host, meeting["limits"]["open_files"], least)

@@ -1,7 +1,7 @@
 """Make the plan, which gives each process its host, address, port, GPUs, group and environment.
 
-Pure: the inventory, the node records and the texts of the cluster files go in, a JSON-able dict
-comes out. No other code decides any of these; all later stages carry the plan out.
+The functions are pure. Their input is the inventory, the node records and the texts of the cluster
+files, and their result is a dict that JSON can hold. All later stages only carry the plan out.
 """
 
 import posixpath
@@ -166,9 +166,9 @@ def make_cluster_files(
     """Return the addresses and cluster files of the whole cluster, or raise BadInput.
 
     The result is {"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...}}, as in
-    the plan of a job with all nodes and shares by weight. The arguments are those of `make_plan`;
-    of the options only dmlc_interface and the names of the three files count. The records need the
-    addresses alone, so an inventory can be refused before an installation.
+    the plan of a job with all nodes and shares by weight. The arguments are those of `make_plan`.
+    Of the options, only dmlc_interface and the names of the three files count. A record needs only
+    the node's addresses, so that an inventory can be refused before an installation.
     """
     names = _names_of_files(options, files)
     by_group, variables = inventory["groups"], inventory["hosts"]
@@ -211,7 +211,7 @@ def make_cluster_files(
 
 
 def for_node(plan: Plan, host: str) -> Plan:
-    """Return a node's part of the plan: its processes, and the common entries.
+    """Return the part of the plan for the node `host`: its own processes and the common entries.
 
     BadInput if the node has no part in the job.
     """
@@ -239,7 +239,10 @@ def for_node(plan: Plan, host: str) -> Plan:
 
 
 def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
-    """Return the names of the three files for messages: {"hosts": "hosts_file PATH", ...}."""
+    """Return the names of the three files for messages: {"hosts": "hosts_file PATH", ...}.
+
+    BadInput if an option names a file whose text is missing.
+    """
     for name in FILES:
         if options[name + "_file"] and files.get(name) is None:
             raise BadInput(
@@ -258,9 +261,9 @@ def _groups(
     names: Dict[str, str],
     find: Callable[[str], addresses.Node],
 ) -> Tuple[groups.Groups, bool]:
-    """Return ((groups, labels) of all lines, True if they come from worker_group).
+    """Return ((groups, labels) of all possible workers, True if they come from worker_group).
 
-    A groups file takes precedence over the labels.
+    A groups file takes precedence over worker_group. Without either, all workers form one group.
     """
     text = files.get("groups")
     if text is not None:

@@ -21,7 +21,7 @@ def locate(
 ) -> Node:
     """Return the Node (host, address, interface) of `host`.
 
-    The first of these that is given decides:
+    The first given item of this list decides:
 
     1. `dmlc_interface` of the job, then of the host: the interface's one IPv4 address, or
        `node_address` if the interface has it;
@@ -29,7 +29,8 @@ def locate(
     3. the one address inside `cluster_network`, a CIDR;
     4. the address of the default route.
 
-    BadInput if there is no such address or more than one, or if no interface of the node holds it.
+    BadInput if there is no such address, if there are several, or if no interface of the node holds
+    the address.
     """
     if not record:
         raise BadInput("%s: the node has no record: run provision.yml without --limit" % host)

@@ -46,7 +46,7 @@ def per_worker(
 def takes_all(
     host: str, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]]
 ) -> bool:
-    """Return True if the workers of a host take all free GPUs."""
+    """Return True if the workers of `host` take all free GPUs; `asked` is the option `gpus`."""
     return (host_variable("gpus", host, variables) if asked == "auto" else asked) == "auto"
 
 

@@ -34,13 +34,18 @@ def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> O
 
 
 def from_file(text: str, addresses: Sequence[str], name: str) -> Groups:
-    """Return (groups, labels) of a groups file; labels are numbers, by the first member."""
+    """Return (groups, labels) of a groups file, in the order of the groups' first members.
+
+    The labels are the groups' numbers as text, from "0" on.
+
+    Args: `text` of the file; `addresses` of the workers by index; `name` of the file in messages.
+    """
     groups = sorted(parse_groups(text, addresses, name))
     return groups, [str(number) for number in range(len(groups))]
 
 
 def first(groups: Groups, count: int) -> Groups:
-    """Return the groups without workers from index `count` on, and without empty groups."""
+    """Return (groups, labels) of the first `count` workers, without groups that become empty."""
     kept = [
         ([index for index in members if index < count], label) for members, label in zip(*groups)
     ]

@@ -1,7 +1,7 @@
 """Read the inputs of a plan on the controller, and make the plan of one job.
 
 The inputs are the user's files and the node records of `provision.yml`. No function here writes a
-file. `plan` and `options` hold the pure part.
+file. The pure functions are in `plan` and `options`.
 """
 
 import glob
@@ -170,9 +170,12 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
 def resumed(
     given: Json, runs_dir: str, anew: Iterable[str] = ()
 ) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
-    """Return (options, Checkpoint, notes) of a job that resumes from the job `resume`.
+    """Return (options, Checkpoint, notes) of a job that resumes from the job given["resume"].
 
-    The Checkpoint is the last complete one of that job, and the notes are lines for the user.
+    The Checkpoint is that of `find_checkpoint`, and the notes are lines for the user. BadInput if
+    that job cannot be resumed.
+
+    Args: as in `plan_job`.
     """
     job = knobs.cast({"resume": given["resume"]})["resume"]
     folder = os.path.join(runs_dir, job)
@@ -233,10 +236,11 @@ def resumed(
 
 
 def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[str], List[str]]:
-    """Return (the last complete Checkpoint of a job or None, faults of later ones, searched jobs).
+    """Return (Checkpoint, problems, searched jobs) of the last complete checkpoint of `job`.
 
-    A job that ended before its first checkpoint has none of its own. Then the folder of the job
-    from which it resumed is searched, and so on.
+    The Checkpoint is None if no checkpoint is complete. The problems are lines about the faults of
+    later checkpoints. A job that ended before its first checkpoint has none of its own. Then the
+    function searches the folder of the job from which that job resumed, and so on.
     """
     problems, asked = [], []  # type: Tuple[List[str], List[str]]
     while is_job_id(job) and job not in asked:
@@ -256,9 +260,10 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
 
 
 def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
-    """Return (the inventory less the hosts of `without`, notes), or BadInput if no cluster is left.
+    """Return (inventory, notes) without the hosts that the option `without` names.
 
-    If `options` ask for more workers or servers than are left, the function lowers their number.
+    If `options` ask for more workers or servers than are left, the function lowers these numbers in
+    `options`. BadInput if a host is unknown or a group of the inventory would be empty.
     """
     named, groups = options["without"], inventory["groups"]
     known = members.unique(host for group in groups.values() for host in group)
@@ -296,7 +301,10 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
 
 
 def read_records(folder: str) -> Dict[str, Json]:
-    """Return {host: node record} of an inventory, checked; {} before the first provision.yml."""
+    """Return {host: checked node record} of the records in `folder`, {} without any.
+
+    BadInput if a file is not a valid node record.
+    """
     records = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "*.json")):
         try:
@@ -312,7 +320,7 @@ def read_records(folder: str) -> Dict[str, Json]:
 
 
 def _options(given: Json, cwd: str) -> Json:
-    """Return the cast options, with the paths of the user's files absolute and checked."""
+    """Return the typed options, with the paths of the user's files absolute and checked."""
     options = knobs.cast(given)
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
         if options[name]:
@@ -338,7 +346,10 @@ def _files(options: Json) -> Dict[str, Optional[str]]:
 
 
 def _existing(name: str, path: str, cwd: str, folder: bool = False) -> str:
-    """Return the absolute path of a user's file (or folder), which must exist."""
+    """Return the absolute path of a user's file or folder. BadInput if `path` does not exist.
+
+    Args: `name` of the option; `path` relative to `cwd`; `folder` True for a folder.
+    """
     found = os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
     if not (os.path.isdir(found) if folder else os.path.isfile(found)):
         what = (
@@ -357,7 +368,7 @@ def _existing(name: str, path: str, cwd: str, folder: bool = False) -> str:
 
 
 def _classes_beside(classes: List[str], script: str) -> None:
-    """Refuse a class without its module beside the script: only that folder goes to the nodes."""
+    """Refuse a class whose module is not beside the script: only that folder goes to the nodes."""
     folder = os.path.dirname(script)
 
     def is_there(path: str) -> bool:
@@ -385,7 +396,10 @@ def _text(path: str) -> Optional[str]:
 
 
 def _model(options: Json, runs_dir: str) -> str:
-    """Return the path of a model that `savemodel` saved in an earlier run."""
+    """Return the path of the model that the options model_load_epoch and model_load_job name.
+
+    BadInput if that run saved no such model.
+    """
     folder = os.path.join(runs_dir, options["model_load_job"], "checkpoints")
     path = os.path.join(
         folder, "%s-%04d.params" % (options["network"], options["model_load_epoch"])

@@ -50,7 +50,7 @@ def host_variable(name: str, host: str, variables: Dict[str, Dict[str, Any]]) ->
 
 
 def scheduler(groups: Dict[str, Sequence[str]]) -> str:
-    """Return the one host of the group scheduler."""
+    """Return the one host of the group scheduler. BadInput if the group has no host or several."""
     hosts = list(groups.get("scheduler") or [])
     if len(hosts) != 1:
         raise BadInput(
@@ -63,7 +63,7 @@ def scheduler(groups: Dict[str, Sequence[str]]) -> str:
 def servers(
     groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], wanted: int
 ) -> List[str]:
-    """Return the host of each server, in the order of the group; the first `wanted` (0: all)."""
+    """Return the hosts of the first `wanted` servers (0: all), in the order of the group."""
     hosts = _per_host("servers", groups, variables)
     return hosts[: _count("num_servers", wanted, len(hosts), "servers")]
 
@@ -105,9 +105,9 @@ def workers(
 
 
 def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
-    """Return the number of workers that take part: `wanted` (0: all).
+    """Return the number of workers that take part: `wanted`, or for 0 all that are `there`.
 
-    kv local and device are always one process.
+    Without a distributed scheme (kv local, device) a job has one worker.
     """
     count = _count("num_workers", wanted, there, "workers")
     return count if distributed else 1
@@ -116,7 +116,7 @@ def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
 def check_forks(hosts: Sequence[str], forks: int) -> None:
     """Refuse fewer forks than nodes.
 
-    Ansible would wait for some nodes and meanwhile renew no lease on the others.
+    Ansible waits for at most `forks` nodes at a time, and would renew no lease on the other nodes.
     """
     if forks < len(hosts):
         raise BadInput(
@@ -135,10 +135,10 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
 
 
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse different versions of MXNet, numpy or Python in one job; of Python, major and minor.
+    """Refuse different versions of MXNet, numpy or Python, or different builds of MXNet, in a job.
 
     The protocol of MXNet's servers and workers differs from version to version, and optimizers are
-    sent as pickles.
+    sent as pickles. Of Python's version, only major and minor count.
     """
     problems = []
     for label, key, numbers in (

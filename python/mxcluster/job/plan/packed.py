@@ -1,8 +1,8 @@
 """Pack a plan into one text for its way through Ansible.
 
-Ansible walks through each value of a dict whenever a task names it, once per host. With the plan in
-a variable, a job of 100 nodes cost the controller a hundred times as much per node as a job of one
-node.
+Whenever a task names a dict, Ansible walks through all values of the dict, once per host. With the
+plan in a dict, a job of 100 nodes cost the controller a hundred times as much per node as a job of
+one node.
 """
 
 import base64
@@ -37,15 +37,18 @@ def told(plan: Json, looks: Json) -> Json:
 
 @functools.lru_cache(maxsize=1)  # each poll of a wait calls it
 def unpack(text: str) -> Json:
-    """Return {"plan", "looks"} of `told`. Later calls return the same object: do not change it."""
+    """Return {"plan", "looks"} from a "packed_plan" of `told`. Callers must not change the result.
+
+    Later calls with the same text return the same object.
+    """
     told: Json = json.loads(zlib.decompress(base64.b64decode(text)).decode())
     return told
 
 
 def completed(asked: Json, host: str) -> Json:
-    """Return the arguments of mxcluster_node, completed by the host's part of "packed_plan".
+    """Return the arguments `asked` of mxcluster_node, completed from "packed_plan" for `host`.
 
-    Without "packed_plan" they stay as they are.
+    Arguments without "packed_plan" are returned as they are.
     """
     if not asked.get("packed_plan"):
         return asked
@@ -71,10 +74,12 @@ def completed(asked: Json, host: str) -> Json:
 
 
 def moved(node: Json, asked: Json) -> List[str]:
-    """Return a line if the plan has other paths for the node than the role, else [].
+    """Return one problem if the plan has other paths for the node than the role, else [].
 
-    Only the role's paths count: root runs the interpreter and removes the folder, and a program on
+    The paths of the role decide. Root runs the interpreter and removes the folder, and a program on
     a node may have changed a record or a plan.
+
+    Args: `node` the node's entry in the plan; `asked` the arguments of mxcluster_node.
     """
     if (node["python"], node["job_dir"]) == (asked["python"], asked.get("job_dir")):
         return []

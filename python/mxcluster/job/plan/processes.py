@@ -57,15 +57,15 @@ def servers_of(
 ) -> Tuple[List[str], int]:
     """Return (the host of each server process, the number of processes per server).
 
-    Under a scheme with servers of a group, each server of the inventory is one process for each
-    group, which waits for the workers of that group alone.
+    Under a scheme with servers of a group, each server of the inventory runs one process for each
+    group. Such a process waits only for the workers of its group.
     """
     each = len(groups) if schemes.of(kv).servers_of_a_group else 1
     return [host for host in hosts for _ in range(each)], each
 
 
 def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
-    """Return the rank that ps-lite gives each of these processes.
+    """Return the rank that ps-lite gives each of the processes `servers`.
 
     ps-lite sorts by address as text, in descending order, then by port (van.cc).
     """

@@ -42,14 +42,16 @@ def check_equal_inside(
 
 
 def proportional(weight: Sequence[float]) -> List[Share]:
-    """Return [0, 1] cut into one share per worker, in order, proportional to the weights."""
+    """Return one share of [0, 1] per worker, in order, proportional to its weight."""
     return _tile([Fraction(one) for one in weight], range(len(weight)))
 
 
 def from_file(text: str, workers: int, count: int, name: str) -> List[Share]:
-    """Return the shares of a data_sharding file for `workers` workers.
+    """Return the shares of a data_sharding file with the content `text` for `workers` workers.
 
     If only the first `count` workers take part, their shares are scaled to fill [0, 1].
+
+    Args: `name` of the file in messages.
     """
     shares = parse_data_sharding(text, workers, name)
     if count == workers:

@@ -22,9 +22,9 @@ def table(plan: Dict[str, Any]) -> str:
 
 
 def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
-    """Return (batches, repeated samples) per epoch of each worker; None for a script.
+    """Return ([batches], [repeated samples]) per epoch of each worker; None for a script.
 
-    BadInput if a batch is larger than the data set.
+    BadInput if a batch is larger than the data set, or if a share holds no sample.
     """
     options = plan["options"]
     if options["script"]:

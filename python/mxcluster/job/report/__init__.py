@@ -2,7 +2,7 @@
 
     plan.json verdict.json report.html curves.png events.jsonl nodes/<host>/... checkpoints/...
 
-Drawing needs jinja2 and matplotlib, which are imported only then. Nodes need neither.
+The report needs jinja2 and matplotlib, which are imported at its first use. Nodes need neither.
 """
 
 import contextlib
@@ -34,9 +34,8 @@ def assemble(
             makes the verdict a failure; the files of the other hosts are kept.
         plan: written to plan.json; None if plan.json exists already.
         cache_dir: see `write`.
-        answers: {host: what the controller knows besides}, any of {"status", "lost", "left",
-            "problem", "untrue", "behind", "uneven"}, see `verdict.compute`. That status counts if
-            the archive has none.
+        answers: {host: entry of `heard`}, the controller's own knowledge of each node. The status
+            of an entry counts if the host's archive is unusable.
 
     A second call with the same arguments gives the same result.
     """
@@ -116,10 +115,10 @@ def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bo
 
 
 def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
-    """Return the entry of a node in `answers` of `assemble`.
+    """Return a node's entry in the `answers` of `assemble`, with None for each unknown value.
 
-    Args: `wait` and `contact` the results of waiting for the node and of contacting it; either may
-    be missing.
+    Args: `wait` the result of the task that waits for the node; `contact` the result of the task
+    that contacts it. Either may be missing.
     """
     wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
     collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
@@ -136,7 +135,7 @@ def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
 
 
 def refusal(result: Dict[str, Any]) -> Optional[str]:
-    """Return the reason why Ansible failed to run a task on a node; None if it succeeded.
+    """Return the reason why a task failed on a node, from its `result`; None if it succeeded.
 
     If a module crashed, the reason is the last line of its stderr.
     """
@@ -156,7 +155,10 @@ def refusal(result: Dict[str, Any]) -> Optional[str]:
 
 
 def _behind(host: str, said: Dict[str, Any]) -> List[str]:
-    """Return lines about a script's files that stayed on the node, limited in number and length."""
+    """Return lines about a script's files that stayed on the node `host`, at most MOST_TOLD lines.
+
+    Args: `said` the node's entry of `heard`.
+    """
     told = said.get("behind")
     return [
         "%s: %s" % (host, line[:MOST_TOLD])
@@ -171,7 +173,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     Args: `cache_dir` the folder of matplotlib's font list (default: a temporary folder), so that
     matplotlib writes into no home folder.
 
-    Without an event to draw there is no curves.png. BadInput if `run_dir` holds no run.
+    If no event can be drawn, the function removes curves.png. BadInput if `run_dir` holds no run.
     """
     from mxcluster.job.report import curves, page, series
 

@@ -16,7 +16,12 @@ KINDS = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
 
 
 def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, str]:
-    """Unpack {host: tar file} to nodes/<host>/ and gather checkpoints; return {host: problem}."""
+    """Unpack the archives of all nodes into `run_dir`, and return {host: problem}.
+
+    The files of a node go to nodes/<host>/, and its checkpoints to checkpoints/.
+
+    Args: `archives` {host: path of its tar file, None without one}.
+    """
     problems, moved = {}, set()  # type: Dict[str, str], Set[str]
     for host, path in sorted(archives.items()):
         folder = files.node_dir(run_dir, host)
@@ -37,8 +42,8 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
 def unpack(path: str, folder: str) -> None:
     """Unpack the tar file `path` into `folder`, as files of the current user.
 
-    Of the archive only read permissions count: a file is private (0600) if it was private on the
-    node. Owners and times are ignored, whichever of them Python's tarfile would set.
+    A file that was private on the node is private here (0600). The owners, times and other
+    permissions in the archive are ignored.
 
     Raises BadInput before the first file is written if a name leads out of the folder or comes
     twice, or if a member is a link, a device or a sparse file, which needs more room than the
@@ -76,9 +81,10 @@ def unpack(path: str, folder: str) -> None:
 
 
 def move_checkpoints(folder: str, target: str, host: str, moved: Set[str]) -> None:
-    """Move the checkpoints of a node to `target`.
+    """Move the checkpoint files of the node `host` from its `folder` to `target`.
 
-    Args: `moved` the names that other nodes have used; such a file gets the host as a prefix.
+    Args: `moved` the names of all files moved so far, which the function extends. A file with one
+    of these names gets the host as a prefix.
     """
     source = os.path.join(folder, "checkpoints")
     if not os.path.isdir(source):

@@ -1,10 +1,11 @@
 """Fetch checkpoints to the controller while their job runs, checked by their digests.
 
-One checkpoint is fetched at a time, the one that worker 0 holds (`mxcluster.job.checkpoints`). The
-Ansible processes of the nodes share its name through a file. Incomplete files lie in a folder of
-their own. A part outside that folder is complete, and its manifest comes last.
+One checkpoint is fetched at a time: the checkpoint that worker 0 holds (see
+`mxcluster.job.checkpoints`). The Ansible processes of the nodes share its name through a file.
+Incomplete files lie in the folder FOLDER. Complete files move out of it, the manifest last.
 
-No fsync: it could outlast the lease. `resume` skips files that a crash of the controller has torn.
+Nothing here calls fsync, which could outlast the lease. `resume` skips files that a crash of the
+controller has torn.
 """
 
 import json
@@ -25,11 +26,15 @@ Ask = Callable[[str, int, int], Optional[bytes]]
 
 
 class Arrivals:
-    """Checkpoint files that arrive from one node in `folder`, which keeps the last `kept` ones.
+    """The transfer of checkpoint files from one node to a folder on the controller.
 
-    Args: `ask(file, offset, most)` fetches a piece of a file from the node: bytes, b"" behind the
-    end of the file, None without an answer; `plan` the job's plan, which is written beside the
-    folder first, because resuming a job needs it.
+    Args:
+        folder: the folder of the run's checkpoints.
+        host: the node.
+        kept: the number of complete checkpoints that stay in `folder`.
+        ask: ask(file, offset, most) fetches a piece of a file from the node. It returns bytes, b""
+            after the end of the file, None without an answer.
+        plan: the job's plan. It is written beside `folder` first, because resuming a job needs it.
     """
 
     def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json):
@@ -38,14 +43,17 @@ class Arrivals:
         self.most = LEAST
 
     def taken(self) -> str:
-        """Return the name of the wanted checkpoint if it is here completely, else ""."""
+        """Return the name of the wanted checkpoint if `folder` holds all of it, else ""."""
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
         return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
 
     def bring(self, offered: Json, seconds: float) -> None:
-        """Fetch what the node offers of the wanted checkpoint, for about `seconds` seconds.
+        """Fetch the node's files of the wanted checkpoint, for about `seconds` seconds.
 
-        The next call continues an incomplete file where this one stopped.
+        The next call continues an incomplete file at the point where this call stopped.
+
+        Args: `offered` {"held": name of the checkpoint that worker 0 holds, "parts": {name of a
+        manifest on this node: its text}}.
         """
         until = time.monotonic() + seconds
         own = os.path.join(self.transit, self.host)
@@ -95,7 +103,11 @@ class Arrivals:
         }
 
     def _file(self, name: str, expected: Json, until: float) -> bool:
-        """Fetch a file or continue it; return True if it is complete and matches its digest."""
+        """Fetch the rest of a file; return True if it is complete and matches its digest.
+
+        Args: `expected` {"sha256", "bytes"} of its manifest; `until` the time.monotonic() at which
+        to stop.
+        """
         path = os.path.join(self.transit, self.host, name)
         with open(path, "ab") as stream:
             while stream.tell() < expected["bytes"]:
@@ -120,7 +132,7 @@ class Arrivals:
 
 
 def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
-    """Return {file: its digest and size} of a manifest. Pure.
+    """Return {file: {"sha256", "bytes"}} from the `text` of the manifest named `manifest`.
 
     None if the manifest is invalid or names files of another checkpoint.
     """
@@ -136,7 +148,10 @@ def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
 
 
 def settle(folder: str, network: str, kept: int) -> None:
-    """Delete incomplete files and all checkpoints but the last `kept`, after the job's end."""
+    """Delete from `folder` incomplete files and old checkpoints, after the end of the job.
+
+    Args: `kept` the number of complete checkpoints that stay.
+    """
     shutil.rmtree(os.path.join(folder, FOLDER), ignore_errors=True)
     if os.path.isdir(folder):
         checkpoints.keep(folder, network, kept)

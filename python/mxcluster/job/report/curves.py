@@ -1,6 +1,7 @@
-"""Draw the picture of a run: loss, validation accuracy, speed over time; the histogram of Y.
+"""Draw the picture of a run: loss, accuracy and speed over time, and the histogram of Y.
 
-Each worker has the same colour in all panels. Its group decides the style of its line.
+Y is the number of a parameter's updates since the group's last update (dist_gsync). Each worker has
+the same colour in all panels, and each group has a line style.
 """
 
 import contextlib
@@ -56,9 +57,10 @@ LAYOUTS: Dict[int, Any] = {
 
 
 def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> bytes:
-    """Return the picture of series.collect()'s data as PNG; b"" if no series has a point.
+    """Return the picture of a run as PNG; b"" if no series has a point.
 
-    Args: `cache_dir` the folder of matplotlib's font list; None for a temporary folder.
+    Args: `data` from series.collect(); `cache_dir` the folder of matplotlib's font list, None for a
+    temporary folder.
     """
     panels = [
         (painter, name)
@@ -75,7 +77,10 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
 
 @contextlib.contextmanager
 def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
-    """Import matplotlib without output to the terminal and without files in the home folder."""
+    """Run the block with matplotlib, without its warnings and without files in the home folder.
+
+    Args: `cache_dir` as in `draw`.
+    """
     with contextlib.ExitStack() as stack:
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
         stack.enter_context(warnings.catch_warnings())
@@ -98,7 +103,10 @@ def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
 
 
 def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
-    """Return the PNG. A Figure without pyplot draws with Agg, whatever the machine's backend is."""
+    """Return the PNG with `panels`, [(painting function, name of the series)].
+
+    A Figure without pyplot always draws with Agg, so the machine's backend does not matter.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -145,7 +153,7 @@ def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
 
 
 def _looks(data: Json, plan: Json) -> Dict[int, Json]:
-    """Return colour, line style and width of each worker."""
+    """Return {worker index: matplotlib's arguments for its line}."""
     from matplotlib import colormaps
 
     indices = sorted(data["workers"])
@@ -171,7 +179,7 @@ def _looks(data: Json, plan: Json) -> Dict[int, Json]:
 
 
 def _time_axis(data: Json) -> Tuple[str, float, float]:
-    """Return (unit, its seconds, the end of the axis), the same for all panels."""
+    """Return (name of the unit, its length in seconds, end of the axis in units) for all panels."""
     longest = max(
         points[-1][0]
         for worker in data["workers"].values()
@@ -183,7 +191,7 @@ def _time_axis(data: Json) -> Tuple[str, float, float]:
 
 
 def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """Draw a line for each worker over the time since the job's first event."""
+    """Draw the series `name` of each worker over the time since the job's first event."""
     unit, size, end = _time_axis(data)
     for index, worker in sorted(data["workers"].items()):
         points = worker[name]
@@ -207,7 +215,7 @@ def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json])
 
 
 def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """Draw how often each Y came, in percent of a group's updates."""
+    """Draw the share of each Y in a group's updates, in percent."""
     groups = sorted(data["y"])
     highest = max(y for group in groups for y in data["y"][group]["counts"])
     bars = len(groups) <= 4
@@ -253,7 +261,7 @@ def _group_colour(plan: Json, group: int, looks: Dict[int, Json]) -> Any:
 
 
 def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
-    """Draw a line at the time of the first failure."""
+    """Draw a line at the time of the first failure, with the process's name if `named` is true."""
     failure = verdict.get("first_failure")
     if failure and failure.get("time") is not None:
         _, size, end = _time_axis(data)

@@ -14,7 +14,7 @@ TAIL_BYTES = 64 * 1024
 
 
 def node_dir(run_dir: str, host: str) -> str:
-    """Return the folder with a node's files."""
+    """Return the path of the folder in `run_dir` with the files of `host`."""
     return os.path.join(run_dir, "nodes", host)
 
 
@@ -49,7 +49,7 @@ def logs(run_dir: str, plan: Dict[str, Any]) -> Dict[str, List[str]]:
 
 
 def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
-    """Return the last lines of a file without control characters, [] without the file."""
+    """Return the last lines of a log file without control characters; [] if there is no file."""
     try:
         with open(path, "rb") as stream:
             stream.seek(0, os.SEEK_END)
@@ -65,7 +65,7 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
 
 
 def read_json(path: str) -> Optional[Any]:
-    """Return the content of a JSON file, None without the file. BadInput if it is no JSON."""
+    """Return the content of a JSON file, None if it does not exist. BadInput if it is no JSON."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -76,7 +76,7 @@ def read_json(path: str) -> Optional[Any]:
 
 
 def write_json(path: str, content: Any) -> None:
-    """Replace a JSON file in one step."""
+    """Write `content` as JSON to the file `path`, in place of an earlier file."""
     with replacing(path) as stream:
         json.dump(content, stream, indent=1)
         stream.write("\n")
@@ -84,7 +84,7 @@ def write_json(path: str, content: Any) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str, binary: bool = False) -> Iterator[Any]:
-    """Yield a stream whose content replaces `path` once all of it is written."""
+    """Yield a stream to write the file `path`, which is replaced when the block ends."""
     with open(
         path + ".new", "wb" if binary else "w", encoding=None if binary else "utf-8"
     ) as stream:

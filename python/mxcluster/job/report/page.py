@@ -18,7 +18,7 @@ TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 def render(
     data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
 ) -> str:
-    """Return the page as HTML.
+    """Return the text of report.html.
 
     Args: `data` from series.collect(); `picture` from curves.draw(); `logs` {process name: last
     lines}.
@@ -36,7 +36,7 @@ def render(
 def context(
     data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
 ) -> Json:
-    """Return the variables of the template, with all numbers as text."""
+    """Return {variable: value} for the template page.html. The arguments are those of `render`."""
     failure = verdict["first_failure"]
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
     return {
@@ -74,7 +74,7 @@ def context(
 
 
 def tiles(plan: Json, verdict: Json) -> List[Json]:
-    """Return the figures of the headline: [{"name", "value", "hint"}]."""
+    """Return the figures at the top of the page: [{"name", "value", "hint"}], all of them text."""
     accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
     counts = (
         (len(plan.get("groups") or []), "group"),
@@ -138,7 +138,7 @@ def ranges(numbers: List[int]) -> str:
 
 
 def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
-    """Return a row of the table of processes; fields that do not apply are ""."""
+    """Return the row of one process in the table of processes; unknown fields are ""."""
     code = verdict["exit_codes"].get(process["name"])
     failure = verdict["first_failure"]
     row = {
@@ -179,7 +179,7 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
 
 
 def _what(options: Json) -> str:
-    """Return the script, or the network and data set, of the job."""
+    """Return the name of the job's script, or its network and data set: "mlp on digits"."""
     if options.get("script"):
         script: str = options["script"]
         return os.path.basename(script)

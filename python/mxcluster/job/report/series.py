@@ -1,4 +1,4 @@
-"""Turn the events of a run into series and tables for the report: plain lists and dicts."""
+"""Turn the events of a run into series and tables, which are lists and dicts, for the report."""
 
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -76,9 +76,9 @@ def smooth(points: Points, most: int = MOST_POINTS) -> Points:
 
 
 def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
-    """Return {group: {"updates", "counts", "mean"}} of gsync's Y, over all servers.
+    """Return {group: {"updates", "counts": {Y: count}, "mean"}} of dist_gsync's Y on all servers.
 
-    A server counts from the start of the job, so only its last event about a group counts.
+    A server's counts start with the job, so only its last event about a group is used.
     """
     last = {
         (event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"
@@ -100,13 +100,16 @@ def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
 
 
 def group_label(plan: Json, group: int) -> str:
-    """Return the label of a group, else its number."""
+    """Return the label of the group with the number `group`; the number as text without a label."""
     labels = plan.get("group_labels") or []
     return str(labels[group]) if group < len(labels) else str(group)
 
 
 def label(plan: Json, index: int) -> str:
-    """Return a worker's name in a legend: "worker-1, node1, group a", without a single group."""
+    """Return a worker's name in a legend: "worker-1, node1, group a".
+
+    The group is left out if all workers form one group.
+    """
     process = next(p for p in plan["processes"] if p["role"] == "worker" and p["index"] == index)
     words = [process["name"], process["host"]]
     if several_groups(plan):
