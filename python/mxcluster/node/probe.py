@@ -162,8 +162,8 @@ def port_problem(address: str, port: int) -> Optional[str]:
     holder = addresses.who_listens(address, port)
     if holder:
         return (
-            "port %d on %s is in use by %s: choose another with -e root_port=..., or stop that "
-            "program"
+            "port %d on %s is in use by %s: choose another port with -e root_port=..., or stop "
+            "that program"
             % (
                 port,
                 address,
@@ -171,8 +171,8 @@ def port_problem(address: str, port: int) -> Optional[str]:
             )
         )
     return (
-        "port %d on %s is not available (%s): choose another with -e root_port=..., or find its "
-        "holder with `ss -ltnp` (as root)" % (port, address, refusal)
+        "port %d on %s is not available (%s): choose another port with -e root_port=..., or find "
+        "the holder with `ss -ltnp` (as root)" % (port, address, refusal)
     )
 
 

@@ -215,7 +215,7 @@ def wait_for(child, go):
 def refusal(connected, user):
     """Return the message for a connection that is neither root nor the training user."""
     return (
-        "Ansible is connected as %s, but needs to be root or the training user %s: set "
+        "Ansible is connected as %s, but must connect as root or as the training user %s: set "
         "ansible_user to one of these, set ansible_become: true if %s may use sudo, or set "
         "mxcluster_user: '' to train as the connecting user" % (connected, user, connected)
     )

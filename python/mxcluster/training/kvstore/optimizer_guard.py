@@ -134,7 +134,7 @@ def declared_class(text):
             % (
                 module,
                 name,
-                ": the class comes from %s:%s, so name that" % (found.__module__, found.__name__)
+                ": use %s:%s, the place of the definition" % (found.__module__, found.__name__)
                 if isinstance(found, type)
                 else ": correct the name, or define the class at the top level of the module",
             )

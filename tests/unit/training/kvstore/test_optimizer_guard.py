@@ -434,7 +434,7 @@ def test_declared_classes_are_imported_or_refused(tmp_path, monkeypatch):
         ("", "must be"),
         ("my_optimizers:Other", "defines no class"),
         ("my_optimizers:function", "defines no class"),
-        ("my_optimizers:OrderedDict", "comes from collections:OrderedDict"),
+        ("my_optimizers:OrderedDict", "use collections:OrderedDict"),
         ("no_such_module:A", "cannot be imported"),
         ("my_broken:A", "ZeroDivisionError"),
     ]:
