@@ -30,7 +30,7 @@ def test_a_shared_key_outlives_a_node_until_a_new_one_is_made_and_then_nodes_are
     assert cluster.shell("node2", "ssh -o BatchMode=yes node3 hostname", "mxcluster") == "node3"
 
     result = cluster.play("provision.yml", inventory=two, **SHARED)
-    assert result.code == 0 and "node3 left the inventory and still has the key" in result.output, (
+    assert result.code == 0 and "still have the shared SSH key: node3" in result.output, (
         result.output
     )
     assert "-e ssh_mesh_new_key=true" in result.output

@@ -77,8 +77,8 @@ def refusal(path, who, error, unsafe):
     root does not make `path` either, None without such a folder.
     """
     return (
-        "%s cannot be created by %s: %s.%s Create it, give it to %s, and run this again; or "
-        "choose another folder."
+        "%s cannot be created by %s: %s.%s Create this folder, make %s the owner, and run the "
+        "playbook again; or choose another folder."
         % (
             path,
             who,

@@ -215,7 +215,10 @@ def requirement(wheel, hashes):
     Args: `hashes` {wheel: [sha256, ...]}. Refused if `hashes` lacks `wheel`.
     """
     if not hashes.get(wheel):
-        raise Refused("no sha256 is known for %s: add it to the table of the role mxnet" % wheel)
+        raise Refused(
+            "no SHA-256 digest is known for %s: add the digest to "
+            "python/mxcluster/cluster/versions.yml" % wheel
+        )
     return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
 
 
@@ -248,7 +251,8 @@ def cure_for(last_words):
         return ""
     return (
         " The node lacks the library %s: install it (CentOS: yum install %s; Debian, Ubuntu: the "
-        "package whose name begins with %s), then run this again." % ((missing.group(1),) * 3)
+        "package whose name begins with %s), then run provision.yml again."
+        % ((missing.group(1),) * 3)
     )
 
 
@@ -368,7 +372,7 @@ class Environment(object):
             raise Refused(
                 "there is no Python at %s on this node: install one, or set mxnet_python" % python
             )
-        return json.loads(self.run("read its version", [python, "-c", LOOK]))
+        return json.loads(self.run("read the version of Python", [python, "-c", LOOK]))
 
     def is_built(self):
         """Return True if the environment exists and matches the options."""
@@ -525,8 +529,8 @@ class Environment(object):
             if not isinstance(error, (tarfile.TarError, IndexError, ValueError)):
                 raise
             raise Refused(
-                "%s is not a tar file of wheels (%s): run this again"
-                % (self.module.params["archive"], error)
+                "%s is not a tar file of wheels (%s): run provision.yml again, which copies this "
+                "file again" % (self.module.params["archive"], error)
             )
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -547,7 +551,8 @@ class Environment(object):
                 if not isinstance(error, (zipfile.BadZipfile, zlib.error, EOFError)):
                     raise
                 raise Refused(
-                    "%s is not a zip file (%s): remove it, and run this again" % (self.zip, error)
+                    "%s is not a whole zip file (%s): remove the file on this node, and run "
+                    "provision.yml again" % (self.zip, error)
                 )
             # A running program that has imported from the old folder finds later imports under the
             # same path.
@@ -598,7 +603,7 @@ class Environment(object):
         told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
         if told != wanted:
             raise Refused(
-                "the wheel %s contains MXNet %s: correct the table of the role mxnet"
+                "the wheel %s contains MXNet %s: correct python/mxcluster/cluster/versions.yml"
                 % (self.wheels[0], told)
             )
 
@@ -622,7 +627,7 @@ class Environment(object):
         if code != 0:
             last = "\n".join((err.strip() or out.strip()).splitlines()[-8:]) or "(nothing)"
             raise Refused(
-                "%s: could not %s: `%s` ended with status %d.%s Its last lines:\n%s"
+                "%s: could not %s: `%s` ended with status %d.%s The last lines of the output:\n%s"
                 % (
                     self.module.params["name"],
                     purpose,
@@ -674,7 +679,8 @@ def main():
         module.fail_json(msg=str(refusal))
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="%s: %s. Correct the cause and run this again; unfinished steps are repeated."
+            msg="the environment cannot be built: %s: %s. Correct the cause and run provision.yml "
+            "again, which repeats unfinished steps"
             % (error.filename or module.params["path"], error.strerror or error)
         )
     result = dict(

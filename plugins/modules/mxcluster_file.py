@@ -141,7 +141,8 @@ def open_source(module):
         return open(module.params["src"], "rb")
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="%s cannot be read: %s" % (module.params["src"], error.strerror or error)
+            msg="%s, the file from the controller, cannot be read: %s. Run the playbook again"
+            % (module.params["src"], error.strerror or error)
         )
 
 
@@ -162,7 +163,9 @@ def written(module, path, mode):
     try:
         content = base64.b64decode(module.params["content"])
     except (TypeError, ValueError) as error:
-        module.fail_json(msg="content is not base64: %s" % error)
+        module.fail_json(
+            msg="the option content is not base64 (%s): use the filter b64encode" % error
+        )
     old, old_mode = read(path)
     result = dict(changed=(old, old_mode) != (content, mode), path=path)
     if result["changed"] and not module.check_mode:
@@ -205,8 +208,8 @@ def foldered(module, path, mode, made, unsafe):
         if owner != os.geteuid() and not module.check_mode:
             who = pwd.getpwuid(os.geteuid()).pw_name
             module.fail_json(
-                msg="%s must belong to %s, but has uid %d: `chown %s %s`, or choose another folder"
-                % (path, who, owner, who, path)
+                msg="%s must belong to %s, but belongs to the uid %d: run `chown %s %s` as root, "
+                "or choose another folder" % (path, who, owner, who, path)
             )
         if os.path.isdir(path) and stat.S_IMODE(os.stat(path).st_mode) != mode:
             result["changed"] = True
@@ -240,12 +243,12 @@ def act(module, path, mode, source, made, unsafe):
     except (IOError, OSError) as error:
         if state == "absent":
             module.fail_json(
-                msg="%s cannot be removed: %s (%s). Correct the cause and run this again."
+                msg="%s cannot be removed: %s (%s). Correct the cause and run the playbook again."
                 % (path, error.strerror or error, error.filename)
             )
         module.fail_json(
-            msg="%s cannot be written: %s. It is unchanged; correct the cause and run this again."
-            % (path, error.strerror or error)
+            msg="%s cannot be written: %s. The old content stays. Correct the cause and run the "
+            "playbook again." % (path, error.strerror or error)
         )
     module.exit_json(**result)
 
@@ -257,8 +260,8 @@ def refuse_roots(module):
         if found:
             module.fail_json(
                 msg="%s must be writable by root only, since root runs programs from there, but "
-                "non-root users can change %s: `chown root %s; chmod go-w %s`, or choose another "
-                "folder" % (path, found, found, found)
+                "non-root users can change %s: run `chown root %s; chmod go-w %s`, or choose "
+                "another folder" % (path, found, found, found)
             )
 
 
@@ -288,8 +291,8 @@ def main():
     mode = module.params["mode"] or ("0755" if state == "directory" else "0644")
     try:
         mode = int(mode, 8)
-    except ValueError as error:
-        module.fail_json(msg="mode %s is not octal: %s" % (mode, error))
+    except ValueError:
+        module.fail_json(msg="mode %s is not octal: use digits from 0 to 7, such as 0644" % mode)
     refuse_roots(module)
     source = open_source(module)
     entry = other(module, user)

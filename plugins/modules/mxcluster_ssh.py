@@ -128,10 +128,13 @@ from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.mxcluster_atomic_files import read, shown, write
 from ansible.module_utils.mxcluster_user import act_as
 
-MOVE_AWAY = "Move the file away, and provision.yml creates another key; or set ssh_mesh_mode: none."
+MOVE_AWAY = (
+    "Move this file to another folder and run provision.yml, which creates another key; or set "
+    "ssh_mesh_mode: none."
+)
 GIVE_ANOTHER = (
-    "Give another key as ssh_mesh_shared_key_file or ssh_mesh_shared_key, or unset both, and "
-    "provision.yml creates a key."
+    "Give another key as ssh_mesh_shared_key_file or ssh_mesh_shared_key; or unset both and run "
+    "provision.yml, which creates a key."
 )
 
 
@@ -315,8 +318,9 @@ def provide_key(module, there, result):
                 os.rename(private + ".pub.part", private + ".pub")
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="%s: %s. Correct the cause and run this again."
-            % (error.filename or private, error.strerror or error)
+            msg="the SSH key of %s cannot be provided: %s: %s. Correct the cause and run "
+            "provision.yml again."
+            % (result["user"], error.filename or private, error.strerror or error)
         )
 
 
@@ -328,8 +332,8 @@ def rebuild(module, result):
             touched, path, old, new = see_to(result["home"], given, module.check_mode)
         except (IOError, OSError) as error:
             module.fail_json(
-                msg="%s cannot be written by %s: %s (%s). The file is unchanged; correct the "
-                "cause and run this again."
+                msg="%s cannot be written by %s: %s (%s). The file is unchanged. Correct the "
+                "cause and run provision.yml again."
                 % (
                     os.path.join(result["home"], given["path"]),
                     result["user"],
@@ -374,7 +378,10 @@ def make(module, private, comment):
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", draft]
     )
     if code != 0:
-        module.fail_json(msg="ssh-keygen ended with status %d: %s" % (code, (err or out).strip()))
+        module.fail_json(
+            msg="ssh-keygen cannot create the key %s: it ended with status %d (%s). Correct the "
+            "cause and run provision.yml again." % (private, code, (err or out).strip())
+        )
     os.rename(draft + ".pub", private + ".pub")
     os.rename(draft, private)
 

@@ -136,7 +136,10 @@ def main(folder: str, check: str = "") -> None:
                 "`make venv`" % error
             )
         except OSError as error:
-            sys.exit("%s: %s" % (error.filename or folder, error.strerror or error))
+            sys.exit(
+                "cannot write digits.npz on the controller: %s: %s. Correct the cause, and run "
+                "provision.yml again" % (error.filename or folder, error.strerror or error)
+            )
     print("made" if made else "kept", base64.b64encode(content).decode("ascii"), sep="\n")
 
 

@@ -45,17 +45,18 @@ def read_token(folder: str) -> bytes:
             token = stream.read().strip()
     except (IOError, OSError) as error:
         raise MxclusterError(
-            "the job's token cannot be read from %s (%s): train.yml puts it there when it starts "
-            "the job" % (path, error.strerror)
+            "the job's token cannot be read from %s (%s): start the job again with train.yml, "
+            "which writes this file" % (path, error.strerror)
         ) from error
     if stat.S_IMODE(mode) & 0o077:
         raise MxclusterError(
-            "%s, the job's token, can be read by others (mode %04o): it must be 0600; start the "
-            "job again" % (path, stat.S_IMODE(mode))
+            "%s, the job's token, can be read by other users (mode %04o instead of 0600): start "
+            "the job again with train.yml" % (path, stat.S_IMODE(mode))
         )
     if len(token) < 32:
         raise MxclusterError(
-            "%s, the job's token, is shorter than 32 characters: start the job again" % path
+            "%s, the job's token, is shorter than 32 characters: start the job again "
+            "with train.yml" % path
         )
     return token
 
@@ -85,16 +86,16 @@ class Opener(object):
         body = body or b""
         found = _HEAD.match(body)
         if not found:
-            raise NotSealed("it carries no token: it is not from mxcluster")
+            raise NotSealed("the message carries no token, so mxcluster did not send it")
         sender, nonce, mac, kind = found.groups()
         payload = body[found.end() :]
         if not hmac.compare_digest(_mac(self._token, sender, nonce, kind, payload).encode(), mac):
             raise NotSealed(
-                "its token is wrong (sender %s): it is from another job or a foreign program"
+                "the message has a wrong token (sender %s): it comes from another job or program"
                 % sender.decode()
             )
         if nonce in self._seen:
-            raise NotSealed("it was sent before, by %s: it is a copied message" % sender.decode())
+            raise NotSealed("the message is a copy of an earlier message of %s" % sender.decode())
         self._seen.add(nonce)
         return Message(sender.decode(), kind.decode(), payload)
 

@@ -25,7 +25,7 @@ class Wrong(ValueError):
         text = _CONTROL.sub("?", repr(value))
         self.what, self.where = what, where
         self.shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-        super(Wrong, self).__init__("%s=%s is not %s" % (where or "it", self.shown, what))
+        super(Wrong, self).__init__("%s=%s is not %s" % (where or "value", self.shown, what))
 
     def inside(self, place: str) -> "Wrong":
         """Return this error with `place`, such as "[0]" or ".name", put before its place so far."""
@@ -107,7 +107,7 @@ def list_of(shape: Shape, most: int = 1000) -> Shape:
 
     def checked(value: Any) -> List[Any]:
         if not isinstance(value, list) or len(value) > most:
-            raise Wrong("a list of at most %d" % most, value)
+            raise Wrong("a list of at most %d items" % most, value)
         return [_part(shape, item, "[%d]" % index) for index, item in enumerate(value)]
 
     return checked
@@ -118,7 +118,7 @@ def dict_of(key: Shape, shape: Shape, most: int = 1000) -> Shape:
 
     def checked(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict) or len(value) > most:
-            raise Wrong("an object of at most %d" % most, value)
+            raise Wrong("an object of at most %d items" % most, value)
         return {
             _part(key, name, ".key"): _part(shape, item, "." + words(str(name))[:SHOWN])
             for name, item in value.items()

@@ -158,7 +158,7 @@ def test_a_new_key_for_some_of_the_nodes_is_refused(project):
     refused(
         project,
         result,
-        ["--limit leaves out node2, node3, node4", "Run this without --limit"],
+        ["--limit leaves out node2, node3, node4", "Run provision.yml without --limit"],
         jobs,
     )
 

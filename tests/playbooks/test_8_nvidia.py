@@ -50,7 +50,7 @@ def test_an_unsigned_rpm_is_refused_by_name_before_anything_is_installed(play, r
     rpm("digests OK")
     options = {"versions_chosen": VERSIONS, "__cuda_lacking": [], "mxcluster_home": "/nowhere"}
     told = play(role("cuda", "local_rpm.yml"), **options)
-    assert "/nowhere/cache/cuda/a.rpm is not what NVIDIA has signed" in str(told), told
+    assert "/nowhere/cache/cuda/a.rpm has no valid signature of NVIDIA" in str(told), told
     assert "rpm -K says: /nowhere/cache/cuda/a.rpm: digests OK" in str(told), told
     assert "cuda : Install NVIDIA's local RPM repositories" not in told
 

@@ -421,12 +421,12 @@ def test_more_uses(every_mxnet, tmp_path, scripts, kv, which):
 
 
 DISAGREE = {
-    "names": r"the key 0 of worker-[012] is '[ab]', and of worker-[012] '[ab]'",
-    "rescale_grad": r"the optimizer of worker-[012] has rescale_grad=0.2?5, and that of "
-    r"worker-[012] 0.2?5",
-    "lr_mult": r"has lr_mult=\{0: (0.5|2.0)\}, and that of worker-[012] \{0: ",
-    "schedule": r"has lr_scheduler.step=[57], and that of worker-[012] [57]",
-    "class": r"has .*=.*, and that of worker-[012] ",
+    "names": r"key number 0 is '[ab]' on worker-[012], but '[ab]' on worker-[012]",
+    "rescale_grad": r"the optimizer of worker-[012] has rescale_grad=0.2?5, but the optimizer "
+    r"of worker-[012] has 0.2?5",
+    "lr_mult": r"has lr_mult=\{0: (0.5|2.0)\}, but the optimizer of worker-[012] has \{0: ",
+    "schedule": r"has lr_scheduler.step=[57], but the optimizer of worker-[012] has [57]",
+    "class": r"has .*=.*, but the optimizer of worker-[012] has ",
 }
 STORES = {"dist_gsync": [0, 0, 1], "dist_ssync": [0, 0]}
 OFTEN = [("names", "dist_gsync"), ("schedule", "dist_gsync"), ("rescale_grad", "dist_ssync")]

@@ -90,19 +90,19 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv
     assert len(servers) == 2 * len(set(groups))
     for log in (path.read_text() for path in servers):
         own = [
-            "of worker-0 was refused, and the job goes on: it names posix:system",
-            "it is no optimizer but dict",
+            "of worker-0 was refused, and the job goes on: the pickle names posix:system",
+            "the pickle contains no mxnet.optimizer.Optimizer but a dict",
         ]
         if kv == "dist_gsync":  # its optimizers come with the settings that all workers must share
             own = [
-                "of worker-0 was refused, and the job goes on: this scheme takes optimizers "
-                "from its own messages"
+                "of worker-0 was refused, and the job goes on: servers of this job's scheme accept "
+                "an optimizer only from mxcluster's kv-store"
             ]
         for words in (
             "from one of 127.0.0.1",
             "carries no token",
-            "its token is wrong (sender worker-0)",
-            "it was sent before, by worker-0",
+            "a wrong token (sender worker-0)",
+            "an earlier message of worker-0",
             *own,
         ):
             assert words in log, (words, job.evidence())
@@ -150,15 +150,15 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
         sender = next(name for name, code in job.wait(60, grace=1).items() if code == 1)
         log = (tmp_path / "not" / (sender + ".log")).read_text()
         assert (
-            "ValueError: the servers would refuse this optimizer: it names my_optimizers:Halving"
-            in log
+            "ValueError: the servers would refuse this optimizer: the pickle names "
+            "my_optimizers:Halving" in log
         ), log
     else:
         job = run("absent", MXCLUSTER_SERVER_CLASSES="my_optimizer:Halving")
         assert job.wait(60, grace=1)["server-0"] == 1, job.evidence()
         log = (tmp_path / "absent" / "server-0.log").read_text()
         assert (
-            "mxcluster: server_classes: 'my_optimizer:Halving' is refused: my_optimizer cannot be "
+            "mxcluster: server_classes: the module of 'my_optimizer:Halving' cannot be "
             "imported" in log
         ), log
 

@@ -44,14 +44,14 @@ def test_a_message_without_a_seal_is_refused(body):
     ],
 )
 def test_a_changed_or_foreign_message_is_refused(change):
-    with pytest.raises(seal.NotSealed, match="token is wrong"):
+    with pytest.raises(seal.NotSealed, match="a wrong token"):
         seal.Opener(TOKEN).opened(change(sealed()))
 
 
 def test_a_replayed_message_is_refused():
     opener, body = seal.Opener(TOKEN), sealed()
     opener.opened(body)
-    with pytest.raises(seal.NotSealed, match="sent before, by worker-3"):
+    with pytest.raises(seal.NotSealed, match="copy of an earlier message of worker-3"):
         opener.opened(body)
     opener.opened(sealed())  # the same text in a new message
 
@@ -61,7 +61,7 @@ def test_the_token_must_exist_and_be_private_and_long(tmp_path):
         seal.read_token(str(tmp_path))
     (tmp_path / "token").write_bytes(TOKEN + b"\n")
     os.chmod(str(tmp_path / "token"), 0o640)
-    with pytest.raises(MxclusterError, match="can be read by others .mode 0640"):
+    with pytest.raises(MxclusterError, match="can be read by other users .mode 0640"):
         seal.read_token(str(tmp_path))
     os.chmod(str(tmp_path / "token"), 0o600)
     assert seal.read_token(str(tmp_path)) == TOKEN

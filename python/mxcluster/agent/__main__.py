@@ -63,7 +63,7 @@ def run(argv: List[str]) -> dict:
         "job's token, \"script\": the script's folder as a zip file in base64}",
     )
     parser.add_argument(
-        "--seconds", type=float, default=5.0, help="wait: seconds, at most (default: 5)"
+        "--seconds", type=float, default=5.0, help="wait: the longest wait in seconds (default: 5)"
     )
     parser.add_argument(
         "--renew", action="store_true", help="wait: renew the job's lease during the wait"
@@ -75,12 +75,14 @@ def run(argv: List[str]) -> dict:
         "--peer", action="store_true", help="stop: another node's part of the job has failed"
     )
     parser.add_argument("--file", default="", help="piece: name of a checkpoint file")
-    parser.add_argument("--offset", type=int, default=0, help="piece: its first byte")
+    parser.add_argument(
+        "--offset", type=int, default=0, help="piece: the number of the first byte in that file"
+    )
     parser.add_argument(
         "--most",
         type=int,
         default=1 << 20,
-        help="piece: bytes, at most (default: %(default)s)",
+        help="piece: the largest number of bytes (default: %(default)s)",
     )
     parser.add_argument("--output", help="collect: the tar file to write")
     parser.add_argument(

@@ -54,7 +54,7 @@ def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
     cannot be read.
     """
     if not checkpoints.FILE.fullmatch(name):
-        raise BadInput("%r is not the name of a checkpoint file" % name)
+        raise BadInput("%r is not the name of a file of a checkpoint" % name)
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()
     return {"data": base64.b64encode(_read(folder, name, offset, most)).decode("ascii")}
@@ -69,6 +69,6 @@ def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
         raise BadInput("%s cannot be read (%s)" % (path, error.strerror)) from error
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise BadInput("%s is not a regular file" % path)
+            raise BadInput("%s is not a regular file: remove it on this node" % path)
         stream.seek(offset)
         return stream.read(most)

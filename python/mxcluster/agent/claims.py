@@ -91,7 +91,7 @@ def conflicts(plan: Json, taken: Json) -> List[str]:
         if str(number) in taken["gpus"]
     ]
     return [
-        line + ": run the command again to get free ones, or wait until that job has ended"
+        line + ": run train.yml again to get free ports and GPUs, or wait until that job has ended"
         for line in lines
     ]
 
@@ -121,8 +121,9 @@ def starting(folder: JobFolder) -> Iterator[int]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise MxclusterError(
-                        "another job has been starting on this node for %d s (%s is locked): try "
-                        "again, or see with status.yml which job it is" % (PATIENCE, path)
+                        "another job has been starting on this node for %d s (%s is locked): see "
+                        "that job with status.yml, and run train.yml again when it has started"
+                        % (PATIENCE, path)
                     ) from error
                 time.sleep(0.05)
         yield lock
@@ -208,7 +209,7 @@ def read_plan(folder: JobFolder) -> Optional[Json]:
     except FileNotFoundError:
         return None
     if not isinstance(plan, dict):
-        raise BadInput("plan.json is not a JSON object")
+        raise BadInput("%s is not a JSON object" % folder.file("plan.json"))
     return plan
 
 

@@ -24,7 +24,10 @@ Json = Dict[str, Any]
 
 POLL = 0.2  # seconds
 STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
-NO_FILE = "%s is not a regular file and cannot be collected: remove it and collect again"
+NO_FILE = (
+    "%s is not a regular file, so the job's files cannot be fetched: remove it on this node, and "
+    "fetch the files with train.yml -e attach=<job>"
+)
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
 
@@ -151,8 +154,8 @@ def _stop(folder: JobFolder, reason: str) -> Json:
             return {"ran": True, "status": look(folder, tidy=True, reason=reason)}
     except PermissionError as error:
         raise MxclusterError(
-            "the agent in %s (pid %d) belongs to another user: stop it as that user"
-            % (folder.path, agent.pid)
+            "the agent of the job in %s (pid %d) runs as another user: set mxcluster_user to that "
+            "user, and run stop.yml again" % (folder.path, agent.pid)
         ) from error
     return {"ran": True, "status": look(folder, tidy=True)}
 
@@ -221,7 +224,9 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
                 remove(draft)
     except OSError as error:
         answer.update(
-            files=0, problem="the job's files could not be packed: %s" % (error.strerror or error)
+            files=0,
+            problem="the job's files in %s could not be packed: %s"
+            % (folder.path, error.strerror or error),
         )
     return dict(answer, left_out=sorted(set(os.listdir(folder.path)) - own))
 
@@ -240,7 +245,10 @@ def look(
     """
     known = folder.status()
     if known is None:
-        raise BadInput("no job in %s: status.json is not there" % folder.path)
+        raise BadInput(
+            "%s has no status.json, so no job has started there: correct the id of the job, which "
+            "status.yml shows" % folder.path
+        )
     if known["state"] == "ended" or processes.alive(processes.Identity(**known["agent"])):
         return known
     # The agent may have written its last status since the first read.

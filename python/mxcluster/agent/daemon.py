@@ -73,7 +73,7 @@ def _start(
         if heard != READY:
             raise MxclusterError(
                 "\n".join(
-                    ["the agent in %s did not start; the end of its agent.log:" % folder.path]
+                    ["the agent did not start; the last lines of %s:" % folder.file("agent.log")]
                     + (folder.log_lines("agent") or ["(nothing)"])
                 )
             )
@@ -175,7 +175,7 @@ def _prepared(folder: JobFolder, age: float) -> str:
         )
     return (
         "%s holds a job that was prepared %d minutes ago and has not started: choose another "
-        "job_id, or remove it with stop.yml -e job=%s" % (folder.path, age // 60, job)
+        "job_id, or remove that job with stop.yml -e job=%s" % (folder.path, age // 60, job)
     )
 
 
@@ -245,7 +245,7 @@ def _lock(folder: JobFolder) -> int:
             status["agent"]["pid"] if status else "not known yet",
         )
         raise BadInput(
-            "another controller has started the job %s (%s, agent pid %s), and it runs: %s"
+            "another controller has started the job %s (%s, agent pid %s), which is running: %s"
             % (job, folder.path, agent, _instead(job))
         ) from error
     return lock

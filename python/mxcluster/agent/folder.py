@@ -117,11 +117,14 @@ class JobFolder:
             with open(path, encoding="utf-8") as stream:
                 return json.load(stream)
         except FileNotFoundError as error:
-            raise BadInput("%s is not there: this folder has no job of train.yml" % path) from error
+            raise BadInput(
+                "%s is missing: train.yml has started no job in this folder. Correct the id of the "
+                "job, which status.yml shows" % path
+            ) from error
         except ValueError as error:
             raise BadInput(
-                "%s is not JSON (%s): the job cannot be attached to; end it with stop.yml -e job=%s"
-                % (path, error, os.path.basename(self.path))
+                "%s is not JSON (%s), so train.yml cannot attach to this job: end the job with "
+                "stop.yml -e job=%s" % (path, error, os.path.basename(self.path))
             ) from error
 
     def remove(self) -> None:
@@ -226,12 +229,12 @@ class JobFolder:
                 plan = json.load(stream)
         except FileNotFoundError as error:
             raise BadInput(
-                "%s is not there: train.yml writes it before it starts the agent"
+                "%s is missing: run train.yml again, which writes this file before the agent starts"
                 % self.file("plan.json")
             ) from error
         except ValueError as error:
             raise BadInput(
-                "%s is not JSON (%s): run train.yml again, which writes it"
+                "%s is not JSON (%s): run train.yml again, which writes a new plan"
                 % (self.file("plan.json"), error)
             ) from error
         missing = [
@@ -247,7 +250,7 @@ class JobFolder:
         ]
         if missing:
             raise BadInput(
-                "%s has no %s: run train.yml again, which writes it"
+                "%s has no %s: run train.yml again, which writes a new plan"
                 % (self.file("plan.json"), ", ".join(missing))
             )
         return plan
@@ -261,9 +264,9 @@ class JobFolder:
             return None
         except ValueError as error:
             raise BadInput(
-                "%s is not JSON (%s): another process has changed it. The agent of a running job "
-                "writes it again within a second; of another job only the logs in that folder are "
-                "left" % (self.file("status.json"), error)
+                "%s is not JSON (%s): another program has changed this file. If the job is "
+                "running, the agent repairs the file within a second, so try again. If the job has "
+                "ended, read the logs in that folder" % (self.file("status.json"), error)
             ) from error
 
     def write_status(self, status: Json) -> Mark:

@@ -92,7 +92,12 @@ def summary(folder: JobFolder) -> Optional[Json]:
         RecursionError,
     ) as error:
         entry.update(
-            state="broken", why="%s: %s" % (type(error).__name__, error), status=None, progress={}
+            state="broken",
+            why=str(error)
+            if isinstance(error, MxclusterError)
+            else "%s: %s" % (type(error).__name__, error),
+            status=None,
+            progress={},
         )
     return entry
 
@@ -107,5 +112,8 @@ def _status(folder: JobFolder) -> Optional[Json]:
         return None
     wrong = [name for name, kind in KINDS.items() if not isinstance(known.get(name), kind)]
     if wrong:
-        raise BadInput("status.json has no %s" % ", ".join(sorted(wrong)))
+        raise BadInput(
+            "%s has no valid %s: another program has changed this file"
+            % (folder.file("status.json"), ", ".join(sorted(wrong)))
+        )
     return commands.look(folder)

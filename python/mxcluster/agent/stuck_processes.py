@@ -82,9 +82,9 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
             return Finding(
                 sight.name,
                 "start",
-                "has not made its kv-store within %g s (start_timeout), and all others wait for "
-                "it; a script that prepares for longer needs a longer -e start_timeout"
-                % limits.start,
+                "has not made its kv-store within %g s (start_timeout), so all other processes "
+                "wait. If the script needs more time before mx.kv.create(), set a longer -e "
+                "start_timeout" % limits.start,
             )
     stalled = [
         (sight, sight.pulse)
@@ -138,8 +138,8 @@ def folder(path: str) -> Finding:
     return Finding(
         None,
         "folder",
-        "%s, "
-        "the folder of the running job, was deleted: logs and checkpoints in it are lost" % path,
+        "%s, the folder of the running job, was deleted: logs and checkpoints in it are lost"
+        % path,
     )
 
 

@@ -135,7 +135,7 @@ class Supervisor:
             reason = self.watch()
         except Exception as error:  # any error here must leave no process behind
             note(traceback.format_exc())
-            self.blame(AGENT, "the agent failed: %s" % error, None)
+            self.blame(AGENT, "the agent failed: %s (see agent.log)" % error, None)
             reason = "failed"
         self.end(reason)
 

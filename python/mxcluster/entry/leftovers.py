@@ -28,7 +28,10 @@ def sweep(spool: Optional[str] = None) -> List[str]:
         else:
             os.unlink(path)
         if os.path.lexists(path):
-            lines.append("%s: leftover of a killed module, cannot be removed" % path)
+            lines.append(
+                "%s, a leftover of a killed Ansible module, cannot be removed: remove it as root"
+                % path
+            )
     return lines
 
 

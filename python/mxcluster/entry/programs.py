@@ -123,9 +123,9 @@ def _prove_that_it_runs(entry: Any) -> None:
         why = str(error)
     if why:
         raise MxclusterError(
-            "%s cannot run %s, the Python for its training: %s. Make the folders on the path to "
-            "it, and to the Python that it was made from, readable and executable for all users"
-            % (entry.pw_name, sys.executable, why)
+            "the training user %s cannot run the Python %s: %s. Make all folders on the path to "
+            "this Python, and to the Python that its environment uses, readable and executable for "
+            "all users" % (entry.pw_name, sys.executable, why)
         )
 
 
@@ -196,7 +196,7 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
     except (OSError, subprocess.SubprocessError) as error:
         return {
             "error": "%s cannot be run as %s: %s"
-            % (sys.executable, entry.pw_name if entry else "yourself", error)
+            % (sys.executable, entry.pw_name if entry else "the login user", error)
         }, 1
     try:
         return json.loads(done.stdout.decode().splitlines()[-1]), done.returncode

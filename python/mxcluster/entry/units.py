@@ -158,15 +158,16 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
             break  # its agent has ended; one of its processes may hang in the kernel
         if time.time() > deadline:
             return (
-                "the answer was that its part had ended (%s), but the unit %s was still %s %d s "
-                "later: a process of %s has forged the answer; root has ended the unit"
-                % (asked["told"], unit, state, UNIT_ENDS, asked["user"])
+                "the node answered that its part of the job had ended (%s), but %d s later the "
+                "unit %s was still %s: a process of %s has forged the answer, and root has ended "
+                "the unit" % (asked["told"], UNIT_ENDS, unit, state, asked["user"])
             )
         time.sleep(0.1)
     if asked["told"] == "done" and state == "failed" and shown.get("Result") != "timeout":
         return (
-            "the answer was that its part was done, but its agent has failed (%s: %s): the answer "
-            "is forged" % (unit, shown.get("Result"))
+            "the node answered that its part of the job was done, but the agent has failed "
+            "(%s: %s): a process of %s has forged the answer"
+            % (unit, shown.get("Result"), asked["user"])
         )
     return None
 
@@ -190,7 +191,7 @@ def settle(asked: Json, unit: str) -> List[str]:
         return lines + firewall.close(wish)
     except Exception as error:  # any error: the end of the job must not fail because of it
         return lines + [
-            "the firewall of job %s could not be changed: %s: %s"
+            "the firewall rules of the job in %s could not be removed: %s: %s"
             % (asked["job_dir"], type(error).__name__, error)
         ]
 
@@ -260,8 +261,9 @@ def collect_into_spool(asked: Json) -> Json:
         target, path = tempfile.mkstemp(".tar", prefix, spool)
     except OSError as error:
         raise MxclusterError(
-            "the job's files cannot be packed into %s (%s): correct that, and run this again"
-            % (spool, error)
+            "the job's files cannot be packed into %s on this node (%s): correct the cause, and "
+            "fetch the files with train.yml -e attach=%s"
+            % (spool, error.strerror or error, os.path.basename(os.path.abspath(asked["job_dir"])))
         ) from error
     try:
         answer = programs.answer_of(asked, os.dup(target))  # the writer closes its descriptor

@@ -93,7 +93,7 @@ def problems(wanted: List[int]) -> List[str]:
         texts.append(
             named
             + (
-                "; it has %s: correct gpus" % ", ".join(map(str, range(number)))
+                "; the node has GPUs %s: correct -e gpus" % ", ".join(map(str, range(number)))
                 if number
                 else ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, "
                 "or install the driver" % PROC
@@ -121,8 +121,8 @@ def unlike(wanted: Optional[Json]) -> Optional[str]:
     if there != wanted["record"]:
         return (
             "the node has %d GPUs now, and had %d at its last provision.yml: see `nvidia-smi` on "
-            "this node, "
-            "and run provision.yml; or train on the CPU with -e gpus=''" % (there, wanted["record"])
+            "this node, and run provision.yml; or train on the CPU with -e gpus=''"
+            % (there, wanted["record"])
         )
     return None
 

@@ -175,14 +175,18 @@ def port_problem(address: str, port: int) -> Optional[str]:
         return None
     holder = addresses.who_listens(address, port)
     if holder:
-        return "port %d on %s is in use by %s: choose another with -e root_port=..., or stop it" % (
-            port,
-            address,
-            holder,
+        return (
+            "port %d on %s is in use by %s: choose another port with -e root_port=..., or stop "
+            "that program"
+            % (
+                port,
+                address,
+                holder,
+            )
         )
     return (
-        "port %d on %s is not available (%s): choose another with -e root_port=..., or find its "
-        "holder with `ss -ltnp` (as root)" % (port, address, refusal)
+        "port %d on %s is not available (%s): choose another port with -e root_port=..., or find "
+        "the holder with `ss -ltnp` (as root)" % (port, address, refusal)
     )
 
 
@@ -197,11 +201,12 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
     for path in files:
         if not os.path.exists(path):
             problems.append(
-                "%s does not exist on this node: correct the path, or bring it there" % path
+                "%s does not exist on this node: correct the path, or copy the data there" % path
             )
         elif not os.access(path, os.R_OK):
             problems.append(
-                "%s cannot be read by %s: change its mode, or the user of the job" % (path, _user())
+                "%s cannot be read by %s: change the mode of the file, or set mxcluster_user"
+                % (path, _user())
             )
     return problems
 
@@ -235,7 +240,7 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
         has = shutil.disk_usage(there).free
         if has < least:
             problems.append(
-                "%s has %d MiB free, and a job needs %d: make room there"
+                "%s has %d MiB free, and a job needs %d MiB: make room there"
                 % (path, has >> 20, least >> 20)
             )
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -318,7 +323,8 @@ def model_zoo() -> List[str]:
     except ValueError as refusal:
         return sorted(line.strip() for line in str(refusal).splitlines()[1:] if line.strip())
     raise BadInput(
-        "the model zoo of this MXNet accepts any name: mxcluster does not know this MXNet"
+        "mxcluster cannot list the model zoo of this MXNet: set mxnet_version to a supported "
+        "version, and run provision.yml"
     )
 
 

@@ -201,7 +201,7 @@ class Meeting:
                 name=call.name,
                 address=call.address,
                 port=call.port,
-                reason=self.refusals.get(call, "no time left to try"),
+                reason=self.refusals.get(call, "no time was left to try"),
             )
             for call in self.calls
             if call not in self.answers
@@ -268,7 +268,7 @@ def ask(call: Call, job: str, host: str, token: bytes) -> Json:
             said = json.loads(read_line(connection))
             there = float(said["time"])
             if said["job"] != job or said["host"] != call.host:
-                raise ValueError("the job %s of %s answers there" % (said["job"], said["host"]))
+                raise ValueError("the job %s on %s answers there" % (said["job"], said["host"]))
             known = facts(job, host, call.host, call.port, nonce, str(said.get("nonce")))
             if not seal.proves(token, said.get("proof"), "answer", said["time"], *known):
                 raise ValueError(

@@ -60,7 +60,7 @@ def cure() -> str:
     return (
         "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
         if own
-        else "install MXNet and numpy there again, and run provision.yml"
+        else "install MXNet and numpy for %s again, and run provision.yml" % sys.executable
     )
 
 

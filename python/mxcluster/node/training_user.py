@@ -48,7 +48,7 @@ def act_as(module, user, work):
     )  # not earlier: if the child was killed already, the write to the pipe would fail
     if os.WIFSIGNALED(status):
         module.fail_json(
-            msg="the process that acted as %s was killed by signal %d: try again"
+            msg="a process with the rights of %s was killed by signal %d: run the playbook again"
             % (user, os.WTERMSIG(status))
         )
     sys.exit(os.WEXITSTATUS(status))
@@ -85,18 +85,21 @@ def ask_as(module, entry, work, limit=300.0):
         error, found = json.loads(text.decode("utf-8"))
     except (ValueError, RuntimeError):
         why = (
-            "told nothing for %d s, and was killed" % limit
+            "gave no answer for %d s, and was killed" % limit
             if silent
             else "was killed by signal %d" % os.WTERMSIG(status)
             if os.WIFSIGNALED(status)
             else "ended with status %d and without an answer" % os.WEXITSTATUS(status)
         )
         module.fail_json(
-            msg="the process that acted as %s %s: check other processes of that user there, and "
-            "try again" % (entry.pw_name, why)
+            msg="a process with the rights of %s %s: check the other processes of that user on "
+            "this node, and run the playbook again" % (entry.pw_name, why)
         )
     if error:
-        module.fail_json(msg="acting as %s has failed: %s" % (entry.pw_name, error))
+        module.fail_json(
+            msg="a process with the rights of %s failed (%s): correct the cause, and run the "
+            "playbook again" % (entry.pw_name, error)
+        )
     return found
 
 
@@ -142,13 +145,13 @@ def other(module, user):
         if module.check_mode:
             return None
         module.fail_json(
-            msg="there is no user %s on this node: run provision.yml, which creates it, or set "
-            "mxcluster_user" % user
+            msg="there is no user %s on this node: run provision.yml, which creates this user, or "
+            "set mxcluster_user to another user" % user
         )
     if entry.pw_uid == 0:
         module.fail_json(
             msg="mxcluster_user %s has uid 0, and training runs code that comes over the network: "
-            "name a user without rights" % user
+            "set mxcluster_user to a user without root's rights" % user
         )
     if os.geteuid() == entry.pw_uid:
         return None
@@ -225,7 +228,7 @@ def refusal(connected, user):
     `connected`: the user of the connection. `user`: the training user.
     """
     return (
-        "Ansible is connected as %s, and this takes root or the training user %s: set ansible_user "
-        "to one of these, set ansible_become: true if %s may use sudo, or set mxcluster_user: '' "
-        "to train as the connecting user" % (connected, user, connected)
+        "Ansible is connected as %s, but must connect as root or as the training user %s: set "
+        "ansible_user to one of these, set ansible_become: true if %s may use sudo, or set "
+        "mxcluster_user: '' to train as the connecting user" % (connected, user, connected)
     )

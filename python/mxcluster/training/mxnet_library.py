@@ -43,7 +43,10 @@ def _libinfo():
         "mxnet.libinfo", package.submodule_search_locations
     )
     if not spec:
-        raise ImportError("%s has no MXNet" % sys.executable)
+        raise ImportError(
+            "%s has no MXNet: run provision.yml, or use the Python of its environment"
+            % sys.executable
+        )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -140,7 +140,10 @@ class Commands(object):
         if self._update is None:
             scheme = schemes.of(message.payload.decode("ascii", "replace"))
             if not scheme.update:
-                raise MxclusterError("kv=%s has no update of mxcluster's on servers" % scheme.name)
+                raise MxclusterError(
+                    "kv=%s: MXNet itself updates the weights on the servers of this scheme. Give "
+                    "the name of the job's scheme to mx.kv.create()" % scheme.name
+                )
             self._update = kvstore.load(scheme.update)(self)
             self._run(self._update)
 
@@ -159,7 +162,9 @@ class Commands(object):
 
     def _set_optimizer(self, message):
         if hasattr(self._update, "use"):
-            raise self._guard.Forbidden("this scheme takes optimizers from its own messages")
+            raise self._guard.Forbidden(
+                "servers of this job's scheme accept an optimizer only from mxcluster's kv-store"
+            )
         self._update = self.updates(self._read(message.payload))
         self._run(self._update)
 
@@ -236,7 +241,8 @@ def _plain(name):
     """
     if not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", name):
         raise ValueError(
-            "%r is no name for a checkpoint: use letters, digits, '.', '_' and '-'" % (name,)
+            "%r cannot be the name of a checkpoint: use only letters, digits, '.', '_' and '-'"
+            % (name,)
         )
     return name
 

@@ -65,7 +65,13 @@ def test_wait_and_status_return_the_progress(job):
 @pytest.mark.parametrize("command", ["wait", "status"])
 def test_a_folder_without_a_job_is_an_error(job, command):
     code, answer = command_line(command, "--job-dir", job.path)
-    assert (code, answer) == (1, {"error": "no job in %s: status.json is not there" % job.path})
+    assert (code, answer) == (
+        1,
+        {
+            "error": "%s has no status.json, so no job has started there: correct the id of the "
+            "job, which status.yml shows" % job.path
+        },
+    )
     assert os.listdir(job.path) == [], "the command must not create files"
 
 
@@ -312,7 +318,10 @@ def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch)
 
     monkeypatch.setattr(commands, "_pack", full)
     answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
-    assert answer["problem"] == "the job's files could not be packed: No space left on device"
+    assert (
+        answer["problem"]
+        == "the job's files in %s could not be packed: No space left on device" % job.path
+    )
     assert (answer["files"], answer["left"]) == (0, []) and list(tmp_path.glob("out.tar*")) == []
 
 

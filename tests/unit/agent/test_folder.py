@@ -92,7 +92,7 @@ def test_a_shell_can_read_the_environment_file(tmp_path):
 @pytest.mark.parametrize(
     "text, words",
     [
-        (None, "is not there"),
+        (None, "is missing"),
         ("{", "is not JSON"),
         ("{}", "has no job, host, processes"),
         (

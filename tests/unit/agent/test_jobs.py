@@ -397,7 +397,7 @@ def test_the_refusal_of_a_job_prepared_long_ago_says_how_to_remove_it(node):
         os.utime(str(node.path / "one" / "plan.json"), (1, 1))
     assert (
         ran.returncode == 1
-        and "remove it with stop.yml -e job=one" in json.loads(ran.stdout.decode())["error"]
+        and "remove that job with stop.yml -e job=one" in json.loads(ran.stdout.decode())["error"]
     ), ran
 
 

@@ -189,8 +189,8 @@ def test_a_second_agent_is_refused(job):
     assert command_line("start", "--job-dir", job.path) == (
         1,
         {
-            "error": "another controller has started the job %s (%s, agent pid %d), and it runs: "
-            "choose another job_id, or wait for "
+            "error": "another controller has started the job %s (%s, agent pid %d), which is "
+            "running: choose another job_id, or wait for "
             "that job with train.yml -e attach=%s"
             % (
                 os.path.basename(job.path),
@@ -215,7 +215,7 @@ def test_a_folder_serves_one_job_only(job):
 
 def test_start_without_a_plan_is_an_error(job):
     code, answer = command_line("start", "--job-dir", job.path)
-    assert code == 1 and answer["error"].startswith("%s/plan.json is not there" % job.path), answer
+    assert code == 1 and answer["error"].startswith("%s/plan.json is missing" % job.path), answer
 
 
 def test_a_command_that_does_not_exist_fails_the_job(job):

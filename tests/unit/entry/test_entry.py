@@ -147,7 +147,7 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
     )
     assert entry.run(asked(command="stop", job_dir="/j"))["left"] == [
         "pid 7",
-        "%s: leftover of a killed module, cannot be removed" % old,
+        "%s, a leftover of a killed Ansible module, cannot be removed: remove it as root" % old,
     ]
 
 
@@ -203,7 +203,10 @@ def test_a_broken_firewall_stops_no_other_step(fails, monkeypatch):
         (line,) = units.settle(
             asked(command="collect", job_dir="/jobs/j"), "mxcluster-agent@j.service"
         )
-        assert "the firewall of job /jobs/j could not be changed: KeyError: 'ports'" in line
+        assert (
+            "the firewall rules of the job in /jobs/j could not be removed: KeyError: 'ports'"
+            in line
+        )
     else:
         assert "is unknown: KeyError: 'ports'" in units.why_open(asked(command="look", user="mx"))
 
@@ -661,7 +664,7 @@ def test_a_python_that_the_user_cannot_run_is_refused(tmp_path, monkeypatch):
     shutil.copy2(EVERYBODYS, str(python))
     monkeypatch.setattr(programs.sys, "executable", str(python))
     with pytest.raises(
-        MxclusterError, match="nobody cannot run %s, the Python for its training: " % python
+        MxclusterError, match="the training user nobody cannot run the Python %s: " % python
     ):
         programs._prove_that_it_runs(nobody)
     monkeypatch.setattr(programs.sys, "executable", EVERYBODYS)

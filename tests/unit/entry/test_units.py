@@ -27,7 +27,7 @@ mxcluster-agent@j.service: Main process exited, code=exited, status=1/FAILURE
 mxcluster-agent@j.service: Failed with result 'exit-code'.
 Failed to start mxcluster's agent of the job j.
 """
-CLAIM = "port 9091 on 10.0.0.1 is held by the job other, which started first: run the command again"
+CLAIM = "port 9091 on 10.0.0.1 is held by the job other, which started first: run train.yml again"
 
 
 def system(answers):
@@ -125,11 +125,11 @@ def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
         (
             "done",
             ["ActiveState=active\nResult=success\n"],
-            "answer was that its part had ended .done., but the unit .* still active",
+            "node answered that its part of the job had ended .done., but .* still active",
         ),
         ("failed", ["ActiveState=deactivating\n"], None),
         ("done", ["ActiveState=failed\nResult=timeout\n"], None),
-        ("done", ["ActiveState=failed\nResult=signal\n"], "its agent has failed .*signal"),
+        ("done", ["ActiveState=failed\nResult=signal\n"], "the agent has failed .*signal"),
         ("done", ["ActiveState=active\n", "ActiveState=inactive\nResult=success\n"], None),
         ("failed", ["ActiveState=failed\nResult=signal\n"], None),
         ("", ["ActiveState=active\n"], None),

@@ -460,12 +460,12 @@ def test_an_untrue_answer_is_the_cause_of_later_failures(cause):
     if cause == "echo":
         found["node1"]["first_failure"] = failure("worker-0", 120.0, 99, echo=True, host="node1")
     told = verdict.compute(
-        PLAN, found, ENDS, untrue={"node2": "the answer was that its part had ended"}
+        PLAN, found, ENDS, untrue={"node2": "the node answered that its part of the job had ended"}
     )
     assert not told["ok"]
     assert (
         verdict.sentence(told["first_failure"])
-        == "agent on node2: the answer was that its part had ended"
+        == "agent on node2: the node answered that its part of the job had ended"
     )
     found["node1"]["first_failure"] = failure("server-0", 110.0, 1, host="node1")
     assert (

@@ -35,7 +35,9 @@ def test_gpus_are_listed(smi):
 
 def test_a_missing_gpu_is_named(smi):
     smi(TWO % ":")
-    assert gpus.problems([1, 2]) == ["GPU 2 is not on this node; it has 0, 1: correct gpus"]
+    assert gpus.problems([1, 2]) == [
+        "GPU 2 is not on this node; the node has GPUs 0, 1: correct -e gpus"
+    ]
 
 
 def test_a_busy_gpu_is_named_with_its_process(smi):

@@ -117,7 +117,7 @@ def test_a_foreign_program_on_the_port_is_named():
 
 def test_another_job_on_the_port_is_named():
     results = meet("a", "b", "c", timeout=1.0, jobs={"c": "job-2"})
-    assert "the job job-2 of c answers there" in rendezvous.complaints(results["a"])[0]
+    assert "the job job-2 on c answers there" in rendezvous.complaints(results["a"])[0]
     assert results["a"]["missing"] == ["c"]
 
 

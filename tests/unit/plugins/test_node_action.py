@@ -20,7 +20,7 @@ from tests.unit.job.report import fake_run
 
 RUNNING = {"status": {"state": "running"}, "ended": False}
 DONE = {"status": {"state": "ended", "reason": "done"}, "ended": True}
-BROKEN = {"failed": True, "msg": "no job in /jobs/j: status.json is not there"}
+BROKEN = {"failed": True, "msg": "/jobs/j has no status.json"}
 LOST = AnsibleConnectionFailure(
     'Data could not be sent to remote host "10.0.0.1". Make sure this host can be reached over '
     "ssh: ssh: connect to host 10.0.0.1 port 22: No route to host\r\n"

@@ -126,7 +126,7 @@ def test_an_end_that_root_denies_fails_the_job(run, tmp_path):
     waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
     assert run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)["verdict"]["ok"]
     waits["node1"]["packed"]["untrue"] = (
-        "the answer was that its part was done, but its agent has failed"
+        "the node answered that its part of the job was done, but the agent has failed"
     )
     verdict = run(run_dir="runs/k", plan=plan, archives=archives, waits=waits)["verdict"]
     assert not verdict["ok"] and verdict["first_failure"]["host"] == "node1"

@@ -90,7 +90,7 @@ def test_the_childs_exit_status_is_the_modules(act, work, code, told):
 def test_a_killed_child_is_reported(act):
     done = act("os.kill(os.getpid(), %d)" % signal.SIGKILL)
     assert (
-        "FAILED the process that acted as nobody was killed by signal 9" in done.stdout
+        "FAILED a process with the rights of nobody was killed by signal 9" in done.stdout
         and done.returncode == 1
     )
 
@@ -137,7 +137,7 @@ os.fork = fork
 """,
     )
     assert (
-        "FAILED the process that acted as nobody was killed by signal 9" in done.stdout
+        "FAILED a process with the rights of nobody was killed by signal 9" in done.stdout
         and done.returncode == 1
     ), done.stderr
 
@@ -182,22 +182,22 @@ finally:
     [
         ("[os.getuid(), 'a' * 200000][:1]", "HEARD [%d]" % pwd.getpwnam("nobody").pw_uid),
         ("len('a' * 200000)", "HEARD 200000"),
-        ("1 / 0", "FAILED acting as nobody has failed: ZeroDivisionError"),
+        ("1 / 0", "FAILED a process with the rights of nobody failed (ZeroDivisionError"),
         (
             "os._exit(3)",
-            "FAILED the process that acted as nobody ended with status 3 and without an answer",
+            "FAILED a process with the rights of nobody ended with status 3 and without an answer",
         ),
         (
             "os.kill(os.getpid(), 9)",
-            "FAILED the process that acted as nobody was killed by signal 9",
+            "FAILED a process with the rights of nobody was killed by signal 9",
         ),
         (
             "time.sleep(60)",
-            "FAILED the process that acted as nobody told nothing for 1 s, and was killed",
+            "FAILED a process with the rights of nobody gave no answer for 1 s, and was killed",
         ),
         (
             "os.kill(os.getpid(), 19)",
-            "FAILED the process that acted as nobody told nothing for 1 s, and was killed",
+            "FAILED a process with the rights of nobody gave no answer for 1 s, and was killed",
         ),
     ],
 )

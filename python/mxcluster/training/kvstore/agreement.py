@@ -30,8 +30,8 @@ class Agreement(object):
             known, teller = self._names[place]
             if name != known:
                 raise BadInput(
-                    "the key %d of %s is %r, and of %s %r: call init() for the same keys in the "
-                    "same order on all workers" % (place, sender, name, teller, known)
+                    "key number %d is %r on %s, but %r on %s: call init() for the same keys in the "
+                    "same order on all workers" % (place, name, sender, known, teller)
                 )
         if optimizer is None:  # The worker has reported it before.
             return False
@@ -44,7 +44,8 @@ class Agreement(object):
         ):
             if mine.get(name) != self._optimizer.get(name):
                 raise BadInput(
-                    "the optimizer of %s has %s=%r, and that of %s %r: give all workers the same"
+                    "the optimizer of %s has %s=%r, but the optimizer of %s has %r: give all "
+                    "workers the same value"
                     % (sender, name, mine.get(name), self._teller, self._optimizer.get(name))
                 )
         return False

@@ -25,7 +25,10 @@ class Layout(object):
     def __init__(self, groups, hosts, ranks):
         self.groups, self.hosts, self.servers = groups, hosts, groups * hosts
         if sorted(ranks) != list(range(self.servers)):
-            raise ValueError("%r are no ranks of %d server processes" % (ranks, self.servers))
+            raise ValueError(
+                "the ranks %r of the servers are not the numbers from 0 to %d: start the job again "
+                "with train.yml" % (ranks, self.servers - 1)
+            )
         offsets = {offset * _HASH % self.servers: offset for offset in range(self.servers)}
         self.ranks = ranks
         self._offsets = [offsets[rank] for rank in ranks]

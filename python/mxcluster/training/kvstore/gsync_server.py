@@ -70,8 +70,8 @@ class GroupUpdate(object):
         group, number = self._layout.split(key)
         if group != self._group:
             raise BadInput(
-                "key %d is of group %d, and this server process of group %d"
-                % (key, group, self._group)
+                "key %d belongs to group %d, but this server process serves group %d: start the "
+                "job again with train.yml" % (key, group, self._group)
             )
         if self._optimizer is None:
             raise BadInput(
@@ -193,8 +193,9 @@ def of_server(server):
     host, group = divmod(process, layout.groups)
     if server.rank != layout.ranks[process]:
         raise MxclusterError(
-            "ps-lite gave server-%d the rank %d, and the plan says %d: its keys would be those of "
-            "another group" % (process, server.rank, layout.ranks[process])
+            "ps-lite gave server-%d the rank %d, and the plan says %d: this server would get the "
+            "keys of another group. Start the job again with train.yml"
+            % (process, server.rank, layout.ranks[process])
         )
     groups = environ["MXCLUSTER_GROUPS"].split(",")
     path = shared_memory.path_of(seal.read_token(environ["MXCLUSTER_JOB_DIR"]), host)

@@ -122,23 +122,25 @@ def declared_class(text):
         r"[A-Za-z_]\w*$", name
     ):
         raise BadInput(
-            "server_classes: %r is refused: it must be module:Class, the class at the top of its "
-            "module" % (text,)
+            "server_classes: %r must be module:Class, with a class at the top level of the module"
+            % (text,)
         )
     try:
         found = vars(importlib.import_module(module)).get(name)
     except Exception as error:
         raise BadInput(
-            "server_classes: %r is refused: %s cannot be imported (%s: %s); put it beside the "
-            "script, or install it on the nodes" % (text, module, type(error).__name__, error)
+            "server_classes: the module of %r cannot be imported (%s: %s): put the module beside "
+            "the script, or install it on the nodes" % (text, type(error).__name__, error)
         ) from error
     if not isinstance(found, type) or (found.__module__, found.__name__) != (module, name):
         raise BadInput(
-            "server_classes: %r is refused: %s defines no class of that name%s"
+            "server_classes: the module %s defines no class %r%s"
             % (
-                text,
                 module,
-                "; it has it from %s" % found.__module__ if isinstance(found, type) else "",
+                name,
+                ": use %s:%s, the place of the definition" % (found.__module__, found.__name__)
+                if isinstance(found, type)
+                else ": correct the name, or define the class at the top level of the module",
             )
         )
     return found
@@ -153,7 +155,7 @@ def read(data, allowed):
         return _Reader(data, allowed).read()
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
         raise Forbidden(
-            "it is no complete pickle of protocol 0 (%s: %s)" % (type(error).__name__, error)
+            "the data is no complete pickle of protocol 0 (%s: %s)" % (type(error).__name__, error)
         ) from error
 
 
@@ -163,10 +165,15 @@ def check_optimizer(found):
     from mxnet.optimizer import Optimizer
 
     if not isinstance(found, Optimizer):
-        raise Forbidden("it is no optimizer but %s" % type(found).__name__)
+        raise Forbidden(
+            "the pickle contains no mxnet.optimizer.Optimizer but a %s" % type(found).__name__
+        )
     schedule = getattr(found, "lr_scheduler", None)
     if schedule is not None and not isinstance(schedule, LRScheduler):
-        raise Forbidden("its lr_scheduler is no LRScheduler but %s" % type(schedule).__name__)
+        raise Forbidden(
+            "the optimizer's lr_scheduler is no mxnet.lr_scheduler.LRScheduler but a %s"
+            % type(schedule).__name__
+        )
     return found
 
 
@@ -197,7 +204,7 @@ class _Reader(object):
                 return self._taken()
             if code not in self._STEPS:
                 raise Forbidden(
-                    "its pickle has the opcode %s, which no optimizer needs: pickle with protocol 0"
+                    "the pickle has the opcode %s, which no optimizer needs: use protocol 0"
                     % _OTHERS.get(code, repr(code))
                 )
             self._STEPS[code](self)
@@ -210,7 +217,9 @@ class _Reader(object):
     def _number(self):
         text = self._line().decode("ascii")
         if len(text) > _DIGITS:
-            raise Forbidden("it has a number of %d digits" % len(text))
+            raise Forbidden(
+                "the pickle has a number of %d digits; %d are allowed" % (len(text), _DIGITS)
+            )
         return text
 
     def _push(self, value):
@@ -270,13 +279,17 @@ class _Reader(object):
     def _append(self):
         item, target = self._taken(), self._last()
         if type(target) is not list:
-            raise Forbidden("it appends to a %s" % _described(target))
+            raise Forbidden(
+                "the pickle appends to a %s; it may append to a list only" % _described(target)
+            )
         target.append(item)
 
     def _set_item(self):
         value, key, target = self._taken(), self._taken(), self._last()
         if type(target) not in (dict, collections.OrderedDict, collections.defaultdict):
-            raise Forbidden("it sets an item of a %s" % _described(target))
+            raise Forbidden(
+                "the pickle sets an item of a %s; only a dict may get items" % _described(target)
+            )
         target[_key(key)] = value
 
     def _last(self):
@@ -305,7 +318,7 @@ class _Reader(object):
         if pair not in self._allowed.values:
             called = "my_module:" + pair[1] if pair[0] == "__main__" else ":".join(pair)
             raise Forbidden(
-                "it names %s, which servers do not accept; put a class of your own into a "
+                "the pickle names %s, which servers do not accept; put a class of your own into a "
                 'module beside the script, and declare it for the job: -e \'{"server_classes": '
                 '["%s"]}\'' % (":".join(pair), called)
             )
@@ -314,12 +327,15 @@ class _Reader(object):
     def _reduce(self):
         arguments, function = self._taken(), self._pop()
         if type(arguments) is not tuple:
-            raise Forbidden("it calls with a %s" % _described(arguments))
+            raise Forbidden(
+                "the pickle calls a function with a %s, not with a tuple of arguments"
+                % _described(arguments)
+            )
         # Some classes are values and are called as well. Then a function of ours replaces the
         # class.
         function = _CALLED.get(function, function) if isinstance(function, type) else function
         if type(function) is not _Call:
-            raise Forbidden("it calls %s" % _shown(function))
+            raise Forbidden("the pickle calls %s, which servers do not accept" % _shown(function))
         self._push(function.function(*arguments))
 
     def _new(self, cls, base, state):
@@ -329,7 +345,7 @@ class _Reader(object):
             or base is not object
             or state is not None
         ):
-            raise Forbidden("it makes an object of %s in a forbidden way" % _shown(cls))
+            raise Forbidden("the pickle makes an object of %s in a forbidden way" % _shown(cls))
         return object.__new__(cls)
 
     def _build(self):
@@ -350,30 +366,32 @@ class _Reader(object):
             and state[1] in ("<", "|")
         ):
             # The state of a dtype is its byte order, and only this machine's order is accepted.
-            raise Forbidden("it fills %s with a %s" % (_described(target), _described(state)))
+            raise Forbidden(
+                "the pickle sets the state of a %s to a %s, which servers do not accept"
+                % (_described(target), _described(state))
+            )
         self._push(target)
 
     def _fill(self, target, state):
         cls = type(target)
         if type(state) is not dict or id(target) in self._filled:
             raise Forbidden(
-                "it fills %s with a %s%s"
-                % (
-                    _described(target),
-                    _described(state),
-                    " again" if id(target) in self._filled else "",
-                )
+                "the pickle sets the state of a %s twice" % _described(target)
+                if id(target) in self._filled
+                else "the pickle sets the state of a %s to a %s, not to a dict"
+                % (_described(target), _described(state))
             )
         for name in state:
             if type(name) is not str or _PROTOCOL.match(name):
                 raise Forbidden(
-                    "it fills %s with a dict that has %s" % (_described(target), _shown(name))
+                    "the pickle sets the forbidden attribute %s of a %s"
+                    % (_shown(name), _described(target))
                 )
             found = next((vars(one)[name] for one in cls.__mro__ if name in vars(one)), None)
             if callable(found) or hasattr(type(found), "__get__"):
                 raise Forbidden(
-                    "it fills %s with a dict that has %r, a method or property there"
-                    % (_described(target), name)
+                    "the pickle sets %r of a %s, a method or property of this class"
+                    % (name, _described(target))
                 )
         self._filled[id(target)] = target  # kept, so that no other object gets its id
         if next((True for one in cls.__mro__[:-1] if "__setstate__" in vars(one)), False):
@@ -415,14 +433,14 @@ def _shown(value):
 def _whole(value):
     """Return `value` if it may be a part of another value or the result, else raise Forbidden."""
     if type(value) is _Call:
-        raise Forbidden("it takes a function for data")
+        raise Forbidden("the pickle uses a function for data")
     return _one(value)
 
 
 def _one(value):
     """Return `value` if the pickle may use it several times, else raise Forbidden."""
     if type(value) is _Unfilled:
-        raise Forbidden("it takes an array that is not filled")
+        raise Forbidden("the pickle uses a numpy array that is not filled with numbers")
     return value
 
 
@@ -434,7 +452,7 @@ def _key(key):
     if type(key) not in _PLAIN and not (
         type(key) is tuple and all(type(part) in _PLAIN for part in key)
     ):
-        raise Forbidden("it has a %s as a key" % _described(key))
+        raise Forbidden("a dict or set in the pickle has a %s as a key" % _described(key))
     return key
 
 
@@ -477,7 +495,7 @@ def _ordered(*items):
 
 def _defaultdict(factory=None):
     if not any(factory is known for known in (None, dict, list, int, float, set)):
-        raise Forbidden("its defaultdict calls %s" % _shown(factory))
+        raise Forbidden("a defaultdict in the pickle calls %s" % _shown(factory))
     return collections.defaultdict(factory)
 
 
@@ -487,7 +505,7 @@ def _bytes(text="", encoding="latin-1"):
     Raises Forbidden for another encoding, or if `text` is not a str.
     """
     if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
-        raise Forbidden("it encodes to %s" % _shown(encoding))
+        raise Forbidden("the pickle encodes to %s; only latin-1 is accepted" % _shown(encoding))
     return text.encode("latin-1")
 
 
@@ -497,13 +515,13 @@ def _dtype(kind, align=False, copy=True):
     Other dtypes hold objects, or let numpy read memory by a layout of the pickle.
     """
     if type(kind) is not str or not _PLAIN_DTYPE.match(kind):
-        raise Forbidden("it has numpy's dtype %s" % _shown(kind))
+        raise Forbidden("the pickle has numpy's dtype %s; only numbers are accepted" % _shown(kind))
     return numpy.dtype(kind)
 
 
 def _scalar(dtype, data):
     if not _is_plain(dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
-        raise Forbidden("it has an invalid number of numpy")
+        raise Forbidden("the pickle has an invalid number of numpy")
     return numpy.frombuffer(data, dtype=dtype)[0]
 
 
@@ -513,7 +531,7 @@ def _array(cls, shape, kind):
     The only `cls` allowed is numpy.ndarray.
     """
     if cls is not numpy.ndarray:
-        raise Forbidden("it makes an array in a way that is not numpy's")
+        raise Forbidden("the pickle makes an array of another class than numpy.ndarray")
     return _Unfilled()
 
 
@@ -523,7 +541,10 @@ def _filled(state):
     Raises Forbidden if `state` does not describe an array of plain numbers.
     """
     if type(state) is not tuple or len(state) != 5:
-        raise Forbidden("it fills an array with a %s" % _described(state))
+        raise Forbidden(
+            "the state of a numpy array in the pickle is no tuple of 5 values but a %s%s"
+            % (_described(state), " of %d" % len(state) if type(state) is tuple else "")
+        )
     _, shape, dtype, fortran, data = state
     if (
         type(shape) is not tuple
@@ -531,16 +552,20 @@ def _filled(state):
         or not _is_plain(dtype)
         or len(shape) > _DIMENSIONS
     ):
-        raise Forbidden("it fills an array with a state that describes no array of numbers")
+        raise Forbidden("the state of a numpy array in the pickle describes no array of numbers")
     wanted = dtype.itemsize
     for length in shape:
         if type(length) is not int or not 0 <= length <= max(1, len(data)):
             raise Forbidden(
-                "it fills an array of %d bytes with a length of %s" % (len(data), _shown(length))
+                "a numpy array in the pickle has %d bytes, but a dimension with a length of %s"
+                % (len(data), _shown(length))
             )
         wanted *= length
     if wanted != len(data):
-        raise Forbidden("it fills an array of %d bytes in the shape %r" % (len(data), shape))
+        raise Forbidden(
+            "a numpy array in the pickle has %d bytes, which do not fit the shape %r"
+            % (len(data), shape)
+        )
     flat = numpy.frombuffer(data, dtype=dtype) if data else numpy.empty((0,), dtype=dtype)
     order = "F" if type(fortran) in (bool, int) and fortran else "C"
     return numpy.array(flat.reshape(shape, order=order))
@@ -548,7 +573,9 @@ def _filled(state):
 
 def _exact(kind, value):
     if type(value) is not kind:
-        raise Forbidden("it has a %s where a %s has to be" % (_described(value), kind.__name__))
+        raise Forbidden(
+            "the pickle has a %s where a %s is required" % (_described(value), kind.__name__)
+        )
     return value
 
 

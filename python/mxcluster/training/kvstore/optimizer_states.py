@@ -198,7 +198,8 @@ def share(state, total, size, rank, servers):
     if end - begin != size:
         raise BadInput(
             "server %d of %d holds %d of %d numbers of a weight, and should hold %d: the "
-            "checkpoint is of another network" % (rank, servers, size, total, end - begin)
+            "checkpoint is of another network, so resume with that network"
+            % (rank, servers, size, total, end - begin)
         )
     return state[begin:end]
 

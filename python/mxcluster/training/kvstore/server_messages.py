@@ -80,4 +80,8 @@ def check(body):
         classes = optimizer_guard.names(optimizer_guard.declared_classes())
         optimizer_guard.check_optimizer(optimizer_guard.read(body.encode("utf-8"), classes))
     except optimizer_guard.Forbidden as refusal:
-        raise ValueError("the servers would refuse this optimizer: %s" % refusal) from None
+        raise ValueError(
+            "the servers would refuse this optimizer: %s. As attributes of the optimizer, use only "
+            "numbers, texts, containers, numpy arrays, and classes of MXNet or of server_classes"
+            % refusal
+        ) from None

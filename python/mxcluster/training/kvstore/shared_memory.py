@@ -81,7 +81,7 @@ class Memory(object):
                 time.sleep(_TOLD)  # Meanwhile the job ends, with that death as its cause.
                 raise MxclusterError(
                     "another server process of this host died while it updated parameter %d: its "
-                    "unfinished weights are not used" % parameter
+                    "unfinished weights are not used. Start the job again" % parameter
                 )
             row[_BUSY] = 1
             yield row

@@ -116,8 +116,8 @@ class OwnStore(KVStore):
     def row_sparse_pull(self, key, out=None, priority=0, row_ids=None):
         """Raise TypeError: the store holds dense parameters only."""
         raise TypeError(
-            "%s holds dense parameters only; train row_sparse ones with dist_sync or dist_async"
-            % self.name
+            "%s holds dense parameters only; train row_sparse parameters with dist_sync or "
+            "dist_async" % self.name
         )
 
     def set_gradient_compression(self, compression_params):
@@ -159,11 +159,13 @@ class OwnStore(KVStore):
         if name in self._names:
             raise ValueError(
                 "key %r was given to init() before: the servers hold it already. Leave the second "
-                "init() out; one Module or Trainer takes the parameters of two" % (name,)
+                "init() out, and give the parameters of both networks to one Module or Trainer"
+                % (name,)
             )
         if self._names and isinstance(name, str) != isinstance(next(iter(self._names)), str):
             raise ValueError(
-                "key %r: string and integer keys cannot be mixed in one kv-store" % (name,)
+                "key %r: string and integer keys cannot be mixed in one kv-store: use one kind"
+                % (name,)
             )
         # The optimizer on the servers numbers parameters by the order of init (Module), or takes
         # the parameter's own number (Gluon).
@@ -171,7 +173,9 @@ class OwnStore(KVStore):
 
     def _known(self, name):
         if name not in self._names:
-            raise KeyError("key %r was never given to init()" % (name,))
+            raise KeyError(
+                "key %r was never given to init(): call init() before push() and pull()" % (name,)
+            )
         return self._names[name]
 
     def _check(self, name, array):
@@ -240,9 +244,9 @@ class OwnStore(KVStore):
         for number, name in sorted(optimizer.idx2name.items()):
             if name in self._names and self._names[name][0] != number:
                 raise ValueError(
-                    "the optimizer takes parameter %s for %r, which is number %d on the servers: "
-                    "they have one optimizer for all parameters, so train those of two Modules in "
-                    "one" % (number, name, self._names[name][0])
+                    "the optimizer uses the number %s for the parameter %r, which is number %d on "
+                    "the servers. The servers have one optimizer for all parameters: train the "
+                    "parameters of two Modules in one Module" % (number, name, self._names[name][0])
                 )
 
     def _pickled(self, optimizer):

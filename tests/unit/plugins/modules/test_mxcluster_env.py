@@ -133,7 +133,7 @@ def test_an_environment_is_built_once(node, monkeypatch):
     refused = node.run(site_path=str(package))
     assert (
         refused["failed"]
-        and "lib.zip is not a zip file" in refused["msg"]
+        and "lib.zip is not a whole zip file" in refused["msg"]
         and not unpacked.exists()
     ), refused
     with zipfile.ZipFile(str(package), "w") as archive:
@@ -264,7 +264,7 @@ def test_a_failed_build_reports_the_cause_and_leaves_nothing(controller, harm, t
     "change, told",
     [
         ({"python": "/no/python"}, "there is no Python at /no/python on this node"),
-        ({"hashes": {}}, "no sha256 is known for mxnet"),
+        ({"hashes": {}}, "no SHA-256 digest is known for mxnet"),
         (
             {
                 "builds": [{"python": ["3.5", "3.10"], "wheels": [], "pip": "pip==1"}],
@@ -551,8 +551,8 @@ def spoil_members(path):
             "mxcluster-0123.zip with the package mxcluster is missing on this node: run "
             "provision.yml",
         ),
-        (cut, "mxcluster-0123.zip is not a zip file"),
-        (spoil_members, "mxcluster-0123.zip is not a zip file"),
+        (cut, "mxcluster-0123.zip is not a whole zip file"),
+        (spoil_members, "mxcluster-0123.zip is not a whole zip file"),
     ],
 )
 def test_without_a_valid_zip_file_a_package_is_not_repaired(package, harm, told):

@@ -66,7 +66,9 @@ def test_a_key_with_a_passphrase_is_left_alone(see_to, tmp_path):
     )
     before, answer = key.read_bytes(), see_to()
     assert (
-        answer["failed"] and "passphrase" in answer["msg"] and "Move the file away" in answer["msg"]
+        answer["failed"]
+        and "passphrase" in answer["msg"]
+        and "Move this file to another folder" in answer["msg"]
     )
     assert key.read_bytes() == before
 

@@ -40,12 +40,15 @@ def test_the_first_optimizer_is_used_and_equal_ones_are_not():
     [
         (
             SGD(rescale_grad=0.25),
-            "the optimizer of worker-0 has rescale_grad=0.25, and that of worker-1 0.5",
+            "optimizer of worker-0 has rescale_grad=0.25, but the optimizer of worker-1 has 0.5",
         ),
-        (SGD(momentum=0.9), "has momentum=0.9, and that of worker-1 None"),
-        (SGD(lr_mult={"a": 1}), "has lr_mult={'a': 1}, and that of worker-1 {}"),
-        (SGD(lr_scheduler=Halved(5)), "has lr_scheduler.class='Halved', and that of worker-1 None"),
-        (Adam(), "has class='Adam', and that of worker-1 'SGD'"),
+        (SGD(momentum=0.9), "has momentum=0.9, but the optimizer of worker-1 has None"),
+        (SGD(lr_mult={"a": 1}), "has lr_mult={'a': 1}, but the optimizer of worker-1 has {}"),
+        (
+            SGD(lr_scheduler=Halved(5)),
+            "has lr_scheduler.class='Halved', but the optimizer of worker-1 has None",
+        ),
+        (Adam(), "has class='Adam', but the optimizer of worker-1 has 'SGD'"),
     ],
 )
 def test_another_optimizer_is_refused(other, words):
@@ -60,12 +63,15 @@ def test_another_schedule_is_refused():
     agreement = Agreement()
     agreement.is_new("worker-1", told(), SGD(lr_scheduler=Halved(5)))
     assert not agreement.is_new("worker-0", told(), SGD(lr_scheduler=Halved(5)))
-    with pytest.raises(BadInput, match="has lr_scheduler.step=7, and that of worker-1 5"):
+    with pytest.raises(
+        BadInput, match="has lr_scheduler.step=7, but the optimizer of worker-1 has 5"
+    ):
         agreement.is_new("worker-2", told(), SGD(lr_scheduler=Halved(7)))
     late = Halved(5)
     late.steps = [1, 3]
     with pytest.raises(
-        BadInput, match=r"has lr_scheduler.steps=\[1, 3\], and that of worker-1 \[1, 2\]"
+        BadInput,
+        match=r"has lr_scheduler.steps=\[1, 3\], but the optimizer of worker-1 has \[1, 2\]",
     ):
         agreement.is_new("worker-2", told(), SGD(lr_scheduler=late))
 
@@ -78,6 +84,6 @@ def test_another_order_of_keys_is_refused():
         "worker-1", told(["a", "b", "c"]), None
     )  # more keys, the same optimizer
     with pytest.raises(
-        BadInput, match="the key 1 of worker-0 is 'c', and of worker-1 'b': call init"
+        BadInput, match="key number 1 is 'c' on worker-0, but 'b' on worker-1: call init"
     ):
         agreement.is_new("worker-0", told(["a", "c"]), None)

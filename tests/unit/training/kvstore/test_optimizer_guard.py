@@ -168,24 +168,24 @@ def test_a_hostile_pickle_is_forbidden(name, protocol, tmp_path, monkeypatch):
         (b"\x82\x01.", "opcode EXT1"),
         (b"c__builtin__\neval\n(V1\ntR.", "builtins:eval"),
         (b"cbuiltins\neval\n.", "builtins:eval"),
-        (b"c__builtin__\nset\n(dV__doc__\nVx\nsb.", "fills type"),  # BUILD on a class
+        (b"c__builtin__\nset\n(dV__doc__\nVx\nsb.", "the state of a type to a"),  # BUILD on a class
         (
             b"coptimizers\nSgd\n(N(dVupdate\nc__builtin__\nset\nstb.",
-            "fills type",
+            "the state of a type to a",
         ),  # setattr on a class through BUILD
-        (b"coptimizers\nSgd\n(tR.", "calls"),
-        (b"c__builtin__\nobject\n(tR.", "calls"),
+        (b"coptimizers\nSgd\n(tR.", "the pickle calls"),
+        (b"c__builtin__\nobject\n(tR.", "the pickle calls"),
         (
             b"ccopy_reg\n_reconstructor\n(c__builtin__\nset\nc__builtin__\nobject\nNtR.",
             "makes an object of",
         ),
         (
             b"ccopy_reg\n_reconstructor\n(coptimizers\nSgd\nc__builtin__\nobject\nNtRVtext\nb.",
-            "fills Sgd with a str",
+            "the state of a Sgd to a str, not to a dict",
         ),
         (
             b"ccopy_reg\n_reconstructor\n(coptimizers\nSgd\nc__builtin__\nobject\nNtR(dV__setstate__\ncoptimizers\nSgd\nsb(db.",
-            "fills Sgd with a dict",
+            "attribute '__setstate__' of a Sgd",
         ),  # the second BUILD would call the class
         (b"c_codecs\nencode\n(Vx\nVpunycode\ntR.", "encodes to 'punycode'"),
         (b"c_codecs\ndecode\n.", "_codecs:decode"),
@@ -245,12 +245,12 @@ def array_of(shape, text, dtype=FLOAT4):
     [
         (
             array_of((2**62, 4), b""),
-            "0 bytes with a length of 4611686018427387904",
+            "0 bytes, but a dimension with a length of 4611686018427387904",
         ),  # numpy 1.14.6 writes out of bounds
         (array_of((2**62, 4), b"1234"), "with a length of 4"),
         (array_of((2**64,), b""), "with a length of 1"),
         (array_of((-1, -1), b"1234"), "with a length of -1"),
-        (array_of((2,), b"1234"), "4 bytes in the shape"),
+        (array_of((2,), b"1234"), "4 bytes, which do not fit the shape"),
         (array_of((0, 2**62), b""), "with a length of 4"),
         (array_of((1,) * 33, b"1234"), "no array of numbers"),
         (array_of((1,), b"1234", b"cnumpy\ndtype\n(VO8\nI0\nI1\ntR"), "numpy's dtype 'O8'"),
@@ -258,20 +258,21 @@ def array_of(shape, text, dtype=FLOAT4):
         (ARRAY + b"p0\n(g0\nl", "not filled"),
         (ARRAY + b"2", "not filled"),
         (ARRAY, "not filled"),
-        (ARRAY + b"Nb", "fills an array"),
+        (ARRAY + b"Nb", "no tuple of 5 values but a NoneType$"),
+        (ARRAY + b"(I1\ntb", "no tuple of 5 values but a tuple of 1$"),
         (
             SPY + b"(dV__array_interface__\n(dV" + b"data\n(I4096\nI01\ntssb",
-            "has '__array_interface__'",
+            "attribute '__array_interface__'",
         ),
-        (SPY + b"(dV_as_parameter_\nI1\nsb", "has '_as_parameter_'"),
-        (SPY + b"(dV__class__\ncoptimizers\nSgd\nsb", "has '__class__'"),
-        (SPY + b"(dI1\nI1\nsb", "has 1"),
+        (SPY + b"(dV_as_parameter_\nI1\nsb", "attribute '_as_parameter_'"),
+        (SPY + b"(dV__class__\ncoptimizers\nSgd\nsb", "attribute '__class__'"),
+        (SPY + b"(dI1\nI1\nsb", "attribute 1 of a Spy"),
         (SPY + b"I1\na", "appends to a Spy"),
         (SPY + b"I1\nI2\ns", "sets an item of a Spy"),
-        (SPY + b"(dVrate\nI1\nsb", "has 'rate', a method or property"),
-        (SPY + b"(dVupdate\nI1\nsb", "has 'update', a method or property"),
-        (SPY + b"(dVlr\nI1\nsb(dVlr\nI2\nsb", "again"),
-        (SPY + b"((lVlr\ntb", "fills Spy with a tuple"),
+        (SPY + b"(dVrate\nI1\nsb", "sets 'rate' of a Spy, a method or property"),
+        (SPY + b"(dVupdate\nI1\nsb", "sets 'update' of a Spy, a method or property"),
+        (SPY + b"(dVlr\nI1\nsb(dVlr\nI2\nsb", "the state of a Spy twice"),
+        (SPY + b"((lVlr\ntb", "the state of a Spy to a tuple, not to a dict"),
         (b"(d" + SPY + b"I1\ns", "a Spy as a key"),
         (b"(" + SPY + b"I1\nd", "a Spy as a key"),
         (b"c__builtin__\nset\n((l" + SPY + b"atR", "a Spy as a key"),
@@ -433,7 +434,7 @@ def test_declared_classes_are_imported_or_refused(tmp_path, monkeypatch):
         ("", "must be"),
         ("my_optimizers:Other", "defines no class"),
         ("my_optimizers:function", "defines no class"),
-        ("my_optimizers:OrderedDict", "it has it from collections"),
+        ("my_optimizers:OrderedDict", "use collections:OrderedDict"),
         ("no_such_module:A", "cannot be imported"),
         ("my_broken:A", "ZeroDivisionError"),
     ]:

@@ -63,13 +63,15 @@ def parse(argv):
             problems.append(str(refusal))
     if args.gpus == "auto":
         problems.append(
-            "--gpus auto is for train.yml, which looks at the nodes: name the GPUs, as 0,1"
+            "--gpus auto is for train.yml, which finds the GPUs of each node: name the GPUs, such "
+            "as 0,1"
         )
     if problems:
         raise BadInput("; ".join(problems))
     if args.batch_size < len(args.gpus):
         raise BadInput(
-            "--batch-size %d cannot be divided among %d GPUs" % (args.batch_size, len(args.gpus))
+            "--batch-size %d cannot be divided among %d GPUs: use a larger batch or fewer GPUs"
+            % (args.batch_size, len(args.gpus))
         )
     _check_load(args)
     return args
@@ -78,14 +80,13 @@ def parse(argv):
 def _check_load(args):
     if bool(args.model_load_epoch) != bool(args.model_load_file):
         raise BadInput(
-            "--model-load-epoch (%d) and --model-load-file (%r) belong together: the number of "
-            "epochs that "
-            "a model has been trained for, and its .params file"
-            % (args.model_load_epoch, args.model_load_file)
+            "--model-load-epoch (%d) and --model-load-file (%r) belong together: give both, "
+            "the number of epochs that a model has been trained for, and the .params file of the "
+            "model" % (args.model_load_epoch, args.model_load_file)
         )
     if args.model_load_epoch >= args.num_epochs:
         raise BadInput(
             "--model-load-epoch %d leaves nothing to train: --num-epochs %d counts all epochs of "
-            "the model, "
-            "those before it was saved too" % (args.model_load_epoch, args.num_epochs)
+            "the model, also those before the model was saved. Use a larger --num-epochs"
+            % (args.model_load_epoch, args.num_epochs)
         )

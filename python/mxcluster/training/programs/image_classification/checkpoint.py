@@ -90,12 +90,13 @@ def load(path, module):
     Raises BadInput if the file is missing, of another format or of another network.
     """
     if not os.path.isfile(path):
-        raise BadInput("--model-load-file %s does not exist" % path)
+        raise BadInput("--model-load-file %s does not exist: correct the path" % path)
     try:
         arrays = mx.nd.load(path)
     except (mx.base.MXNetError, ValueError) as error:
         raise BadInput(
-            "--model-load-file %s is not a .params file (%s)" % (path, str(error).splitlines()[0])
+            "--model-load-file %s is not a .params file of MXNet (%s): name such a file"
+            % (path, str(error).splitlines()[0])
         ) from None
     arrays = arrays if isinstance(arrays, dict) else {}
     loaded, wrong = [], []
@@ -109,6 +110,7 @@ def load(path, module):
     if wrong:
         raise BadInput(
             "--model-load-file %s is not of this network and data set: %d arrays are missing or of "
-            "another shape, such as %s" % (path, len(wrong), sorted(wrong)[0])
+            "another shape, such as %s. Use the --network and --data of the saved model"
+            % (path, len(wrong), sorted(wrong)[0])
         )
     module.set_params(*loaded)

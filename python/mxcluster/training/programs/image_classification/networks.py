@@ -64,8 +64,8 @@ def picture_side(name, net, channels, side):
         if candidate >= least and _works(net, (1, channels, candidate, candidate)):
             return candidate
     raise BadInput(
-        "network %s does not work on images of %d x %d x %d pixels, nor on larger ones: take "
-        "another" % (name, channels, side, side)
+        "network %s does not work on images of %d x %d x %d pixels, nor on larger ones: choose "
+        "another --network" % (name, channels, side, side)
     )
 
 

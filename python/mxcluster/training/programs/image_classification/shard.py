@@ -29,7 +29,8 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     index = int(environ.get("MXCLUSTER_INDEX", rank))
     if not 0 <= index < workers:
         raise BadInput(
-            "MXCLUSTER_INDEX=%d, but the job has %d workers, counted from 0" % (index, workers)
+            "MXCLUSTER_INDEX=%d, but the job has %d workers: use an index from 0 to %d"
+            % (index, workers, workers - 1)
         )
     shares = [(number / workers, (number + 1) / workers) for number in range(workers)]
     if allocate and environ.get("MXCLUSTER_JOB_DIR"):
@@ -47,8 +48,9 @@ def _read_shares(path, workers):
             return cluster_files.parse_data_sharding(stream.read(), workers, path)
     except OSError as error:
         raise BadInput(
-            "%s, from which --data-allocator 1 takes the shares of all workers, cannot be read: %s"
-            % (path, error.strerror)
+            "--data-allocator 1 takes the shares of all workers from %s, which cannot be read: %s. "
+            "Start the job again with train.yml, which writes this file, or leave --data-allocator "
+            "out" % (path, error.strerror)
         ) from None
 
 
@@ -61,8 +63,8 @@ def groups(text, workers):
     labels = text.split(",") if text else ["0"] * workers
     if len(labels) != workers:
         raise BadInput(
-            "MXCLUSTER_GROUPS=%r names the groups of %d workers, but the job has %d"
-            % (text, len(labels), workers)
+            "MXCLUSTER_GROUPS=%r names the groups of %d workers, but the job has %d: name one "
+            "group for each worker" % (text, len(labels), workers)
         )
     return [
         [index for index in range(workers) if labels[index] == label]
@@ -91,8 +93,8 @@ def lr_drops(updates_per_epoch, every, first_epoch, epochs):
     """
     if every * updates_per_epoch < 1:
         raise BadInput(
-            "--lr-factor-epoch %g is less than a single batch: an epoch has %g"
-            % (every, updates_per_epoch)
+            "--lr-factor-epoch %g is shorter than one update of the weights (an epoch has %g "
+            "updates): use a larger value" % (every, updates_per_epoch)
         )
     times = [number * every for number in range(1, int(epochs / every) + 1)]
     # floor(x + 0.5), because round() takes both 1.5 and 2.5 to 2.

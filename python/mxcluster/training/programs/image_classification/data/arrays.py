@@ -92,8 +92,8 @@ def mnist(images_path, labels_path):
     images, labels = idx(images_path, 3), idx(labels_path, 1)
     if len(images) != len(labels):
         raise BadInput(
-            "%s has %d images and %s %d labels: they do not belong together"
-            % (images_path, len(images), labels_path, len(labels))
+            "%s has %d images and %s %d labels: these files do not belong together, "
+            "fetch both again" % (images_path, len(images), labels_path, len(labels))
         )
     return Images(images, labels, white=255)
 

@@ -35,7 +35,7 @@ class Records:
         index = os.path.splitext(path)[0] + ".idx"
         self._starts = self._from_index(index) if os.path.isfile(index) else self._scan()
         if not len(self._starts):
-            raise BadInput("%s holds no records" % path)
+            raise BadInput("%s holds no records: make or fetch the file again" % path)
 
     def __len__(self):
         return len(self._starts)
@@ -70,7 +70,7 @@ class Records:
                 )
         except (ValueError, IndexError):
             raise BadInput(
-                "%s is not an index (lines of key and start): remove it" % index
+                "%s is not an index (lines of key and start): remove it, it is not needed" % index
             ) from None
         # The last record must end at the end of the file, else the index is of another file.
         fits = not len(starts) or (
@@ -110,7 +110,7 @@ class Records:
 
     def _refuse(self, position, why):
         raise BadInput(
-            "%s is not a whole RecordIO file: at byte %d %s; make or fetch it again"
+            "%s is not a whole RecordIO file: at byte %d %s; make or fetch the file again"
             % (self.path, position, why)
         )
 
@@ -145,15 +145,16 @@ class Images:
         record = self._records[number]
         if len(record) < IMAGE_HEADER.size:
             raise BadInput(
-                "%s: record %d is too short to be an image" % (self._records.path, number)
+                "%s: record %d is too short to be an image: make or fetch the file again"
+                % (self._records.path, number)
             )
         further, label = IMAGE_HEADER.unpack_from(record)[:2]
         if further:
             label = struct.unpack_from("<f", record, IMAGE_HEADER.size)[0]
         if not 0 <= label < self._classes or label != int(label):
             raise BadInput(
-                "%s: record %d has the label %g; labels are whole numbers from 0 to %d"
-                % (self._records.path, number, label, self._classes - 1)
+                "%s: record %d has the label %g; labels must be whole numbers from 0 to %d, so "
+                "make the file again" % (self._records.path, number, label, self._classes - 1)
             )
         return label, record[IMAGE_HEADER.size + 4 * further :]
 
@@ -169,8 +170,8 @@ class Images:
         # Not MXNetError: MXNet 1.2.1 returns a broken array and then raises a bare Exception.
         except Exception as error:
             raise BadInput(
-                "%s: record %d is not an image that MXNet can read (%s)"
-                % (self._records.path, number, str(error).splitlines()[0])
+                "%s: record %d is not an image that MXNet can read (%s): make or fetch the file "
+                "again" % (self._records.path, number, str(error).splitlines()[0])
             ) from None
 
     def _fit(self, pixels, side, rng):
