@@ -78,7 +78,7 @@ EXAMPLES = r"""
     inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
     forks: "{{ ansible_forks }}"
     records_dir: .state/local/nodes
-    cwd: "{{ lookup('env', 'PWD') }}"
+    cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
   register: planned
   run_once: true
 
