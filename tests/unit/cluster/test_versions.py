@@ -162,13 +162,13 @@ def test_every_combination_gives_a_decision_or_a_proposal():
         (
             {},
             {"cuda_version": "9.1", "mxnet_version": "1.3.1"},
-            'MXNet 1.3.1 was never made for CUDA 9.1: mxnet_version: "1.2.1" is the nearest '
+            'MXNet 1.3.1 was never made for CUDA 9.1: set mxnet_version: "1.2.1", the nearest '
             'version for it; cuda_version: "9.2"',
         ),
         (
             {},
             {"cuda_version": "10.0"},
-            'MXNet 1.2.1 was never made for CUDA 10.0: mxnet_version: "1.3.1"',
+            'MXNet 1.2.1 was never made for CUDA 10.0: set mxnet_version: "1.3.1"',
         ),
         ({}, {"mxnet_version": "1.0.1"}, "there is no MXNet 1.0.1"),
         (

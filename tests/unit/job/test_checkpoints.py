@@ -76,8 +76,8 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
     "harm,words",
     [
         (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json cannot be read"),
-        (lambda at: (at / "mlp-0010.json").write_text("{"), "is not a manifest"),
-        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is not a manifest"),
+        (lambda at: (at / "mlp-0010.json").write_text("{"), "is not the manifest"),
+        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is not the manifest"),
         (
             lambda at: (at / "mlp-0010.params").write_text("weight"),
             "mlp-0010.params differs from its digest or size",
@@ -183,12 +183,15 @@ def test_a_resumed_job_inherits_the_training_options(runs):
 @pytest.mark.parametrize(
     "given,words",
     [
-        ({"resume": "gone"}, "resume=gone: .*plan.json holds no plan"),
+        (
+            {"resume": "gone"},
+            "resume=gone: cannot read the plan of that job, .*plan.json .No such file or directory.: ",
+        ),
         ({"resume": "../cut"}, "the id of a job in runs/"),
         (
             {"resume": "cut"},
-            "no complete checkpoint of mlp, and neither does older, the job from which it "
-            "resumed; jobs save them with -e ",
+            "no complete checkpoint of mlp in .*/cut/checkpoints, nor in the jobs it was resumed "
+            "from .older.. Start a new job with -e savemodel=true",
         ),
         ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
         ({"resume": "cut", "network": "lenet"}, "no complete checkpoint of lenet"),

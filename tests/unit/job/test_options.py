@@ -291,11 +291,11 @@ def test_the_value_of_staleness(given, value):
         ({"max_restarts": "1"}, ["max_restarts=1 without savemodel=true", "add -e savemodel=true"]),
         (
             {"max_restarts": "1", "savemodel": True, "detach": True},
-            ["max_restarts=1 with detach=true", "nobody would be there"],
+            ["max_restarts=1 with detach=true", "a detached job has no controller"],
         ),
         (
             {"max_restarts": 2, "script": "my.py"},
-            ["max_restarts=2 with a script", "only the script knows"],
+            ["max_restarts=2 with a script", "its own training program only"],
         ),
         ({"env": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
         ({"env": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),

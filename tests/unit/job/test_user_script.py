@@ -96,7 +96,7 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
         timeout=30,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
     )
-    assert b"private cannot be read: correct their mode, or put the script" in done.stdout, done
+    assert b"private in its folder cannot be read: correct the mode" in done.stdout, done
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_name_that_hides_a_needed_module_is_refused(mine, name):
     (mine.folder / name).write_text("")
     with pytest.raises(
         BadInput,
-        match="would import (mxnet|numpy|mxcluster) in place of the real one: rename %s in"
+        match="would import this (mxnet|numpy|mxcluster) in place of the installed package: rename %s in"
         % name.split("/")[0],
     ):
         mine()
@@ -166,7 +166,7 @@ def test_a_name_that_hides_a_standard_module_is_a_note(mine):
         (mine.folder / name / "x.py").write_text("")
     names, (note,) = mine()
     assert (
-        "hides modules of Python's own from the script: queue.py, random.py;" in note
+        "in place of modules of Python's standard library: queue.py, random.py;" in note
         and len(names) == 9
     )
 

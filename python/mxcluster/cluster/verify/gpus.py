@@ -62,7 +62,11 @@ def driver(answer: Json) -> Result:
 
 def nouveau(answer: Json) -> Result:
     """Check that the free driver nouveau is not loaded."""
-    return (False, "nouveau is loaded: restart the node") if answer["nouveau"] else (True, "")
+    return (
+        (False, "the driver nouveau is loaded: restart the node")
+        if answer["nouveau"]
+        else (True, "")
+    )
 
 
 def nvcc(answer: Json) -> Result:
@@ -81,8 +85,13 @@ def device_query(answer: Json) -> Result:
     """Check the result of NVIDIA's deviceQuery."""
     said = answer["device_query"]
     if said is None:
-        return None, "deviceQuery is not installed, or there is no driver (package cuda-demo-suite)"
-    return (True, "") if said.endswith("Result = PASS") else (False, "deviceQuery says: %s" % said)
+        return (
+            None,
+            "deviceQuery (package cuda-demo-suite) is not installed, or no driver is loaded",
+        )
+    if said.endswith("Result = PASS"):
+        return True, ""
+    return False, "deviceQuery says: %s: see dmesg on this node" % said
 
 
 def libraries(answer: Json) -> Result:

@@ -88,7 +88,8 @@ def test_different_builds_of_one_version_are_refused():
     members.check_versions(records, records)
     records["b"] = {"fingerprints": {"libmxnet.so": "b" * 64}}
     with pytest.raises(
-        BadInput, match="different builds of libmxnet.so .aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove"
+        BadInput,
+        match="different builds of libmxnet.so .sha256 aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove",
     ):
         members.check_versions(records, records)
 

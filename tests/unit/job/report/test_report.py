@@ -288,7 +288,7 @@ def test_a_lost_node_does_not_hide_the_logs_of_the_others(tmp_path, cache_dir):
     del archives["node2"]
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
     assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
-    assert "nothing was collected from node2" in verdict["first_failure"]["reason"]
+    assert "no archive was collected from node2" in verdict["first_failure"]["reason"]
     assert "worker-0 is ready" in Page(tmp_path / "run" / "report.html").text
 
 
