@@ -296,8 +296,8 @@ def test_who_changes_the_plan_on_a_node_is_named(nodes, outlives):
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code != 0, result.output
         assert (
-            "different plans of the job outlives: one plan on node1, node2, node4, another on node3."
-            in result.output
+            "different plans of the job outlives: one plan on node1, node2, node4, another on "
+            "node3." in result.output
         ), result.output
         assert not outlives.exists()
         result = nodes.run("train.yml", "-e", "attach=outlives", "-e", "without=node3")

@@ -179,7 +179,7 @@ def test_a_job_is_stopped_only_by_name_or_all():
     assert {job["job"] for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
     assert listing.choose_to_stop(listing.merge(answers(old)), "", True) == []
     with pytest.raises(
-        BadInput, match="give -e job=<id>, or -e all=true.*there are(.|\n)*\none"
+        BadInput, match="give -e job=<id>, or -e all=true.*these run(.|\n)*\none"
     ) as refusal:
         listing.choose_to_stop(listing.merge(answers(one, old)), "", False)
     assert "old" not in str(refusal.value)
@@ -206,7 +206,8 @@ def test_nodes_with_different_plans_of_a_job_are_named():
     assert listing.agreed({"b": plan(), "a": plan()}, "one") == plan()
     with pytest.raises(
         BadInput,
-        match="different plans of the job one: one plan on a, c, another on b. .*-e without=b continues",
+        match="different plans of the job one: one plan on a, c, another on b. .*"
+        "-e without=b continues",
     ):
         listing.agreed({"a": plan(), "b": plan(kv="dist_async"), "c": plan()}, "one")
     with pytest.raises(BadInput, match="no node returns the plan of the job one"):

@@ -202,9 +202,9 @@ def test_a_wrong_kv_gets_a_proposal(given, meant):
 
 def test_unknown_options():
     message = refused(**{"batchsize": 3, "num-epochs": "2", "colour": "red"})
-    assert "'batchsize' is no option of train.yml (did you mean 'batch_size'?)" in message
-    assert "'num-epochs' is no option of train.yml (did you mean 'num_epochs'" in message
-    assert "'colour' is no option of train.yml\n" in message + "\n"
+    assert "'batchsize' is not an option of train.yml (did you mean 'batch_size'?)" in message
+    assert "'num-epochs' is not an option of train.yml (did you mean 'num_epochs'" in message
+    assert "'colour' is not an option of train.yml: correct" in message
 
 
 def test_all_bad_options_are_reported_one_line_each():

@@ -306,6 +306,6 @@ def test_a_complaint_about_many_processes_is_short():
     ]
     (line,) = rendezvous.complaints({"host": "a", "unreachable": lost, "taken": []})
     assert (
-        "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Is its agent" in line
+        "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Check that the agent" in line
         and len(line) < 300
     )

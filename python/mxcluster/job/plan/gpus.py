@@ -87,13 +87,13 @@ def _of_host(
         )
     if numbers and len(numbers) < workers:
         raise BadInput(
-            "%s: there is only %s for %d workers (gpus=%s): lower workers_per_host to at most %d, "
-            "or train on the CPU with gpus=''"
+            "%s: gpus=%s gives only %s to %d workers: lower workers_per_host to at most %d, or "
+            "train on the CPU with gpus=''"
             % (
                 host,
+                ",".join(map(str, numbers)),
                 "one GPU" if len(numbers) == 1 else "%d GPUs" % len(numbers),
                 workers,
-                ",".join(map(str, numbers)),
                 len(numbers),
             )
         )

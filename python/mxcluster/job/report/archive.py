@@ -57,8 +57,8 @@ def unpack(path: str, folder: str) -> None:
                 )
             if member.type not in KINDS or member.issparse():
                 raise BadInput(
-                    "the archive %s was not unpacked: its member %r is a link, a device or a "
-                    "sparse file. %s" % (path, member.name, FORGED)
+                    "the archive %s was not unpacked: its member %r is neither a plain file nor a "
+                    "folder. %s" % (path, member.name, FORGED)
                 )
             name = os.path.normpath(member.name)
             if name in seen:

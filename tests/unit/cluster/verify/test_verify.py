@@ -125,12 +125,12 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         (
             put("answers", "a", "room", "/dev/shm", 1 << 20),
             ROOM,
-            "a: /dev/shm has 1 MiB free, less than 32",
+            "a: /dev/shm has 1 MiB free, less than verify_min_shm_mb=32",
         ),
         (
             put("meetings", "b", "unreachable", [LOST]),
             TCP,
-            "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Is its agent",
+            "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Check that the agent",
         ),
         (put("meetings", "b", None), TCP, "b: the agent did not complete the rendezvous"),
         (
@@ -147,7 +147,7 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         (
             put("meetings", "c", "limits", {"open_files": 256}),
             "open files",
-            "c: a process may open 256 files, fewer than 1024",
+            "c: a process may open 256 files, fewer than verify_min_open_files=1024",
         ),
     ],
 )

@@ -319,7 +319,7 @@ def test_a_host_in_without_needs_no_record(three, without):
         ({"without": "a,c"}, "without=a,c leaves no host in the group servers, which has a, c"),
         (
             {"without": "bb"},
-            "without=bb: there is no such host in the inventory: name one of a, c, b",
+            "without=bb: there is no such host in the inventory.*: name one of a, c, b",
         ),
         ({"without": "a,b,c", "kv": "local"}, "leaves no host in the group workers"),
         ({"without": 3}, "without=3 is refused: it must be the names of hosts"),

@@ -293,7 +293,7 @@ def test_a_lost_node_does_not_hide_the_logs_of_the_others(tmp_path, cache_dir):
 
 
 def test_a_folder_without_a_plan_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="has no plan.json: give the folder of a run"):
+    with pytest.raises(BadInput, match="has no plan.json: give the folder of a job"):
         report.write(str(tmp_path))
 
 
@@ -346,11 +346,13 @@ FULL = {
         ),
         (
             FULL,
-            "the module crashed on the node: OSError: [Errno 28] No space left on device: '/tmp/a'",
+            "the module of a task crashed on the node: OSError: [Errno 28] No space left on "
+            "device: '/tmp/a'",
         ),
         (
             dict(FULL, ended=True),
-            "the module crashed on the node: OSError: [Errno 28] No space left on device: '/tmp/a'",
+            "the module of a task crashed on the node: OSError: [Errno 28] No space left on "
+            "device: '/tmp/a'",
         ),
         (
             {"ended": True, "packed": {"problem": "it could not be packed"}},
