@@ -49,7 +49,7 @@ def no_way_in(everything):
 
 NO_WAY_IN = [
     "off (172.29.10.20, port 22): it cannot be reached",
-    "Is it up",
+    "Check that the node and its sshd run",
     "port (172.29.10.21, port 2222): it cannot be reached",
     "refused",
     "ansible_port",

@@ -133,7 +133,7 @@ REQUIRED_IF = [
     ("command", "packages", ["packages", "environment", "python", "cwd"]),
     ("command", "wheels", ["needs", "folder"]),
 ]
-REDONE = "What was half made is made anew by the next run."
+REDONE = "Correct this, and run the playbook again: it repeats this step from the beginning."
 
 
 def fetch_archives(given, store, check):
@@ -182,7 +182,7 @@ def fetch_wheels(given, store, check):
 COMMANDS = {
     "archives": (
         fetch_archives,
-        "What was fetched so far is kept, and the next run goes on with it.",
+        "Correct this, and run the playbook again: it continues the downloads.",
     ),
     "packages": (choose_packages, REDONE),
     "wheels": (fetch_wheels, REDONE),
@@ -203,7 +203,7 @@ def carry_out(given, check):
         return work(given, store, check)
     except OSError as error:
         raise MxclusterError(
-            "%s on the controller: %s. %s"
+            "cannot read or write %s on the controller: %s. %s"
             % (error.filename or store, error.strerror or error, after)
         )
 

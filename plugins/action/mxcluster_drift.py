@@ -77,7 +77,7 @@ class ActionModule(NodeTask):
             else self._why(given, known, digest, task_vars)
         )
         if why:
-            display.display("%s: %s" % (host, verdict.printable(why)))
+            display.display("%s needs provisioning: %s" % (host, verdict.printable(why)))
             if known and not self._task.check_mode:
                 # No digest until provisioning succeeds. Jobs of the old layout may still start.
                 drift.remember(path, "", {}, known.get("layout") or {})

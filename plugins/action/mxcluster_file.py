@@ -34,7 +34,19 @@ class ActionModule(ActionBase):
                 return dict(result, changed=True, path=arguments.get("path"))
             return dict(result, **self._ask(dict(arguments, src=self._bring(source)), task_vars))
         except (AnsibleError, OSError) as error:
-            return dict(result, failed=True, msg="cannot copy %s to the node: %s" % (source, error))
+            return dict(
+                result,
+                failed=True,
+                msg="cannot %s: %s"
+                % (
+                    "copy %s to the node" % source
+                    if source
+                    else "write %s on the node" % arguments.get("path"),
+                    "%s: %s" % (error.filename, error.strerror)
+                    if isinstance(error, OSError) and error.filename
+                    else error,
+                ),
+            )
 
     def _folder(self, arguments, task_vars):
         """Transfer those files of a folder that the node lacks, one by one.

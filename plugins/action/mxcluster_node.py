@@ -137,7 +137,7 @@ class ActionModule(NodeTask):
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
                     raise
                 warn(
-                    "%s: cannot fetch the checkpoint, a later poll tries again: %s"
+                    "%s: cannot fetch the checkpoint; a later poll tries again: %s"
                     % (task_vars["inventory_hostname"], error)
                 )
         if (
@@ -228,7 +228,8 @@ class ActionModule(NodeTask):
             return {
                 "failed": True,
                 "packed": packed,
-                "msg": "cannot write the job's files on the controller: %s" % error,
+                "msg": "cannot write the job's files on the controller: %s: %s"
+                % (error.filename or into, error.strerror or error),
             }
         return {"packed": packed}
 
@@ -262,7 +263,7 @@ class ActionModule(NodeTask):
             removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed["output"]))
             if removed["rc"] != 0:
                 raise AnsibleError(
-                    "cannot remove %s on the node: %s"
+                    "cannot remove %s on the node: %s: remove this file yourself"
                     % (packed["output"], removed.get("stderr", "").strip())
                 )
 
@@ -342,7 +343,7 @@ class ActionModule(NodeTask):
             if time.monotonic() - began < patience():
                 if not tries:
                     warn(
-                        "%s: no answer from the agent, retrying for %g s: %s"
+                        "%s: no answer from the agent of the job, retrying for %g s: %s"
                         % (host, patience(), error or answer.get("msg"))
                     )
                     if board:

@@ -345,7 +345,11 @@ def refused_values(documented, variables):
         for text in found.error_messages:
             problems.setdefault(text, []).append(host)
     return (
-        "\n".join("%s (%s)" % (text, ", ".join(hosts)) for text, hosts in problems.items()) or None
+        "\n".join(
+            "%s (on %s): correct the value in the inventory or after -e" % (text, ", ".join(hosts))
+            for text, hosts in problems.items()
+        )
+        or None
     )
 
 

@@ -233,7 +233,11 @@ def carry_out(given, check):
             "the report needs jinja2 and matplotlib (%s). Run `make venv` on the controller" % error
         )
     except OSError as error:
-        raise BadInput("cannot write the report of %s: %s" % (run_dir, error))
+        raise BadInput(
+            "cannot write the report in %s (%s: %s): correct this on the controller, then fetch "
+            "the results again with train.yml -e attach=%s"
+            % (run_dir, error.filename or run_dir, error.strerror or error, job)
+        )
     forget(given["collected"], job)
     lines = verdict.text(found, given["run_dir"])
     wanted = given["restart"] and not attempts.is_child()

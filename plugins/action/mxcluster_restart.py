@@ -127,7 +127,10 @@ def carry_out(given, check):
         job = decision["extra"]["job_id"]
         found, lines, decision = judged(os.path.join(os.path.dirname(given["run_dir"]), job)) or (
             {"ok": False},
-            ["FAILED    job %s: its ansible-playbook ended with status %d" % (job, status)],
+            [
+                "FAILED    job %s: its ansible-playbook ended with status %d" % (job, status)
+                + " before the verdict; its output is above"
+            ],
             None,
         )
     if decision:

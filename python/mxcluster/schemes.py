@@ -125,7 +125,7 @@ def of(name: str) -> Scheme:
         if scheme.name == name:
             return scheme
     raise BadInput(
-        "kv=%s is no parallel scheme%s; known: %s"
+        "kv=%s is not a parallel scheme%s: use one of %s"
         % (name, did_you_mean(name, NAMES), ", ".join(NAMES))
     )
 

@@ -171,7 +171,8 @@ def test_a_node_that_tells_what_cannot_be_is_refused_by_name(project, tmp_path):
         real.replace(python)
     assert (
         result.code != 0
-        and "the answer of node1 to record is refused: record.hostname=" in result.output
+        and "the answer of node1 to the command record is invalid: record.hostname="
+        in result.output
     ), result.output
     assert (
         "Traceback" not in result.output and {path: path.read_text() for path in records} == records

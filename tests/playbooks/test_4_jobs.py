@@ -149,7 +149,7 @@ def test_jobs_beside_each_other(nodes):
         not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
     )
     result = nodes.run("logs.yml")
-    assert result.code != 0 and "2 jobs run: say which with -e job=" in result.output, result.output
+    assert result.code != 0 and "2 jobs run: name one with -e job=" in result.output, result.output
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
     assert result.code == 0 and "would be ended on node1 node2 node3 node4" in result.output, (
         result.output
@@ -296,7 +296,8 @@ def test_who_changes_the_plan_on_a_node_is_named(nodes, outlives):
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code != 0, result.output
         assert (
-            "different plans of the job outlives: node1, node2, node4 and node3." in result.output
+            "different plans of the job outlives: one plan on node1, node2, node4, another on "
+            "node3." in result.output
         ), result.output
         assert not outlives.exists()
         result = nodes.run("train.yml", "-e", "attach=outlives", "-e", "without=node3")

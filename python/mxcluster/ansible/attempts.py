@@ -53,12 +53,12 @@ def refusal(program: str, options: Json) -> Optional[str]:
         options: the options of ansible-playbook, `context.CLIARGS`.
     """
     if os.path.basename(program) != "ansible-playbook" or not os.path.isfile(program):
-        return "it was not started as ansible-playbook"
+        return "the job was not started with ansible-playbook; continue with -e resume=<job>"
     vaults = options.get("vault_ids") or []
     if any(map(options.get, PASSWORDS)) or any(str(name).endswith("prompt") for name in vaults):
         return "a password would have to be typed again; give it in a file, or as a key"
     if options.get("step"):
-        return "with --step each task would have to be confirmed again"
+        return "with --step each task would have to be confirmed again; leave --step out"
     return None
 
 

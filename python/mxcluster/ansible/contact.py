@@ -54,17 +54,18 @@ UNKNOWN = (
 )
 NOT_LET_IN = (
     "{where}: it rejects the login of {user} ({last}). Set ansible_user, and "
-    "ansible_ssh_private_key_file or an ssh-agent with a key that it knows (ssh-copy-id installs "
-    "one); with a password, add --ask-pass."
+    "ansible_ssh_private_key_file or an ssh-agent with a key that the node accepts (ssh-copy-id "
+    "installs one); with a password, add --ask-pass."
 )
 NOT_THERE = (
-    "{where}: it cannot be reached ({last}). Is it up, is sshd running, and are ansible_host and "
-    "ansible_port right?"
+    "{where}: it cannot be reached ({last}). Check that the node and its sshd run, and that "
+    "ansible_host and ansible_port are right."
 )
 OLD_PYTHON = (
     "{host}: {found}, and the modules of this ansible-core {core} need Python {oldest} or newer on "
-    "a node. Run `make venv CORE=2.16` on the controller: that line manages Python 2.7 and 3.6 "
-    "too. Or install a newer Python on the node, and set ansible_python_interpreter to its path."
+    "a node. Run `make venv CORE=2.16` on the controller: ansible-core 2.16 manages Python 2.7 "
+    "and 3.6 too. Or install a newer Python on the node, and set ansible_python_interpreter to its "
+    "path."
 )
 
 
@@ -146,8 +147,8 @@ def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
     """
     if trainer == "root":
         return (
-            "mxcluster_user is root, and training runs code that comes over the network: set it to "
-            "a user without rights, or leave it at its default."
+            "mxcluster_user is root, and training runs code that comes over the network: set "
+            "mxcluster_user to a user without rights, or leave it at its default."
         )
     # With the local inventory users choose their own user; in a container that is root.
     if trainer == "" and told.get("over_ssh") and told["uid"] == "0":
@@ -207,8 +208,8 @@ def no_shell(host: str, address: str, answer: Json) -> str:
 def wrong_user(host: str, user: str, users: List[str]) -> str:
     """Return the message for a login as `user`, who is not among the allowed `users`."""
     return (
-        "%s: Ansible is %s there, and this takes %s: set ansible_user, or set ansible_become: true "
-        "if %s may use sudo; or set mxcluster_user: '' to do everything as %s"
+        "%s: Ansible is %s there, and this playbook needs %s: set ansible_user, or set "
+        "ansible_become: true if %s may use sudo; or set mxcluster_user: '' to do everything as %s"
         % (host, user, " or ".join(users), user, user)
     )
 

@@ -48,7 +48,10 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             return dict(
                 result,
                 failed=True,
-                msg="%s: %s" % (error.filename, error.strerror) if error.filename else str(error),
+                msg="cannot read or write %s on the controller: %s"
+                % (error.filename, error.strerror)
+                if error.filename
+                else str(error),
             )
         return dict(
             result, **wrap_var(dict({"changed": False}, **found))

@@ -87,7 +87,7 @@ def fetch(file: Json, draft: str, store: str) -> None:
         % (
             file["name"],
             file["url"],
-            getattr(reason, "reason", reason) or "it was cut off each time",
+            _cause(reason),
             _instead(file, store),
         )
     )
@@ -114,9 +114,15 @@ def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
     return [file for file in files if not os.path.exists(os.path.join(store, file["name"]))]
 
 
+def _cause(reason: Optional[BaseException]) -> str:
+    """Return the cause of a failed download as text."""
+    cause = getattr(reason, "reason", reason)
+    return str(getattr(cause, "strerror", None) or cause or "it was cut off each time")
+
+
 def _instead(file: Json, store: str) -> str:
     return (
-        "Or fetch the file yourself: put %s%s into %s on the controller; or set a mirror of "
-        "NVIDIA's files: nvidia_mirror"
+        "Run the playbook again; or fetch the file yourself, and put %s%s into %s on the "
+        "controller; or set nvidia_mirror to a mirror of NVIDIA's files"
         % (file["name"], " (sha256 %s)" % file["sha256"] if file["sha256"] else "", store)
     )

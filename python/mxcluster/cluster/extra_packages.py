@@ -69,7 +69,7 @@ def _file(path: str) -> List[Wish]:
     except (OSError, ValueError) as error:
         raise BadInput(
             "%s: %s cannot be read on the controller (%s): correct the path"
-            % (KNOB, path, getattr(error, "strerror", None) or error)
+            % (KNOB, path, getattr(error, "strerror", None) or "it is not UTF-8 text")
         ) from error
     lines = re.sub(r"\\\n", " ", text).split("\n")  # pip-compile writes such line ends
     stripped = (
@@ -105,7 +105,7 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
                 )
             )
         elif name in found:
-            problems.append("%s: %s is named twice" % (where, match.group(1)))
+            problems.append("%s: %s is named twice: remove one of them" % (where, match.group(1)))
         found[name] = Wish(re.sub(r"\s", "", text), sorted(option[-64:] for option in options))
     refuse(problems)
     return [found[name] for name in sorted(found)]
@@ -184,8 +184,8 @@ def choose(
             names += more
         else:
             raise MxclusterError(
-                "%s: the packages' requirements for Python %s could not be resolved"
-                % (KNOB, python)
+                "%s: the packages that %s need on Python %s could not be resolved: name their "
+                "versions (NAME==VERSION)" % (KNOB, ", ".join(wish.text for wish in wanted), python)
             )
         chosen, moved = {}, []
         for name, file in there.items():
@@ -194,15 +194,17 @@ def choose(
                 continue
             if name in OWN or name.startswith("mxnet"):
                 raise BadInput(
-                    "%s: one of %s would install %s beside %s: remove it, or use a version of it "
-                    "without that requirement" % (KNOB, ", ".join(names), pin, build["wheels"][0])
+                    "%s: one of the packages %s would install %s beside %s: remove that package, "
+                    "or use a version of it without that requirement"
+                    % (KNOB, ", ".join(names), pin, build["wheels"][0])
                 )
             chosen[pin] = [wheels.sha256(os.path.join(folder, file))]
             allowed = next((wish.digests for wish in wanted if name_of(wish) == name), [])
             if allowed and chosen[pin][0] not in allowed:
                 raise BadInput(
                     "%s: %s for Python %s has the sha256 %s, which the requirements file does not "
-                    "list" % (KNOB, pin, python, chosen[pin][0])
+                    "list: add this digest to the file if the wheel is right"
+                    % (KNOB, pin, python, chosen[pin][0])
                 )
             moved.append(file)
         for file in moved:
@@ -233,12 +235,13 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
                 KNOB,
                 (
                     "there is no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. Only "
-                    "wheels are installed, since nodes have no compiler. Name a version that has "
-                    "one; without "
-                    "a network, use a bundle that was made with it" % (", ".join(lacking), python)
+                    "wheels are installed, since nodes have no compiler. Name a version that has a "
+                    "wheel; without a network, use a bundle that was made with the package"
+                    % (", ".join(lacking), python)
                 )
                 if lacking
-                else "the packages could not be fetched for Python %s" % python,
+                else "the packages could not be fetched for Python %s. Correct the controller's "
+                "access to a package index, or the names of the packages" % python,
                 said,
             )
         )
@@ -311,8 +314,8 @@ def _against(wanted: Sequence[Wish], build: Json, python: str) -> Iterator[str]:
         pin = pinned.get(name_of(wish))
         if pin and pin.split("==")[1] not in SpecifierSet(_parts(wish.text).group(3)):
             yield (
-                "%s: %s is refused: %s on Python %s goes with %s; leave it out, or name that "
-                "version" % (KNOB, wish.text, build["wheels"][0], python, pin)
+                "%s: %s is refused: %s on Python %s goes with %s; leave %s out, or name that "
+                "version" % (KNOB, wish.text, build["wheels"][0], python, pin, name_of(wish))
             )
 
 

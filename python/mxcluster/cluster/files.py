@@ -72,7 +72,7 @@ def check_hosts(addresses: Sequence[str], name: str = "hosts") -> None:
     if not addresses:
         raise BadInput("%s: 0 workers: write one IPv4 address a line, one line per worker" % name)
     refuse(
-        "%s: '%s' is not an IPv4 address such as 10.0.0.5" % (name, address)
+        "%s: '%s' is not an IPv4 address: write four numbers, such as 10.0.0.5" % (name, address)
         for address in addresses
         if not is_ipv4(address)
     )
@@ -142,7 +142,8 @@ def check_groups(groups: Sequence[Sequence[int]], workers: int, name: str = "gro
         if members.count(index) != 1
     ]
     problems += [
-        "%s: there is no worker %d: the workers are 0 to %d" % (name, index, workers - 1)
+        "%s: there is no worker %d: the workers are 0 to %d; take it out"
+        % (name, index, workers - 1)
         for index in sorted(set(members))
         if not 0 <= index < workers
     ]

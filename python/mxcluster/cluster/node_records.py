@@ -119,7 +119,7 @@ def _name(record: Any) -> str:
     return (
         shapes.words(str(record.get("host")))[: shapes.SHOWN]
         if isinstance(record, dict)
-        else "nothing"
+        else "no host"
     )
 
 

@@ -50,7 +50,8 @@ def blocks(
     """
     if not draft:
         refuse(
-            "%s: its ssh keys are not known here: run provision.yml without --limit" % host
+            "%s: its ssh keys are not known to the controller: run provision.yml without --limit"
+            % host
             for host in nodes
             if not _ssh(records, host).get("public_key")
         )
@@ -80,9 +81,9 @@ def blocks(
         }
     except shapes.Wrong as wrong:
         raise BadInput(
-            "ssh's files are not written: %s is not %s: correct it in the inventory (a host's "
-            "name, ansible_host, ssh_mesh_from), or run provision.yml for the node with this value"
-            % (wrong.shown, wrong.what)
+            "ssh's files are not written: %s is not %s. Correct the value in the inventory (a "
+            "host's name, ansible_host, ssh_mesh_from), or run provision.yml for the node with "
+            "this value" % (wrong.shown, wrong.what)
         ) from None
 
 

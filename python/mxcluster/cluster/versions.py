@@ -76,7 +76,7 @@ def wheel(mxnet: str, wanted: str) -> str:
         what = spoken(wanted)
         others = [version for version in known if wanted in known[version]["wheels"]]
         cures = (
-            ['mxnet_version: "%s" is the nearest version for it' % nearest(mxnet, others)]
+            ['set mxnet_version: "%s", the nearest version for it' % nearest(mxnet, others)]
             if others
             else []
         )
@@ -87,12 +87,12 @@ def wheel(mxnet: str, wanted: str) -> str:
         ]
         if wanted.startswith("cu") and same:
             cures.append(
-                'cuda_version: "%s" is the nearest version for MXNet %s'
+                'set cuda_version: "%s", the nearest version for MXNet %s'
                 % (nearest(version_of(wanted), [version_of(one) for one in same]), mxnet)
             )
         if wanted.endswith("-mkl"):
             cures.append("set mxnet_build: openblas")
-        raise BadInput("MXNet %s was never made for %s: %s" % (mxnet, what, "; ".join(cures)))
+        raise BadInput("MXNet %s was never made for %s: %s" % (mxnet, what, "; or ".join(cures)))
     wheel: str = known[mxnet]["wheels"][wanted]
     return wheel
 
@@ -167,13 +167,12 @@ def check_python(mxnet: str, python: str) -> None:
         )
     works = [version for version in table()["mxnet"] if python in pythons(version)]
     cure = (
-        'mxnet_version: "%s" is the nearest that runs on it' % nearest(mxnet, works)
+        'Set mxnet_version: "%s", the nearest that runs on it; or set' % nearest(mxnet, works)
         if works
-        else "no other version does"
+        else "Set"
     )
     raise BadInput(
-        "MXNet %s does not run on Python %s, only on %s. %s %s; or set mxnet_python to another "
-        "interpreter"
+        "MXNet %s does not run on Python %s, only on %s. %s %s mxnet_python to another interpreter"
         % (mxnet, python, ", ".join(pythons(mxnet)), table()["mxnet"][mxnet]["note"], cure)
     )
 
@@ -210,7 +209,7 @@ def check_gpus(cuda: str, devices: Iterable[str]) -> None:
         cure = (
             "set cuda_version to %s" % " or ".join(works)
             if works
-            else "no CUDA of the table supports it, so remove it (gpus: [])"
+            else "no CUDA of mxcluster's table supports it, so remove the GPU from the node"
         )
         raise BadInput(
             "its GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for %s "
@@ -327,13 +326,13 @@ def check_system(node: Json) -> None:
     brings = PACKAGES.get(node["family"], {})
     cure = "install the missing parts"
     if all(name in brings for name in missing):
-        cure = "as root, '%s %s'" % (
+        cure = "run '%s %s' as root" % (
             INSTALL[node["family"]],
             " ".join(sorted(brings[name] for name in missing)),
         )
     raise BadInput(
-        "its system lacks %s. There, %s; then run this again. Nothing was fetched or changed"
-        % (", ".join(missing), cure)
+        "its system lacks %s. On the node, %s; then run the playbook again. Nothing was fetched or "
+        "changed" % (", ".join(missing), cure)
     )
 
 
@@ -358,14 +357,14 @@ def decide(choice: Json, node: Json) -> Json:
     """
     if node["architecture"] != "x86_64":
         raise BadInput(
-            "its architecture is %s, and MXNet's wheels are for x86_64: remove it"
-            % node["architecture"]
+            "its architecture is %s, and MXNet's wheels are for x86_64: remove the node from the "
+            "inventory" % node["architecture"]
         )
     known = system(node["system"], node["system_version"])
     if node["own_system"] and known is None:
         raise BadInput(
-            "mxcluster cannot install on %s %s; it supports %s. Without changes to the system: "
-            "mxcluster_user: ''"
+            "mxcluster cannot install on %s %s; it supports %s. To install without changes to the "
+            "system, set mxcluster_user: ''"
             % (node["system"], node["system_version"], ", ".join(table()["systems"]))
         )
     check_system(node)

@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError, some
 
 PLATFORMS = (
     "manylinux1_x86_64",
@@ -240,8 +240,20 @@ def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[s
             try:
                 found[need["digest"]] = archive(store, need["requirements"], need["python"], folder)
             except ValueError as error:
-                raise BadInput("the table of wheels has a wrong line: %s" % error) from error
+                raise BadInput(
+                    "cannot read the list of wheels for Python %s. Each line must have the form "
+                    "NAME==VERSION --hash=sha256:DIGEST: correct %s in mxcluster's table, "
+                    "python/mxcluster/cluster/versions.yml"
+                    % (need["python"], _wrong(need["requirements"]))
+                ) from error
     return found
+
+
+def _wrong(requirements: Sequence[str]) -> str:
+    """Return the requirements without the form of a requirement line, or all if each has it."""
+    form = re.compile(r"[^\s=]+==[^\s=]+( --hash=sha256:[0-9a-f]{64})+")
+    wrong = [one for one in requirements if not form.fullmatch(one)]
+    return some([repr(one) for one in wrong or requirements])
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:

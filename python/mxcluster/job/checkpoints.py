@@ -169,11 +169,11 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
         for rank in range(int(content["servers"])):
             part = os.path.join(folder, "%s.server-%d.json" % (name, rank))
             if _checked(part, digests)["id"] != content["id"]:
-                raise BadInput("%s belongs to another attempt to save this checkpoint" % part)
+                raise BadInput("%s and %s belong to different saves of this epoch" % (part, whole))
             files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput("%s is not a manifest (%s)" % (whole, error)) from error
+        raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % whole) from error
 
 
 def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
@@ -197,7 +197,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
     except OSError as error:
         raise BadInput("%s cannot be read (%s)" % (error.filename, error.strerror)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput("%s is not a manifest (%s)" % (path, error)) from error
+        raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % path) from error
 
 
 def digest(path: str) -> Dict[str, Any]:

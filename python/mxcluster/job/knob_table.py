@@ -154,7 +154,7 @@ SECTIONS = {
             [],
             cast=option_types.to_list,
             check=_are_classes,
-            message="a list of module:Class, each class at the top of its module, such as "
+            message="a list of module:Class, each class at the top level of its module, such as "
             '\'{"server_classes": ["mine:MyOptimizer"]}\'',
             description="Classes of the script that the workers may send to the servers: a list "
             "of `module:Class`, in modules beside the script. MXNet's optimizers and schedules "
@@ -375,7 +375,7 @@ SECTIONS = {
             None,
             cast=_to_staleness,
             check=lambda value: value is None or value >= 0,
-            message="a whole number of at least 0, and only with kv=dist_ssync",
+            message="a whole number of at least 0 (only kv=dist_ssync uses it)",
             description="The number of iterations that a worker may be ahead of the slowest "
             "worker, for `dist_ssync` only. The default is 3. At least 0.",
             inherited="dist_ssync",
@@ -403,8 +403,7 @@ SECTIONS = {
             "auto",
             cast=option_types.to_port,
             check=lambda port: port == "auto" or 1024 <= port <= 65000,
-            message="auto (the first that is free, from 9091 on) or "
-            "a port number from 1024 to 65000",
+            message="auto (the first free port from 9091 on) or a port number from 1024 to 65000",
             description="The scheduler's port, 1024 to 65000. The other processes on an address "
             "take the following ports. `auto` takes 9091, or the first higher port where all of "
             "these ports are free.",

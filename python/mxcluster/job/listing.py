@@ -140,18 +140,20 @@ def choose(jobs: List[Json], wanted: str) -> Optional[Json]:
     if not wanted:
         if len(alive) > 1:
             raise BadInput(
-                "%d jobs run: say which with -e job=...\n%s" % (len(alive), "\n".join(table(alive)))
+                "%d jobs run: name one with -e job=<id>\n%s" % (len(alive), "\n".join(table(alive)))
             )
         return alive[0] if alive else None
     found = next((job for job in jobs if job["job"] == wanted), None)
     if found is None:
         names = [job["job"] for job in jobs]
         raise BadInput(
-            "job='%s' is on none of these nodes%s; %s"
+            "job='%s' is on none of these nodes%s: %s"
             % (
                 wanted,
                 did_you_mean(wanted, names),
-                "there are\n" + "\n".join(table(jobs)) if jobs else "no job is there",
+                "name one of these jobs\n" + "\n".join(table(jobs))
+                if jobs
+                else "no job has run on them; correct the inventory",
             )
         )
     return found
@@ -171,7 +173,7 @@ def choose_to_stop(jobs: List[Json], wanted: str, every: bool) -> List[Json]:
     if not wanted:
         raise BadInput(
             "no job is named: give -e job=<id>, or -e all=true for all running jobs; %s"
-            % ("there are\n" + "\n".join(table(alive)) if alive else "no job runs")
+            % ("these run\n" + "\n".join(table(alive)) if alive else "no job runs")
         )
     found = choose(jobs, wanted)
     return [found] if found else []
@@ -265,12 +267,12 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     if len(parties) > 1:
         few = min(parties.values(), key=len)
         raise BadInput(
-            "the nodes hold different plans of the job %s: %s. Find out which program changed "
-            "plan.json; -e without=%s continues with the other nodes, stop.yml -e job=%s ends "
-            "the job"
+            "the nodes hold different plans of the job %s: one plan on %s. Find out which program "
+            "changed plan.json in the job folder; -e without=%s continues with the other nodes, "
+            "stop.yml -e job=%s ends the job"
             % (
                 job,
-                " and ".join(", ".join(hosts) for hosts in parties.values()),
+                ", another on ".join(", ".join(hosts) for hosts in parties.values()),
                 ",".join(few),
                 job,
             )
@@ -322,19 +324,19 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
         adopted["options"].update(lease=float(plan["options"]["lease"]), plan_only=False)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise BadInput(
-            "the plan of the job %s on its nodes is invalid (%s): end it with stop.yml -e "
-            "job=%s" % (job, error, job)
+            "the plan of the job %s on its nodes is invalid: end the job with stop.yml -e job=%s"
+            % (job, job)
         ) from error
     if wrong:
         raise BadInput(
-            "the plan of the job %s on its nodes is invalid: end it with stop.yml -e job=%s"
+            "the plan of the job %s on its nodes is invalid: end the job with stop.yml -e job=%s"
             % (job, job)
         )
     strangers = [host for host in hosts if host not in asked]
     if strangers:
         raise BadInput(
-            "the job %s has a part on %s, missing in this inventory: give the inventory that "
-            "started the job" % (job, ", ".join(strangers))
+            "the job %s has a part on %s, missing in this inventory: give the inventory of the job "
+            "with -i" % (job, ", ".join(strangers))
         )
     for host in hosts:
         paths = asked[host]
@@ -362,7 +364,7 @@ def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> L
                 verdict.printable("  %s/%s | %s" % (host, name, entry))
                 for entry in entries or ["(nothing)"]
             ]
-    return lines if len(lines) > 1 else lines + ["  there are none"]
+    return lines if len(lines) > 1 else lines + ["  no node has a log of this job"]
 
 
 def told_of_stops(

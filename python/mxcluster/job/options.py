@@ -39,14 +39,15 @@ PLANNED_VARIABLES = (
 )
 # What decides which code a process of mxcluster loads, and what to do instead.
 LOADER_VARIABLES = {
-    "PATH": "it would replace the node's own; give absolute paths in the script, or change "
+    "PATH": "it would replace the PATH of the node; use absolute paths in the script, or change "
     "os.environ there",
-    "PYTHONPATH": "it would come before mxcluster and MXNet; put modules beside the script",
-    "PYTHONHOME": "the environment on the nodes would not find its Python; take it out",
-    "PYTHONSAFEPATH": "the script would not find the modules beside it; take it out",
+    "PYTHONPATH": "its modules could replace those of mxcluster and MXNet; put your modules beside "
+    "the script",
+    "PYTHONHOME": "Python on the nodes would not find its standard library; remove PYTHONHOME",
+    "PYTHONSAFEPATH": "the script would not find the modules beside it; remove PYTHONSAFEPATH",
     "LD_PRELOAD": "it would load code into the servers and the scheduler too; load the library in "
     "the script, with ctypes.CDLL",
-    "LD_AUDIT": "it would load code into the servers and the scheduler too; take it out",
+    "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
 
 
@@ -58,7 +59,8 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
     """
     by_name = {option.name: option for option in OPTIONS}
     problems = [
-        "%s is no option of train.yml%s" % (shown(name), did_you_mean(name, by_name))
+        "%s is not an option of train.yml%s: correct or remove it"
+        % (shown(name), did_you_mean(name, by_name))
         for name in given
         if name not in by_name
     ]
@@ -138,7 +140,11 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
         try:
             found.update(option_types.to_environment({name: content}))
         except ValueError:
-            problems.append("secret_env: %s is refused: %s" % (shown(name), must))
+            problems.append(
+                "secret_env: %s is refused: a name must consist of letters, digits and '_' and not begin "
+                "with a digit, a value must be a string of one line; its values are not shown here"
+                % shown(name)
+            )
     return found, problems
 
 
@@ -157,13 +163,16 @@ def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[s
         ]
         + [
             "secret_env: %s is refused: %s"
-            % (name, dict(LOADER_VARIABLES, LD_LIBRARY_PATH="give it in env")[name])
+            % (
+                name,
+                dict(LOADER_VARIABLES, LD_LIBRARY_PATH="give it in env, not in secret_env")[name],
+            )
             for name in sorted(names)
             if name in LOADER_VARIABLES or name == "LD_LIBRARY_PATH"
         ]
         + [
-            "secret_env: %s is given in env too, where everybody can read it: take it out of one "
-            "of them" % name
+            "secret_env: %s is given in env too, where everybody can read it: remove it from env "
+            "or from secret_env" % name
             for name in sorted(names)
             if name in env
         ]
@@ -183,20 +192,22 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
         )
     if options["script_args"] and not script:
         yield (
-            "script_args=%s without script: name the script too, as script=path/to/it.py"
+            "script_args=%s without script: give the script too, as -e script=path/to/script.py"
             % shown(options["script_args"])
         )
     if not script and DATASETS[data].from_data_dir and not options["data_dir"]:
-        yield "data=%s needs data_dir: give the folder on the nodes that holds its files" % data
+        yield (
+            "data=%s needs data_dir: give the folder on the nodes with the data set's files" % data
+        )
     if options["server_classes"] and not script:
         yield (
-            "server_classes=%s without script: the classes are those of a script; name it too, as "
-            "script=path/to/it.py" % shown(options["server_classes"])
+            "server_classes=%s without script: only a script has classes of its own; give the "
+            "script too, as -e script=path/to/script.py" % shown(options["server_classes"])
         )
     if options["data_src"] and not options["data_dir"]:
         yield (
-            "data_src=%s without data_dir: give the folder on the nodes that it shall be copied to"
-            % shown(options["data_src"])
+            "data_src=%s without data_dir: give data_dir too, the folder on the nodes to which the "
+            "files are copied" % shown(options["data_src"])
         )
     if not script:
         try:
@@ -207,40 +218,39 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
         asked = "max_restarts=%d" % options["max_restarts"]
         if options["detach"]:
             yield (
-                "%s with detach=true: nobody would be there to start it again; leave one of them "
-                "out" % asked
+                "%s with detach=true: a detached job has no controller that could restart it; "
+                "leave max_restarts or detach out" % asked
             )
         if script:
             yield (
-                "%s with a script: only the script knows how it goes on from where it was; leave "
-                "max_restarts out, and start "
-                "it again yourself" % asked
+                "%s with a script: mxcluster can resume its own training program only; leave "
+                "max_restarts out, and restart the script yourself" % asked
             )
         elif not options["savemodel"]:
             yield (
-                "%s without savemodel=true: there would be nothing to go on from; add -e "
+                "%s without savemodel=true: a restart continues from a saved checkpoint; add -e "
                 "savemodel=true" % asked
             )
     if options["resume"] and script:
         yield (
             "resume=%s with a script: a script saves and loads its own checkpoints; leave resume "
-            "out, or the script" % options["resume"]
+            "or the script out" % options["resume"]
         )
     if options["model_load_epoch"] and not options["model_load_job"]:
         yield (
-            "model_load_epoch=%d without model_load_job: name the job in runs/ that saved the model"
-            % options["model_load_epoch"]
+            "model_load_epoch=%d without model_load_job: give model_load_job too, the job in runs/ "
+            "that saved the model" % options["model_load_epoch"]
         )
     if options["model_load_job"] and not options["model_load_epoch"]:
         yield (
-            "model_load_job=%s without model_load_epoch: say which epoch's model to load, 1 or more"
-            % options["model_load_job"]
+            "model_load_job=%s without model_load_epoch: give model_load_epoch too, the epoch (1 "
+            "or more) after which the model was saved" % options["model_load_job"]
         )
     if not script and options["model_load_epoch"] >= options["num_epochs"]:
         yield (
             "model_load_epoch=%d leaves nothing to train with num_epochs=%d, which counts the "
-            "epochs before it too: "
-            "raise num_epochs" % (options["model_load_epoch"], options["num_epochs"])
+            "epochs of the loaded model too: raise num_epochs"
+            % (options["model_load_epoch"], options["num_epochs"])
         )
     for name in sorted(options["env"]):
         if _is_own(name):

@@ -335,7 +335,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
             raise shapes.Wrong("the requested job %s" % job, known["job"], ".status.job")
     except shapes.Wrong as wrong:
         raise BadInput(
-            "the answer of %s to %s is refused: %s: %s" % (host, command, wrong, CURE)
+            "the answer of %s to the command %s is invalid: %s: %s" % (host, command, wrong, CURE)
         ) from None
     if known:
         told["status"] = of_host(host, known)

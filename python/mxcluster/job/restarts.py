@@ -102,7 +102,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
         return None
     # The agent's own reasons: stopped on request, lease ran out, could not start.
     if code is None:
-        return "the job was stopped or could not start, and a restart does not remove that cause"
+        return "a restart does not remove the cause; remove it, then start the job again"
     return None if code == exit_codes.PEER_DIED or -code in OUTSIDE else again
 
 
@@ -139,5 +139,5 @@ def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
             "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost)))
         )
     if epoch is not None and epoch >= plan["options"]["num_epochs"]:
-        return "all its %d epochs are trained and saved" % epoch
+        return "all %d epochs are trained and saved, so nothing is left to train" % epoch
     return None

@@ -44,7 +44,8 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[name],
-            "its optimizer has not returned for %.0f s" % _idle(failure, pulses[name]),
+            "its optimizer has not returned for %.0f s: look for an endless loop or a wait in it"
+            % _idle(failure, pulses[name]),
         )
     if pulses[blamed["name"]]["phase"] == phases.LEAVING:
         return failure
@@ -57,9 +58,9 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[first],
-            "its script ended after %d pushes, and %s waits for its next one after %d: unequal "
-            "numbers of batches. Give all workers of a group the same number"
-            % (pulses[first]["pushes"], last, pulses[last]["pushes"]),
+            "its script ended after %d pushes, and %s, after %d pushes, waits for the next push of "
+            "%s: unequal numbers of batches. Give all workers of a group the same number of batches"
+            % (pulses[first]["pushes"], last, pulses[last]["pushes"], first),
         )
     merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
     found = _left_out({name: pulses[name] for name in mates}) if merges else None
@@ -93,8 +94,8 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     return _blame(
         failure,
         parts[least],
-        "no progress for %.0f s (stall_timeout): %s. The logs show where every process was"
-        % (_idle(failure, pulses[least]), told),
+        "no progress for %.0f s (stall_timeout): %s. Read the logs, which show where every process "
+        "was, or raise stall_timeout for a slow script" % (_idle(failure, pulses[least]), told),
     )
 
 

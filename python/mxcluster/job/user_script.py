@@ -44,20 +44,22 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     refuse(
         [
             about
-            + "%s cannot be read: correct their mode, or put the script and its imports into a "
-            "folder of their own" % _named(found.unreadable)
+            + "%s in its folder cannot be read: correct the mode of these paths (or the name, if "
+            "it is not UTF-8), or put the script and its imports into a folder of their own"
+            % _named(found.unreadable)
         ]
         if found.unreadable
         else []
     )
     if name not in found.files:
         raise BadInput(
-            about + "hidden and compiled files do not go to the nodes: give the script another name"
+            about + "hidden and compiled files do not go to the nodes: give the script a name that "
+            "does not begin with '.' nor end with .pyc or .pyo"
         )
     shadowing = sorted(module for module in _modules(found.files) if module in OURS)
     refuse(
         about
-        + "the nodes would import %s in place of the real one: rename %s"
+        + "the nodes would import this %s in place of the installed package: rename %s"
         % (
             module,
             "the script"
@@ -76,8 +78,8 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     )
     if hidden:
         notes.append(
-            "the script's folder hides modules of Python's own from the script: %s; rename them "
-            "unless you mean it" % _named(hidden)
+            "the script imports these files of its folder in place of modules of Python's standard "
+            "library: %s; rename the files, unless this is intended" % _named(hidden)
         )
     try:
         return base64.b64encode(
@@ -85,7 +87,9 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
         ).decode("ascii"), notes
     except OSError as error:
         raise BadInput(
-            about + "%s cannot be read (%s)" % (error.filename, error.strerror)
+            about
+            + "%s cannot be read (%s): correct this on the controller"
+            % (error.filename, error.strerror)
         ) from error
 
 
@@ -151,12 +155,12 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
         source = stream.read()
     first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     if b"\0" in source:
-        raise BadInput(about + "it holds NUL bytes, so it is no Python script")
+        raise BadInput(about + "it holds NUL bytes, so it is not a Python script: correct the path")
     if first.startswith("#!") and not any(name in first for name in PYTHONS):
         raise BadInput(
             about
-            + "its first line, %s, names another interpreter, and the nodes run it with Python 3: "
-            "give a Python script, which may start other programs" % first[:80]
+            + "its first line, %s, names another interpreter, and the nodes run the script with "
+            "Python 3: give a Python script, which may start other programs" % first[:80]
         )
     try:
         with warnings.catch_warnings():
@@ -166,10 +170,12 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
         where = "line %s: %s" % (getattr(error, "lineno", None) or 1, getattr(error, "msg", error))
         versions = [tuple(map(int, version.split(".")[:2])) for version in pythons if version]
         if all(OLDEST_JUDGED <= version <= sys.version_info[:2] for version in versions):
-            raise BadInput(about + "it is not valid Python 3, %s" % where) from error
+            raise BadInput(
+                about + "it is not valid Python 3, %s: correct the script" % where
+            ) from error
         return [
-            "the controller's Python %d.%d cannot read the script (%s); the nodes run another "
-            "version, which decides" % (sys.version_info[:2] + (where,))
+            "the controller's Python %d.%d cannot compile the script (%s); the nodes run another "
+            "version of Python, which may accept the script" % (sys.version_info[:2] + (where,))
         ]
     except (MemoryError, RecursionError):  # The script is too deep for the compiler here.
         pass

@@ -84,4 +84,4 @@ def test_what_a_user_would_have_to_type_again_is_refused(tmp_path, options, word
     program.write_text("")
     reason = attempts.refusal(str(program), options)
     assert reason is None if words is None else words in reason
-    assert "not started as ansible-playbook" in attempts.refusal("ansible-playbook", options)
+    assert "not started with ansible-playbook" in attempts.refusal("ansible-playbook", options)

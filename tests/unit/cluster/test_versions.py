@@ -149,7 +149,7 @@ def test_every_combination_gives_a_decision_or_a_proposal():
                 mxnet_build=build,
             )
         except BadInput as refused:
-            assert re.search(r"set |is the nearest|too old for mxcluster", str(refused)), refused
+            assert re.search(r"[Ss]et |too old for mxcluster", str(refused)), refused
         else:
             works += 1
             assert decided["environment"]["builds"] and decided["cudnn"]["sha256"]
@@ -162,13 +162,13 @@ def test_every_combination_gives_a_decision_or_a_proposal():
         (
             {},
             {"cuda_version": "9.1", "mxnet_version": "1.3.1"},
-            'MXNet 1.3.1 was never made for CUDA 9.1: mxnet_version: "1.2.1" is the nearest '
-            'version for it; cuda_version: "9.2"',
+            'MXNet 1.3.1 was never made for CUDA 9.1: set mxnet_version: "1.2.1", the nearest '
+            'version for it; or set cuda_version: "9.2"',
         ),
         (
             {},
             {"cuda_version": "10.0"},
-            'MXNet 1.2.1 was never made for CUDA 10.0: mxnet_version: "1.3.1"',
+            'MXNet 1.2.1 was never made for CUDA 10.0: set mxnet_version: "1.3.1"',
         ),
         ({}, {"mxnet_version": "1.0.1"}, "there is no MXNet 1.0.1"),
         (
@@ -298,23 +298,23 @@ BARE = {
     [
         (
             {},
-            "lacks ip, libgomp.so.1, libquadmath.so.0. There, as root, 'apt-get install -y "
+            "lacks ip, libgomp.so.1, libquadmath.so.0. On the node, run 'apt-get install -y "
             "iproute2 libgomp1 libquadmath0'",
         ),
         (
             {"missing": ["libquadmath.so.0"]},
-            "lacks libquadmath.so.0. There, as root, 'apt-get install -y libquadmath0'",
+            "lacks libquadmath.so.0. On the node, run 'apt-get install -y libquadmath0' as root",
         ),
         (
             {"python": None, "missing": []},
-            "lacks python3. There, as root, 'apt-get install -y python3'",
+            "lacks python3. On the node, run 'apt-get install -y python3' as root",
         ),
         ({"family": "RedHat"}, "'yum install -y iproute libgomp libquadmath'"),
         (
             {"family": "Archlinux"},
-            "lacks ip, libgomp.so.1, libquadmath.so.0. There, install the missing parts",
+            "lacks ip, libgomp.so.1, libquadmath.so.0. On the node, install the missing parts",
         ),
-        ({"own_system": True}, "lacks ip. There, as root, 'apt-get install -y iproute2'"),
+        ({"own_system": True}, "lacks ip. On the node, run 'apt-get install -y iproute2' as root"),
     ],
 )
 def test_all_missing_system_packages_are_named_at_once(changes, words):

@@ -76,8 +76,8 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
     "harm,words",
     [
         (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json cannot be read"),
-        (lambda at: (at / "mlp-0010.json").write_text("{"), "is not a manifest"),
-        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is not a manifest"),
+        (lambda at: (at / "mlp-0010.json").write_text("{"), "is not the manifest"),
+        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is not the manifest"),
         (
             lambda at: (at / "mlp-0010.params").write_text("weight"),
             "mlp-0010.params differs from its digest or size",
@@ -114,7 +114,8 @@ def test_parts_of_two_attempts_do_not_make_a_checkpoint(tmp_path):
     save(tmp_path, 3, number="another")
     (tmp_path / "mlp-0003.server-1.json").write_text(part)
     found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
-    assert found is None and "mlp-0003.server-1.json belongs to another attempt" in problems[0]
+    assert found is None and "belong to different saves of this epoch" in problems[0]
+    assert "mlp-0003.server-1.json and " in problems[0]
 
 
 def test_old_checkpoints_are_deleted(tmp_path):
@@ -183,12 +184,15 @@ def test_a_resumed_job_inherits_the_training_options(runs):
 @pytest.mark.parametrize(
     "given,words",
     [
-        ({"resume": "gone"}, "resume=gone: .*plan.json holds no plan"),
+        (
+            {"resume": "gone"},
+            "the plan of that job, .*plan.json .No such file or directory.: name",
+        ),
         ({"resume": "../cut"}, "the id of a job in runs/"),
         (
             {"resume": "cut"},
-            "no complete checkpoint of mlp, and neither does older, the job from which it "
-            "resumed; jobs save them with -e ",
+            "no complete checkpoint of mlp in .*/cut/checkpoints, nor in the jobs it was resumed "
+            "from .older.. Start a new job with -e savemodel=true",
         ),
         ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
         ({"resume": "cut", "network": "lenet"}, "no complete checkpoint of lenet"),
@@ -201,7 +205,7 @@ def test_a_job_that_cannot_be_resumed_is_refused(runs, given, words):
 
 def test_resuming_a_finished_job_needs_more_epochs(runs):
     save(runs / "cut" / "checkpoints", 12)
-    with pytest.raises(BadInput, match="trained its 12 epochs; give more, as -e num_epochs=24"):
+    with pytest.raises(BadInput, match="already trained 12 epochs.* such as -e num_epochs=24"):
         inputs.resumed({"resume": "cut"}, str(runs))
     assert (
         inputs.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"]

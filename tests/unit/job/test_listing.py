@@ -161,7 +161,7 @@ def test_the_only_running_job_is_chosen_and_several_are_refused():
     assert listing.choose(listing.merge(answers(one, old)), "")["job"] == "one"
     assert listing.choose(listing.merge(answers(one, two)), "two")["job"] == "two"
     assert listing.choose(listing.merge(answers(old)), "") is None
-    with pytest.raises(BadInput, match="2 jobs run: say which with -e job=") as refusal:
+    with pytest.raises(BadInput, match="2 jobs run: name one with -e job=") as refusal:
         listing.choose(listing.merge(answers(one, two, old)), "")
     assert (
         "one" in str(refusal.value)
@@ -179,7 +179,7 @@ def test_a_job_is_stopped_only_by_name_or_all():
     assert {job["job"] for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
     assert listing.choose_to_stop(listing.merge(answers(old)), "", True) == []
     with pytest.raises(
-        BadInput, match="give -e job=<id>, or -e all=true.*there are(.|\n)*\none"
+        BadInput, match="give -e job=<id>, or -e all=true.*these run(.|\n)*\none"
     ) as refusal:
         listing.choose_to_stop(listing.merge(answers(one, old)), "", False)
     assert "old" not in str(refusal.value)
@@ -205,7 +205,9 @@ def test_nodes_with_different_plans_of_a_job_are_named():
     """The training user can change a node's copy of the plan."""
     assert listing.agreed({"b": plan(), "a": plan()}, "one") == plan()
     with pytest.raises(
-        BadInput, match="different plans of the job one: a, c and b. .*-e without=b continues"
+        BadInput,
+        match="different plans of the job one: one plan on a, c, another on b. .*"
+        "-e without=b continues",
     ):
         listing.agreed({"a": plan(), "b": plan(kv="dist_async"), "c": plan()}, "one")
     with pytest.raises(BadInput, match="no node returns the plan of the job one"):

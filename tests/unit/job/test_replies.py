@@ -85,7 +85,7 @@ def test_an_invalid_status_is_refused_by_node_and_field(change, words):
     with pytest.raises(BadInput) as refusal:
         check(WAIT, status=dict(STATUS, **change))
     assert str(refusal.value).startswith(
-        "the answer of node1 to wait is refused: "
+        "the answer of node1 to the command wait is invalid: "
     ) and words in str(refusal.value)
 
 
@@ -133,7 +133,7 @@ def test_values_that_are_no_numbers_are_left_out():
 )
 def test_an_answer_with_a_wrong_shape_is_refused_for_every_command(command, answer, words):
     with pytest.raises(
-        BadInput, match="the answer of node1 to %s is refused: .*%s" % (command, words)
+        BadInput, match="the answer of node1 to the command %s is invalid: .*%s" % (command, words)
     ):
         replies.check(command, "node1", answer)
 
@@ -279,7 +279,9 @@ def test_a_check_may_report_its_own_failure(name, found):
 )
 def test_an_invalid_check_is_refused(name, found, words):
     """Only the size was checked once, and verify.yml ended with a traceback."""
-    with pytest.raises(BadInput, match="the answer of node1 to check is refused: check.%s" % words):
+    with pytest.raises(
+        BadInput, match="the answer of node1 to the command check is invalid: check.%s" % words
+    ):
         replies.check("check", "node1", {"check": dict(CHECK, **{name: found})})
 
 

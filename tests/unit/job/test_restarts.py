@@ -151,7 +151,7 @@ def test_restart_ids_are_unique_and_limited_in_length():
     [
         ({"node1": "missing"}, 5, "node1 is lost, the only host of the group scheduler"),
         ({"node1": "missing", "node2": "missing"}, 5, "no node answered at the end of the job"),
-        ({}, 20, "all its 20 epochs are trained"),
+        ({}, 20, "all 20 epochs are trained"),
     ],
 )
 def test_a_refused_restart_says_what_to_do(nodes, epoch, words):

@@ -86,7 +86,7 @@ def test_a_worker_that_finished_early_is_the_cause(kv):
     assert (
         found["name"] == "worker-0"
         and "6 pushes" in found["reason"]
-        and "worker-1 waits" in found["reason"]
+        and "worker-1, after 8 pushes, waits" in found["reason"]
     )
     assert "unequal" in found["reason"]
 
@@ -174,7 +174,7 @@ def test_the_reason_names_the_early_end():
     assert (told["host"], told["name"]) == (
         "b",
         "worker-1",
-    ) and "ended after 6 pushes, and worker-0 waits" in told["reason"]
+    ) and "ended after 6 pushes, and worker-0, after 8 pushes, waits" in told["reason"]
 
 
 def test_the_other_group_does_not_count():

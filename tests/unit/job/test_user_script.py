@@ -96,7 +96,7 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
         timeout=30,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
     )
-    assert b"private cannot be read: correct their mode, or put the script" in done.stdout, done
+    assert b"private in its folder cannot be read: correct the mode" in done.stdout, done
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_syntax_error_for_another_python_is_a_note(mine, pythons, source):
     names, (note,) = mine(source, pythons=pythons)
     assert (
         names == ["train.py"]
-        and "the nodes run another version, which decides" in note
+        and "the nodes run another version of Python, which may accept" in note
         and "line 1" in note
     )
 
@@ -149,8 +149,8 @@ def test_a_name_that_hides_a_needed_module_is_refused(mine, name):
     (mine.folder / name).write_text("")
     with pytest.raises(
         BadInput,
-        match="would import (mxnet|numpy|mxcluster) in place of the real one: rename %s in"
-        % name.split("/")[0],
+        match="would import this (mxnet|numpy|mxcluster) in place of the installed package: "
+        "rename %s in" % name.split("/")[0],
     ):
         mine()
     if name.endswith("y.py"):
@@ -166,7 +166,7 @@ def test_a_name_that_hides_a_standard_module_is_a_note(mine):
         (mine.folder / name / "x.py").write_text("")
     names, (note,) = mine()
     assert (
-        "hides modules of Python's own from the script: queue.py, random.py;" in note
+        "in place of modules of Python's standard library: queue.py, random.py;" in note
         and len(names) == 9
     )
 
@@ -187,5 +187,5 @@ def test_a_folder_with_too_many_files_is_refused_early(mine, monkeypatch):
 def test_a_name_that_a_zip_file_cannot_hold_is_refused(mine):
     with open(os.fsencode(str(mine.folder)) + b"/\xff\n.txt", "w"):
         pass
-    with pytest.raises(BadInput, match=r"\\udcff\\n.txt cannot be read"):
+    with pytest.raises(BadInput, match=r"\\udcff\\n.txt in its folder cannot be read"):
         mine()

@@ -85,9 +85,8 @@ def test_a_missing_node_is_named():
     results = meet("a", "b", timeout=1.0)
     assert results["a"]["missing"] == ["c"]
     assert rendezvous.complaints(results["b"]) == [
-        "b cannot reach c (worker-1 at 127.0.9.3:19091): Connection refused. Is its agent running, "
-        "and does a firewall let these "
-        "ports through?"
+        "b cannot reach c (worker-1 at 127.0.9.3:19091): Connection refused. Check that the agent "
+        "of c runs and that no firewall blocks these ports."
     ]
 
 
@@ -307,6 +306,6 @@ def test_a_complaint_about_many_processes_is_short():
     ]
     (line,) = rendezvous.complaints({"host": "a", "unreachable": lost, "taken": []})
     assert (
-        "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Is its agent" in line
+        "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Check that the agent" in line
         and len(line) < 300
     )

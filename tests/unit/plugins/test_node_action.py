@@ -423,7 +423,7 @@ def test_an_invalid_answer_is_a_failure():
     answer, _ = told({"jobs": [], "units": "{{ 1 }}"}, "jobs", jobs_dir="/jobs")
     assert (
         answer["failed"]
-        and "the answer of node1 to jobs is refused: units='{{ 1 }}'" in answer["msg"]
+        and "the answer of node1 to the command jobs is invalid: units='{{ 1 }}'" in answer["msg"]
     )
     assert is_unsafe(answer["msg"])
     fine = {
@@ -550,7 +550,7 @@ def test_a_look_needs_one_command(pipelining):
         (
             HELLO % ("joe", 1000) + json.dumps(FITS),
             None,
-            "node1: Ansible is joe there, and this takes root",
+            "node1: Ansible is joe there, and this playbook needs root",
         ),
         (
             HELLO % ("root", 0) + json.dumps(FITS),

@@ -241,4 +241,6 @@ def test_the_next_attempt_of_a_killed_job(killed, tmp_path, monkeypatch):
 def test_no_attempt_without_ansible_playbook(killed, tmp_path):
     answer = killed(tmp_path / "molecule")
     assert answer["restart"] is None
-    assert answer["text"][-1] == "RESTART   no: it was not started as ansible-playbook"
+    assert answer["text"][-1] == (
+        "RESTART   no: the job was not started with ansible-playbook; continue with -e resume=<job>"
+    )

@@ -39,8 +39,8 @@ def test_an_empty_secret_env(nothing):
     [
         (
             {"TOKEN": [SECRET]},
-            "secret_env: 'TOKEN' is refused: it must be a dict of environment variables with "
-            "strings of one line",
+            "secret_env: 'TOKEN' is refused: a name must consist of letters, digits and '_' and not "
+            "begin with a digit, a value must be a string of one line",
         ),
         ({"TOKEN": SECRET + "\nmore"}, "'TOKEN' is refused"),
         ({"TOKEN": True}, "'TOKEN' is refused"),
@@ -74,6 +74,6 @@ def test_reserved_names_are_refused():
         "mxcluster sets DMLC_ROLE itself; take it out" in lines[0]
         and "given in env too" in lines[3]
     )
-    assert "give absolute paths" in lines[2]
+    assert "use absolute paths" in lines[2]
     with pytest.raises(BadInput, match="secret_env: LD_LIBRARY_PATH is refused: give it in env"):
         options.refuse_secret_env(["LD_LIBRARY_PATH"], [], {})

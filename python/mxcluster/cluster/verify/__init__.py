@@ -33,7 +33,13 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
     lines = [
-        line("every node answers", ["%s does not answer, see above" % host for host in silent])
+        line(
+            "every node answers",
+            [
+                "%s does not answer: correct the error shown above, and run verify.yml again" % host
+                for host in silent
+            ],
+        )
     ]
     for name, label in (
         ("python", "the same Python"),
@@ -149,7 +155,7 @@ def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], Li
         if "error" not in answer[name]
     ]
     return told, [
-        "%s: the check could not run (%s): correct that there, and run verify.yml again"
+        "%s: the check could not run (%s): correct that on the node, and run verify.yml again"
         % (host, answer[name]["error"])
         for host, answer in sorted(known.items())
         if "error" in answer[name]
@@ -189,7 +195,8 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
 def distributed(known: Dict[str, Json]) -> List[str]:
     """Return a problem for each node whose MXNet works but lacks the distributed kv-store."""
     return [
-        "%s: %s: install the official wheel: run provision.yml" % (host, answer["mxnet"]["says"])
+        "%s: %s: run provision.yml, which installs the official wheel"
+        % (host, answer["mxnet"]["says"])
         for host, answer in sorted(known.items())
         if "error" not in answer["mxnet"] and not answer["mxnet"]["compiled_in"]
     ]
@@ -250,7 +257,13 @@ def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
             least = wanted["min_shm_mb"] if path == "/dev/shm" else wanted["min_disk_mb"]
             if free < least * MIB:
                 problems.append(
-                    "%s: %s has %d MiB free, less than %d: remove unneeded files there"
-                    % (host, path, free // MIB, least)
+                    "%s: %s has %d MiB free, less than %s=%d: remove unneeded files there"
+                    % (
+                        host,
+                        path,
+                        free // MIB,
+                        "verify_min_shm_mb" if path == "/dev/shm" else "verify_min_disk_mb",
+                        least,
+                    )
                 )
     return problems

@@ -63,7 +63,9 @@ def driver(answer: Json) -> Result:
 
 def nouveau(answer: Json) -> Result:
     """Check that the driver nouveau, which conflicts with NVIDIA's driver, is not loaded."""
-    return (False, "nouveau is loaded: restart the node") if answer["nouveau"] else (True, "")
+    if answer["nouveau"]:
+        return False, "the driver nouveau is loaded: restart the node"
+    return True, ""
 
 
 def nvcc(answer: Json) -> Result:
@@ -82,8 +84,13 @@ def device_query(answer: Json) -> Result:
     """Check that NVIDIA's program deviceQuery ends with "Result = PASS"."""
     said = answer["device_query"]
     if said is None:
-        return None, "deviceQuery is not installed, or there is no driver (package cuda-demo-suite)"
-    return (True, "") if said.endswith("Result = PASS") else (False, "deviceQuery says: %s" % said)
+        return (
+            None,
+            "deviceQuery (package cuda-demo-suite) is not installed, or no driver is loaded",
+        )
+    if said.endswith("Result = PASS"):
+        return True, ""
+    return False, "deviceQuery says: %s: see dmesg on this node" % said
 
 
 def libraries(answer: Json) -> Result:

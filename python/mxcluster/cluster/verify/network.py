@@ -32,7 +32,7 @@ def complaints(result: Json) -> List[str]:
                 host,
                 named + more,
                 reason,
-                "Is its agent running, and does a firewall let these ports through?"
+                "Check that the agent of %s runs and that no firewall blocks these ports." % host
                 if "answers there" not in reason
                 else "Choose another root_port, or end the program there.",
             )
@@ -101,7 +101,7 @@ def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
         named.append(pair + (gap,))
         apart = {pair: gap for pair, gap in apart.items() if worst not in pair}
     return [
-        "the clocks of %s and %s differ by %.1f s: let chrony or ntpd set them" % one
+        "the clocks of %s and %s differ by %.1f s: run chrony or ntpd on both" % one
         for one in sorted(named)
     ]
 
@@ -134,8 +134,8 @@ def _ways(meetings: Dict[str, Optional[Json]]) -> Dict[str, Dict[str, Tuple[floa
 def open_files(meetings: Dict[str, Optional[Json]], least: int) -> List[str]:
     """Return a problem for each node where a process may open fewer than `least` files."""
     return [
-        "%s: a process may open %d files, fewer than %d: raise it in /etc/security/limits.conf"
-        % (host, meeting["limits"]["open_files"], least)
+        "%s: a process may open %d files, fewer than verify_min_open_files=%d: raise nofile in "
+        "/etc/security/limits.conf" % (host, meeting["limits"]["open_files"], least)
         for host, meeting in sorted(meetings.items())
         if meeting and "limits" in meeting and meeting["limits"]["open_files"] < least
     ]

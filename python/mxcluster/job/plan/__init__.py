@@ -56,8 +56,8 @@ def make_plan(
     """
     if not is_job_id(job):
         raise BadInput(
-            "job_id='%s' is refused: use letters, digits, '.', '_' and '-', beginning with a "
-            "letter or digit" % job
+            "job_id='%s' is refused: use at most 100 letters, digits, '.', '_' and '-', beginning "
+            "with a letter or digit" % job
         )
     names = _names_of_files(options, files)
     distributed = schemes.of(options["kv"]).is_distributed
@@ -217,7 +217,7 @@ def for_node(plan: Plan, host: str) -> Plan:
     """
     if host not in plan["nodes"]:
         raise BadInput(
-            "%s has no part in the job %s, whose nodes are %s"
+            "%s has no part in the job %s: name one of its nodes, %s"
             % (host, plan["job"], ", ".join(sorted(plan["nodes"])))
         )
     part = dict(plan, host=host)
@@ -246,7 +246,7 @@ def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
     for name in FILES:
         if options[name + "_file"] and files.get(name) is None:
             raise BadInput(
-                "%s_file='%s' was not read: check the path" % (name, options[name + "_file"])
+                "%s_file='%s' was not read: correct the path" % (name, options[name + "_file"])
             )
     return {
         name: "%s_file %s" % (name, options[name + "_file"]) if options[name + "_file"] else name

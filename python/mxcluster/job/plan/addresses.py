@@ -149,14 +149,14 @@ def _on_interface(host: str, name: str, wanted: str, interfaces: Interfaces) -> 
         return wanted
     if len(there[name]) != 1:
         raise BadInput(
-            "%s: dmlc_interface=%s: the interface has %s: %s"
+            "%s: dmlc_interface=%s: the interface must have one IPv4 address (%s): %s"
             % (
                 host,
                 name,
                 _listed([(name, there[name])]),
                 "set node_address to one of them"
                 if there[name]
-                else "give it one, or name another interface",
+                else "give the interface an address, or name another one",
             )
         )
     return str(there[name][0].ip)
@@ -173,8 +173,8 @@ def _in_network(host: str, network: str, interfaces: Interfaces) -> str:
     inside = [str(own.ip) for _, addresses in interfaces for own in addresses if own.ip in cidr]
     if len(inside) != 1:
         raise BadInput(
-            "%s: cluster_network=%s holds %s of the node's addresses (it has %s): correct it, or "
-            "set node_address for this host"
+            "%s: cluster_network=%s holds %s of the node's addresses (the node has %s): correct "
+            "cluster_network, or set node_address for this host"
             % (host, network, " and ".join(inside) if inside else "none", _listed(interfaces))
         )
     return inside[0]

@@ -77,23 +77,23 @@ def _of_host(
     numbers = [number for number in numbers if number not in busy] if wanted == "auto" else numbers
     if busy and (wanted != "auto" or len(numbers) < workers):
         has = ", ".join("GPU %d is held by %s" % (number, held[str(number)]) for number in busy)
-        cure = "leave gpus at auto to take what is free, " if wanted != "auto" else ""
+        cure = "leave gpus at auto to take the free GPUs, " if wanted != "auto" else ""
         left = (
             ", which leaves %d for %d workers" % (len(numbers), workers) if wanted == "auto" else ""
         )
         raise BadInput(
-            "%s: %s%s: %swait until that has ended, or train on the CPU with -e gpus=''"
+            "%s: %s%s: %swait until the GPU is free, or train on the CPU with -e gpus=''"
             % (host, has, left, cure)
         )
     if numbers and len(numbers) < workers:
         raise BadInput(
-            "%s: %d workers have only %s between them (gpus=%s): lower workers_per_host to at most "
-            "%d, or use gpus='' for none"
+            "%s: gpus=%s gives only %s to %d workers: lower workers_per_host to at most %d, or "
+            "train on the CPU with gpus=''"
             % (
                 host,
-                workers,
-                "one GPU" if len(numbers) == 1 else "%d GPUs" % len(numbers),
                 ",".join(map(str, numbers)),
+                "one GPU" if len(numbers) == 1 else "%d GPUs" % len(numbers),
+                workers,
                 len(numbers),
             )
         )

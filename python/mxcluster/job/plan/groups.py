@@ -23,8 +23,8 @@ def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> O
         return None
     if without:
         raise BadInput(
-            "%s without worker_group, while other workers have one (%s): give every worker a "
-            "label, or none"
+            "%s: worker_group is missing, while other workers have one (%s): set worker_group for "
+            "the hosts of all workers, or for none"
             % (", ".join(without), ", ".join(unique(filter(None, labels.values()))))
         )
     names = unique(labels[host] for host in lines)

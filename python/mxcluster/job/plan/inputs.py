@@ -64,7 +64,7 @@ def plan_job(
     job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
-            "job_id='%s' has been used: %s exists; choose another or leave job_id out"
+            "job_id='%s' has been used: %s exists; choose another job_id or leave it out"
             % (job, os.path.join(runs_dir, job))
         )
     records = read_records(records_dir)
@@ -89,7 +89,7 @@ def plan_job(
         named = [name + "_file" for name, text in files.items() if text is not None]
         if options["without"] and named:
             raise BadInput(
-                "%s\nwithout=%s: take these hosts out of your %s too"
+                "%s\nwithout=%s: take the addresses of these hosts out of your %s too"
                 % (refusal, ",".join(options["without"]), ", ".join(named))
             ) from None
         raise
@@ -184,14 +184,19 @@ def resumed(
             old = json.load(stream)["options"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
-            "resume=%s: %s holds no plan of that job (%s): name a job in %s"
-            % (job, os.path.join(folder, "plan.json"), error, runs_dir)
+            "resume=%s: cannot read the plan of that job, %s (%s): name a job in %s"
+            % (
+                job,
+                os.path.join(folder, "plan.json"),
+                getattr(error, "strerror", None) or "it is damaged",
+                runs_dir,
+            )
         ) from error
     for name in ("model_load_epoch", "model_load_job"):
         if given.get(name) not in (None, "", 0, "0"):
             raise BadInput(
-                "%s=%s and resume=%s: resume looks for the checkpoint by itself; leave one of them "
-                "out" % (name, given[name], job)
+                "%s=%s and resume=%s: resume finds its checkpoint itself; leave %s out"
+                % (name, given[name], job, name)
             )
     if old.get("script"):
         raise BadInput(
@@ -204,24 +209,22 @@ def resumed(
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
         also = (
-            ", and neither does %s, the job from which it resumed" % ", nor ".join(asked[1:])
-            if asked[1:]
-            else ""
+            ", nor in the jobs it was resumed from (%s)" % ", ".join(asked[1:]) if asked[1:] else ""
         )
         raise BadInput(
             "\n".join(
                 [
-                    "resume=%s: %s holds no complete checkpoint of %s%s; jobs save them with -e "
-                    "savemodel=true"
-                    % (job, os.path.join(folder, checkpoints.FOLDER), network, also)
+                    "resume=%s: no complete checkpoint of %s in %s%s. Start a new job with -e "
+                    "savemodel=true, so that it saves checkpoints"
+                    % (job, network, os.path.join(folder, checkpoints.FOLDER), also)
                 ]
                 + problems
             )
         )
     if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
         raise BadInput(
-            "resume=%s: it has trained its %d epochs; give more, as -e num_epochs=%d"
-            % (job, found.epoch, 2 * found.epoch)
+            "resume=%s: the job has already trained %d epochs, and num_epochs=%s: give more, such "
+            "as -e num_epochs=%d" % (job, found.epoch, merged["num_epochs"], 2 * found.epoch)
         )
     merged.update(model_load_epoch=found.epoch, model_load_job=asked[-1])
     where = os.path.join(runs_dir, asked[-1], checkpoints.FOLDER, found.name)
@@ -268,7 +271,7 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     named, groups = options["without"], inventory["groups"]
     known = members.unique(host for group in groups.values() for host in group)
     refuse(
-        "without=%s: there is no such host in the inventory%s; it has %s"
+        "without=%s: there is no such host in the inventory%s: name one of %s"
         % (host, did_you_mean(host, known), ", ".join(known))
         for host in named
         if host not in known
@@ -295,7 +298,10 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
             for host in left[role]
         )
         if options["num_" + role] > there:
-            notes.append("num_%s=%d: %d are left" % (role, options["num_" + role], there))
+            notes.append(
+                "num_%s=%d: only %d are left, and the job uses them"
+                % (role, options["num_" + role], there)
+            )
             options["num_" + role] = there
     return dict(inventory, groups=left), notes
 
@@ -312,7 +318,8 @@ def read_records(folder: str) -> Dict[str, Json]:
                 record = json.load(stream)
         except ValueError as error:
             raise BadInput(
-                "%s is not a node record (%s): remove it and run provision.yml" % (path, error)
+                "%s is not a node record, as it is not JSON (%s): remove the file and run "
+                "provision.yml" % (path, error)
             ) from error
         host = os.path.basename(path)[: -len(".json")]
         records[host] = node_records.read(host, record)
@@ -410,12 +417,13 @@ def _model(options: Json, runs_dir: str) -> str:
             for name in glob.glob(os.path.join(glob.escape(folder), "*.params"))
         )
         raise BadInput(
-            "model_load_epoch=%d: %s is not there; %s holds %s"
+            "model_load_epoch=%d: the model %s does not exist; %s"
             % (
                 options["model_load_epoch"],
                 path,
-                folder,
-                ", ".join(there) or "no model: save one with -e savemodel=true",
+                "choose the network and epoch of one of " + ", ".join(there)
+                if there
+                else "the job has saved no model: save models with -e savemodel=true",
             )
         )
     return path

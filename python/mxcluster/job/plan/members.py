@@ -14,8 +14,8 @@ Item = TypeVar("Item")
 # Each worker and each server is a process of its own, with MXNet in its memory and its own port.
 MOST_PER_HOST = 256
 _PER_HOST = (
-    "a whole number from 1 to %d, since each is a process of its own (take the host out of the "
-    "group %%s if none should run there)" % MOST_PER_HOST
+    "a whole number from 1 to %d (for none on this host, take the host out of the group %%s)"
+    % MOST_PER_HOST
 )
 # The host variables that are numbers or labels; addresses.py reads the host variables of addresses.
 HOST_VARIABLES = {
@@ -38,7 +38,11 @@ HOST_VARIABLES = {
             "a label of one line, at most 100 characters (put words such as yes and no in quotes)",
         ),
         Option(
-            "gpus", "auto", to_gpus, None, "auto, '' (none) or a list of GPU numbers such as [0, 1]"
+            "gpus",
+            "auto",
+            to_gpus,
+            None,
+            "auto, '' (no GPU) or a list of GPU numbers such as [0, 1]",
         ),
     )
 }
@@ -96,7 +100,7 @@ def workers(
     except BadInput as refusal:
         raise BadInput("\n".join([str(refusal)] + unknown)) from None
     refuse(
-        "%s: %s is the address of %s: give each its own node_address"
+        "%s: %s is the address of %s: give each of these hosts its own node_address"
         % (name, line, " and ".join(by_address[line]))
         for line in unique(lines)
         if len(by_address[line]) > 1
@@ -152,8 +156,8 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
             versions.setdefault(version, []).append(host)
         if len(versions) > 1:
             problems.append(
-                "the nodes have different versions of %s (%s), and their protocols differ: "
-                "provision them with one version"
+                "the nodes have different versions of %s (%s), and a job needs one version: set "
+                "the same mxnet_version and mxnet_python for these nodes, and run provision.yml"
                 % (
                     label,
                     "; ".join(
@@ -170,8 +174,8 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
                 builds.setdefault(told, []).append(host)
         if len(builds) > 1:
             problems.append(
-                "the nodes have different builds of libmxnet.so (%s): remove mxcluster_env_dir on "
-                "the nodes with the wrong build, and run provision.yml"
+                "the nodes have different builds of libmxnet.so (sha256 %s): remove the folder "
+                "mxcluster_env_dir on the nodes with the wrong build, and run provision.yml"
                 % "; ".join("%s: %s" % (told[:12], ", ".join(builds[told])) for told in builds)
             )
     refuse(problems)
@@ -200,7 +204,7 @@ def _per_host(
 def _count(option: str, wanted: int, there: int, role: str) -> int:
     if wanted > there:
         raise BadInput(
-            "%s=%d is more than the %d %s that there are: ask for at most %d, or add hosts to the "
-            "group %s" % (option, wanted, there, role, there, role)
+            "%s=%d, but there are only %d %s: set it to at most %d, or add hosts to the group %s"
+            % (option, wanted, there, role, there, role)
         )
     return wanted or there

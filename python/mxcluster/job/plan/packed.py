@@ -84,7 +84,7 @@ def moved(node: Json, asked: Json) -> List[str]:
     if (node["python"], node["job_dir"]) == (asked["python"], asked.get("job_dir")):
         return []
     return [
-        "the node was provisioned with its environment at %s and its jobs at %s, but "
-        "mxcluster_env_dir and mxcluster_job_dir name other folders: run provision.yml"
+        "the node was provisioned with its Python at %s and its jobs in %s, but mxcluster_env_dir "
+        "and mxcluster_job_dir now name other folders: run provision.yml"
         % (node["python"], posixpath.dirname(node["job_dir"]))
     ]

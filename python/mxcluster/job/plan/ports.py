@@ -32,8 +32,8 @@ def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: 
         if not any(base + offset in taken.get(host, ()) for host, _, offset in offsets):
             return base
     raise BadInput(
-        "root_port=auto: from %d to %d no run of ports is free on all nodes; end the programs there"
-        % (FIRST, LAST)
+        "root_port=auto: from %d to %d there is no range of free ports for the job on its nodes: "
+        "end programs that listen on these ports of the nodes" % (FIRST, LAST)
     )
 
 

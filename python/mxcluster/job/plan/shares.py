@@ -80,10 +80,10 @@ def check_scheme(
     if scheme.waits == scheme.merges == schemes.EVERYBODY and unequal:
         small, large = lengths.index(min(lengths)), lengths.index(max(lengths))
         raise BadInput(
-            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) under kv=%s: "
-            "there every worker waits for all others at every batch, and batches in proportion to "
-            "the shares would be another scheme; use kv=dist_gsync, or equal shares "
-            "(data_allocator=0)" % (small, lengths[small], large, lengths[large], kv)
+            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) under kv=%s, "
+            "where every worker waits for all others at every batch and needs as many batches as "
+            "they have: use kv=dist_gsync, or equal shares (data_allocator=0)"
+            % (small, lengths[small], large, lengths[large], kv)
         )
 
 

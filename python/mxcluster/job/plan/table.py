@@ -89,7 +89,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
     lines.append("batches per epoch: %s" % _per_worker(counts[0]))
     if any(counts[1]):
         lines.append(
-            "samples repeated per epoch to fill them: %d to %d a worker"
+            "samples repeated per epoch to fill the batches: %d to %d a worker"
             % (min(counts[1]), max(counts[1]))
         )
     return lines

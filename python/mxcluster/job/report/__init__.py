@@ -141,15 +141,15 @@ def refusal(result: Dict[str, Any]) -> Optional[str]:
     """
     if not (result.get("failed") or result.get("unreachable")):
         return None
-    message = str(result.get("msg") or "no reason was given")
+    message = str(result.get("msg") or "Ansible gave no reason")
     if message.startswith("MODULE FAILURE"):
         lines = (
             str(result.get("module_stderr") or result.get("module_stdout") or "")
             .strip()
             .splitlines()
         )
-        message = "the module crashed on the node: %s" % (
-            lines[-1].strip() if lines else "it printed nothing"
+        message = "the module of a task crashed on the node: %s" % (
+            lines[-1].strip() if lines else "it printed no error"
         )
     return message
 
@@ -182,7 +182,8 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     path = os.path.join(run_dir, event_files.FILE)
     if verdict is None or not os.path.exists(path):
         raise BadInput(
-            "%s has no verdict.json or no events.jsonl: its job has not been collected" % run_dir
+            "%s has no verdict.json or no events.jsonl: fetch the results of the job with "
+            "train.yml -e attach=<job>" % run_dir
         )
     data = series.collect(plan, event_files.read(path))
     drawn = curves.draw(data, plan, verdict, cache_dir)

@@ -13,6 +13,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.report import files
 
 KINDS = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
+FORGED = "mxcluster packs no such archive: find the program that changed it on the node"
 
 
 def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, str]:
@@ -29,13 +30,13 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
         os.makedirs(folder)
         try:
             if not path or not os.path.exists(path):
-                raise BadInput("nothing was collected from %s" % host)
+                raise BadInput("no archive was collected from %s" % host)
             unpack(path, folder)
             # A damaged status is a problem of this node alone.
             files.read_status(run_dir, host)
             move_checkpoints(folder, os.path.join(run_dir, "checkpoints"), host, moved)
         except (BadInput, OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            problems[host] = str(error)
+            problems[host] = _told(error, path, os.path.basename(os.path.abspath(run_dir)))
     return problems
 
 
@@ -56,17 +57,20 @@ def unpack(path: str, folder: str) -> None:
         for member in members:
             if os.path.isabs(member.name) or ".." in member.name.split("/"):
                 raise BadInput(
-                    "%s holds the name %r, which leads out of the folder: refused"
-                    % (path, member.name)
+                    "the archive %s was not unpacked: its member %r leads out of the job folder. %s"
+                    % (path, member.name, FORGED)
                 )
             if member.type not in KINDS or member.issparse():
                 raise BadInput(
-                    "%s holds %r, which is neither a file nor a folder: refused"
-                    % (path, member.name)
+                    "the archive %s was not unpacked: its member %r is neither a plain file nor a "
+                    "folder. %s" % (path, member.name, FORGED)
                 )
             name = os.path.normpath(member.name)
             if name in seen:
-                raise BadInput("%s holds the name %r twice: refused" % (path, member.name))
+                raise BadInput(
+                    "the archive %s was not unpacked: it has two members with the name %r. %s"
+                    % (path, member.name, FORGED)
+                )
             seen.add(name)
         for member in members:
             target = os.path.join(folder, os.path.normpath(member.name))
@@ -78,6 +82,19 @@ def unpack(path: str, folder: str) -> None:
             with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
                 # A member of KINDS that is no folder has content.
                 shutil.copyfileobj(cast(IO[bytes], tar.extractfile(member)), stream, 1 << 20)
+
+
+def _told(error: Exception, path: Optional[str], job: str) -> str:
+    """Return the text of an error that `unpack_all` met with the archive `path` of a job."""
+    if isinstance(error, BadInput):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return "%s on the controller: %s" % (error.filename or path, error.strerror)
+    return "the archive %s is damaged (%s): fetch the results again with train.yml -e attach=%s" % (
+        path,
+        error,
+        job,
+    )
 
 
 def move_checkpoints(folder: str, target: str, host: str, moved: Set[str]) -> None:

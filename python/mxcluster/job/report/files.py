@@ -22,7 +22,7 @@ def read_plan(run_dir: str) -> Dict[str, Any]:
     """Return the plan of the run. BadInput if the folder holds no run."""
     found: Optional[Dict[str, Any]] = read_json(os.path.join(run_dir, "plan.json"))
     if found is None:
-        raise BadInput("%s has no plan.json: give the folder of a run, runs/<job id>" % run_dir)
+        raise BadInput("%s has no plan.json: give the folder of a job, runs/<job>" % run_dir)
     return found
 
 
@@ -72,7 +72,7 @@ def read_json(path: str) -> Optional[Any]:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise BadInput("%s is not valid JSON: %s" % (path, error)) from error
+        raise BadInput("%s is damaged: it is not valid JSON (%s)" % (path, error)) from error
 
 
 def write_json(path: str, content: Any) -> None:

@@ -59,7 +59,7 @@ def test_no_lines_without_gpus():
             "a driver that CUDA works with",
             "b: nvidia-smi shows 1 GPUs and the PCI bus has 2",
         ),
-        ({"nouveau": True}, "no nouveau", "b: nouveau is loaded: restart the node"),
+        ({"nouveau": True}, "no nouveau", "b: the driver nouveau is loaded: restart the node"),
         ({"nvcc": "9.0.176"}, "CUDA's compiler", "b: nvcc has version 9.0.176, not 9.2.148"),
         (
             {"device_query": "Result = FAIL"},

@@ -100,7 +100,7 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
                 dict(ANSWER["mxnet"], compiled_in=False, says="USE_DIST_KVSTORE"),
             ),
             "MXNet has the distributed kv-store",
-            "a: USE_DIST_KVSTORE: install the official wheel",
+            "a: USE_DIST_KVSTORE: run provision.yml, which installs the official wheel",
         ),
         (put("answers", "c", "files", "groups", {"sha256": "x"}), FILES, "c: groups differs from"),
         (put("answers", "c", "files", "groups", {"error": "line 1"}), FILES, "c: line 1"),
@@ -118,19 +118,19 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
             (
                 put("answers", "c", name, {"error": "it broke"}),
                 check,
-                "c: the check could not run (it broke): correct that there",
+                "c: the check could not run (it broke): correct that on the node",
             )
             for name, check in (("files", FILES), ("ssh", SSH), ("room", ROOM))
         ),
         (
             put("answers", "a", "room", "/dev/shm", 1 << 20),
             ROOM,
-            "a: /dev/shm has 1 MiB free, less than 32",
+            "a: /dev/shm has 1 MiB free, less than verify_min_shm_mb=32",
         ),
         (
             put("meetings", "b", "unreachable", [LOST]),
             TCP,
-            "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Is its agent",
+            "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Check that the agent",
         ),
         (put("meetings", "b", None), TCP, "b: the agent did not complete the rendezvous"),
         (
@@ -147,7 +147,7 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         (
             put("meetings", "c", "limits", {"open_files": 256}),
             "open files",
-            "c: a process may open 256 files, fewer than 1024",
+            "c: a process may open 256 files, fewer than verify_min_open_files=1024",
         ),
     ],
 )
@@ -207,7 +207,7 @@ def test_clocks_of_workers_are_compared_through_the_scheduler():
             meetings[host]["met"] = [{"host": "a", "rtt": 0.2, "offset": offset}]
 
     assert failures(judged(change)) == {
-        "clocks within 1 s": ["the clocks of b and c differ by 1.4 s: let chrony or ntpd set them"]
+        "clocks within 1 s": ["the clocks of b and c differ by 1.4 s: run chrony or ntpd on both"]
     }
 
 
@@ -234,14 +234,16 @@ def test_a_wrong_clock_is_reported_once():
         }
     }
     told = verify.clocks(meetings, 1.0)
-    assert told == ["the clocks of n7 and n9 differ by 9.0 s: let chrony or ntpd set them"]
+    assert told == ["the clocks of n7 and n9 differ by 9.0 s: run chrony or ntpd on both"]
     assert verify.clocks({"n0": None, "n1": {}}, 1.0) == []
 
 
 def test_a_missing_answer_is_a_failure():
     verdict = judged(put("answers", "c", None))
     assert verdict["status"] == 2 and failures(verdict) == {
-        "every node answers": ["c does not answer, see above"]
+        "every node answers": [
+            "c does not answer: correct the error shown above, and run verify.yml again"
+        ]
     }
     assert [line["check"] for line in verdict["checks"] if line["result"] == "not run"] == [
         "TCP between all roles on the planned ports",

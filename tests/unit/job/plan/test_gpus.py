@@ -35,9 +35,13 @@ def test_gpus_of_workers(lines, asked, variables, expected):
             ["b", "b"],
             "auto",
             {},
-            ["b: 2 workers have only one GPU", "workers_per_host to at most 1", "gpus=''"],
+            [
+                "b: gpus=0 gives only one GPU to 2 workers",
+                "workers_per_host to at most 1",
+                "gpus=''",
+            ],
         ),
-        (["a", "a", "a"], [0, 1], {}, ["a: 3 workers have only 2 GPUs", "gpus=0,1"]),
+        (["a", "a", "a"], [0, 1], {}, ["a: gpus=0,1 gives only 2 GPUs to 3 workers"]),
         (
             ["a", "b"],
             "auto",

@@ -67,7 +67,7 @@ def test_number_of_workers(distributed, wanted, count):
 
 @pytest.mark.parametrize("distributed", [True, False])
 def test_too_many_workers_are_refused(distributed):
-    with pytest.raises(BadInput, match="num_workers=5 is more than the 4 workers"):
+    with pytest.raises(BadInput, match="num_workers=5, but there are only 4 workers"):
         members.number_of_workers(distributed, 5, 4)
 
 
@@ -88,7 +88,8 @@ def test_different_builds_of_one_version_are_refused():
     members.check_versions(records, records)
     records["b"] = {"fingerprints": {"libmxnet.so": "b" * 64}}
     with pytest.raises(
-        BadInput, match="different builds of libmxnet.so .aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove"
+        BadInput,
+        match="different builds of libmxnet.so .sha256 aaaaaaaaaaaa: a; bbbbbbbbbbbb: b.: remove",
     ):
         members.check_versions(records, records)
 

@@ -55,7 +55,7 @@ def test_a_requested_port_that_is_held_is_refused_with_its_holder():
 
 
 def test_a_plan_without_a_free_port_is_refused():
-    with pytest.raises(BadInput, match="no run of ports is free"):
+    with pytest.raises(BadInput, match="no range of free ports"):
         plan(held("node3", *range(9091, 65100)))
 
 

@@ -19,7 +19,7 @@ program image_classification: network resnet50_v1, data imagenet (1281167 sample
 batch size 32 per worker, 20 epochs
 learning rate 0.05
 batches per epoch: 4449 (worker 4), 8897 (workers 0-3)
-samples repeated per epoch to fill them: 0 to 16 a worker
+samples repeated per epoch to fill the batches: 0 to 16 a worker
 
 role       index  host   address:port   interface  GPUs  group  share
 scheduler  0      head   10.1.0.1:9091  ib0        -     -      -

@@ -288,12 +288,12 @@ def test_a_lost_node_does_not_hide_the_logs_of_the_others(tmp_path, cache_dir):
     del archives["node2"]
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
     assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
-    assert "nothing was collected from node2" in verdict["first_failure"]["reason"]
+    assert "no archive was collected from node2" in verdict["first_failure"]["reason"]
     assert "worker-0 is ready" in Page(tmp_path / "run" / "report.html").text
 
 
 def test_a_folder_without_a_plan_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="has no plan.json: give the folder of a run"):
+    with pytest.raises(BadInput, match="has no plan.json: give the folder of a job"):
         report.write(str(tmp_path))
 
 
@@ -346,11 +346,13 @@ FULL = {
         ),
         (
             FULL,
-            "the module crashed on the node: OSError: [Errno 28] No space left on device: '/tmp/a'",
+            "the module of a task crashed on the node: OSError: [Errno 28] No space left on "
+            "device: '/tmp/a'",
         ),
         (
             dict(FULL, ended=True),
-            "the module crashed on the node: OSError: [Errno 28] No space left on device: '/tmp/a'",
+            "the module of a task crashed on the node: OSError: [Errno 28] No space left on "
+            "device: '/tmp/a'",
         ),
         (
             {"ended": True, "packed": {"problem": "it could not be packed"}},
