@@ -12,7 +12,8 @@ NAMES = sorted(
     if not module.name.startswith("_")
 )
 parser = argparse.ArgumentParser(
-    prog="python -m bench", description="Print measured times, and ratios of commands that took turns."
+    prog="python -m bench",
+    description="Print measured times, and ratios of commands that took turns.",
 )
 parser.add_argument(
     "names", nargs="*", metavar="name", help="one of %s; all by default" % ", ".join(NAMES)

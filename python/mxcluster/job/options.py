@@ -141,9 +141,9 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
             found.update(option_types.to_environment({name: content}))
         except ValueError:
             problems.append(
-                "secret_env: %s is refused: a name must consist of letters, digits and '_' and not begin "
-                "with a digit, a value must be a string of one line; its values are not shown here"
-                % shown(name)
+                "secret_env: %s is refused: a name must consist of letters, digits and '_' and not "
+                "begin with a digit, a value must be a string of one line; its values are not "
+                "shown here" % shown(name)
             )
     return found, problems
 

@@ -97,9 +97,8 @@ def test_a_missing_node_is_named_and_no_process_starts(job):
     failure = status["first_failure"]
     assert (failure["name"], failure["exit_code"], failure["echo"]) == ("meeting", 95, False)
     assert failure["log"] == [
-        "node1 cannot reach node2 (server-0 at 127.0.8.2:19091): Connection refused. Is its agent "
-        "running, "
-        "and does a firewall let these ports through?"
+        "node1 cannot reach node2 (server-0 at 127.0.8.2:19091): Connection refused. Check that "
+        "the agent of node2 runs and that no firewall blocks these ports."
     ]
     not_started(job, status)
 

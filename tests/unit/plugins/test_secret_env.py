@@ -39,8 +39,8 @@ def test_an_empty_secret_env(nothing):
     [
         (
             {"TOKEN": [SECRET]},
-            "secret_env: 'TOKEN' is refused: a name must consist of letters, digits and '_' and not "
-            "begin with a digit, a value must be a string of one line",
+            "secret_env: 'TOKEN' is refused: a name must consist of letters, digits and '_' and "
+            "not begin with a digit, a value must be a string of one line",
         ),
         ({"TOKEN": SECRET + "\nmore"}, "'TOKEN' is refused"),
         ({"TOKEN": True}, "'TOKEN' is refused"),
