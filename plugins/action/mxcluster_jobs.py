@@ -141,10 +141,11 @@ def write(path, text):
 
 
 def carry_out(given, check):
-    """Return the values of RETURN that belong to given["command"].
+    """Return the values of RETURN that belong to given["command"]; "status" also writes its file.
 
     Args: `given` the arguments of the task; `check` True in check mode, which changes the text for
-    the command "stopped". BadInput if the arguments select no job or a plan is invalid.
+    the command "stopped". Raises BadInput if the named job does not exist, if a job has to be
+    named, or if the nodes hold no plan, different plans or an invalid plan.
     """
     answers = {
         host: answer if isinstance((answer or {}).get("jobs"), list) else None
@@ -185,7 +186,7 @@ def carry_out(given, check):
         plan = listing.adopt(listing.agreed(plans, given["job"]), given["job"], asked)
         return dict(packed.told(plan, {}), asked=[host for host in plan["nodes"] if asked[host]])
     if given["command"] == "choose_to_stop":
-        chosen = listing.choose_to_stop(found, given["job"], given["all"])
+        chosen = listing.choose_to_stop(found, given["job"], given["all"], lost)
         return {"stopping": [job["job"] for job in chosen], "parts": listing.parts(chosen)}
     if given["command"] == "stopped":
         stopped = {}
@@ -197,7 +198,7 @@ def carry_out(given, check):
             [job for job in found if job["job"] in given["stopping"]], stopped, check
         )
         return {"ok": told["ok"], "mxcluster_verdict_text": told["text"]}
-    job = listing.choose(found, given["job"])
+    job = listing.choose(found, given["job"], lost)
     if given["command"] == "choose":
         return {"job": job, "parts": listing.parts([job] if job else [])}
     logs = {host: answer["logs"] for host, answer in results.items() if answer}

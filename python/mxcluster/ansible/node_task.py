@@ -77,14 +77,17 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     def hello(
         self, wanted: Json, task_vars: Json, program: str = "", stdin: Optional[bytes] = None
     ) -> Tuple[Json, Json]:
-        """Check the user and Python on the node, and run `program` there with `stdin`.
+        """Check the login user and Python on the node, and run `program` there with `stdin`.
 
-        Args: `wanted` {"users": the allowed user names, "trainer": the user that trains, "modules":
-        True if modules of Ansible will run on the node}; `program` a command line, "" for none.
+        With pipelining, one command does both, so `program` has run even if the check fails.
+
+        Args: `wanted` {"users": the allowed login users, all if empty; "trainer": mxcluster_user,
+        "" if the login user trains; "modules": True if modules of Ansible will run on the node};
+        `program` a command line, "" for none.
 
         Returns:
             ({"user", "uid", "python", "over_ssh"} or a failure with its cure, Ansible's result of
-            `program`).
+            the last command or {} if the connection failed).
         """
         host = task_vars["inventory_hostname"]
         address, port = (

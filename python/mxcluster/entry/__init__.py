@@ -1,8 +1,8 @@
 """Entry point on a node: carry out one command of the controller and answer with a JSON object.
 
 `python -I -m mxcluster.entry` reads the arguments of mxcluster_node as JSON from stdin, so that no
-argument is on a command line. As root, this process does what only root can do. A child process
-with the rights of the training user does the rest.
+argument is on a command line. As root, this process handles the systemd units, the firewall and the
+leftovers. A child process with the rights of the training user runs the probe or the agent.
 """
 
 import os

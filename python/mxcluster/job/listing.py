@@ -9,9 +9,9 @@ import os
 import posixpath
 import time
 from collections import OrderedDict
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, did_you_mean
+from mxcluster.errors import BadInput, did_you_mean, some
 from mxcluster.job import live_line, verdict
 from mxcluster.job.option_types import is_job_id
 
@@ -130,11 +130,11 @@ def _whole(nodes: Dict[str, str]) -> str:
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"
 
 
-def choose(jobs: List[Json], wanted: str) -> Optional[Json]:
+def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[Json]:
     """Return the job named `wanted`; for "" the only running or prepared job, None without one.
 
     BadInput, with a list of jobs, if no job is named `wanted`, or if `wanted` is "" and several
-    jobs are running or prepared.
+    jobs are running or prepared. `lost` names the hosts that did not answer.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if not wanted:
@@ -147,23 +147,31 @@ def choose(jobs: List[Json], wanted: str) -> Optional[Json]:
     if found is None:
         names = [job["job"] for job in jobs]
         raise BadInput(
-            "job='%s' is on none of these nodes%s: %s"
+            "job='%s' is on no node %s%s: %s"
             % (
                 wanted,
+                "that answered (no answer from %s)" % some(sorted(lost))
+                if lost
+                else "of the inventory",
                 did_you_mean(wanted, names),
                 "name one of these jobs\n" + "\n".join(table(jobs))
                 if jobs
-                else "no job has run on them; correct the inventory",
+                else "check the inventory, and the nodes that did not answer"
+                if lost
+                else "no job has run there; correct the inventory",
             )
         )
     return found
 
 
-def choose_to_stop(jobs: List[Json], wanted: str, every: bool) -> List[Json]:
+def choose_to_stop(
+    jobs: List[Json], wanted: str, every: bool, lost: Sequence[str] = ()
+) -> List[Json]:
     """Return the jobs to end: the job named `wanted`, or with `every` all running or prepared jobs.
 
     BadInput if both arguments are given, if neither is given, or if no job is named `wanted`. Even
-    the only running job must be named, because it may belong to another user.
+    the only running job must be named, because it may belong to another user. `lost` names the
+    hosts that did not answer.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if wanted and every:
@@ -175,7 +183,7 @@ def choose_to_stop(jobs: List[Json], wanted: str, every: bool) -> List[Json]:
             "no job is named: give -e job=<id>, or -e all=true for all running jobs; %s"
             % ("these run\n" + "\n".join(table(alive)) if alive else "no job runs")
         )
-    found = choose(jobs, wanted)
+    found = choose(jobs, wanted, lost)
     return [found] if found else []
 
 

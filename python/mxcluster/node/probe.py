@@ -293,7 +293,7 @@ def environment(known: Json) -> Json:
         mxnet = mxnet_compat.import_mxnet()
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
         raise BadInput(
-            "MXNet cannot be imported by %s (%s: %s): run provision.yml"
+            "%s cannot import MXNet (%s: %s): run provision.yml"
             % (sys.executable, type(error).__name__, error)
         ) from error
     import numpy

@@ -168,8 +168,13 @@ def test_the_only_running_job_is_chosen_and_several_are_refused():
         and "two" in str(refusal.value)
         and "old" not in str(refusal.value)
     )
-    with pytest.raises(BadInput, match="job='onne' is on none of these nodes .did you mean 'one'"):
+    with pytest.raises(
+        BadInput, match="job='onne' is on no node of the inventory .did you mean 'one'"
+    ):
         listing.choose(listing.merge(answers(one)), "onne")
+    # A node that does not answer may have the job.
+    with pytest.raises(BadInput, match=r"on no node that answered \(no answer from node2\)"):
+        listing.choose([], "two", ["node2"])
 
 
 def test_a_job_is_stopped_only_by_name_or_all():
@@ -187,7 +192,7 @@ def test_a_job_is_stopped_only_by_name_or_all():
         listing.choose_to_stop(listing.merge(answers(old)), "", False)
     with pytest.raises(BadInput, match="job='one' and all=true: leave one of them out"):
         listing.choose_to_stop(found, "one", True)
-    with pytest.raises(BadInput, match="job='nope' is on none of these nodes"):
+    with pytest.raises(BadInput, match="job='nope' is on no node of the inventory"):
         listing.choose_to_stop(found, "nope", False)
 
 

@@ -139,7 +139,10 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
 
 
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse different versions of MXNet, numpy or Python, or different builds of MXNet, in a job.
+    """Refuse a job with different versions of MXNet, numpy or Python.
+
+    Also refuse different files libmxnet.so of one build, such as cu92. Nodes with a CPU build and
+    nodes with a GPU build may share a job.
 
     The protocol of MXNet's servers and workers differs from version to version, and optimizers are
     sent as pickles. Of Python's version, only major and minor count.

@@ -83,8 +83,9 @@ class Shared(object):
         total, saved = given
         if len(saved) != len(self._numbers):
             raise BadInput(
-                "the checkpoint has %d arrays of the optimizer's state, and the optimizer %d: "
-                "resume with the same optimizer" % (len(saved), len(self._numbers))
+                "parameter %s: the checkpoint has %d arrays of the optimizer's state, but this "
+                "optimizer has %d: resume with the optimizer that saved the checkpoint"
+                % (self._index, len(saved), len(self._numbers))
             )
         for numbers, source in zip(self._numbers, saved):
             piece = optimizer_states.share(source, total, size, rank, servers)
