@@ -65,7 +65,7 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     result, run = project.train(resume="resumed", job_id="no-more")
     assert (
         result.code != 0
-        and "trained its %d epochs" % (whole[-2] + 2) in result.output
+        and "has already trained %d epochs" % (whole[-2] + 2) in result.output
         and not run.exists()
     )
 

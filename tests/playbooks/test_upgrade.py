@@ -31,7 +31,14 @@ def cluster(tmp_path_factory):
         *SMALL, kv="dist_gsync", num_epochs=2, savemodel=True, job_id="before"
     )
     assert trained.code == 0 and list((run / "checkpoints").iterdir()), trained.output
-    started, _ = made.train(*SMALL, kv="dist_async", num_epochs=100000, detach=True, job_id="long")
+    started, _ = made.train(
+        *SMALL,
+        kv="dist_async",
+        script=str(SOURCE / "tests" / "playbooks" / "scripts" / "faulty.py"),
+        script_args=["dist_async", "nothing"],
+        detach=True,
+        job_id="long",
+    )
     assert started.code == 0, started.output
     made.environment.clear()
     for old in made.path.iterdir():
@@ -47,7 +54,7 @@ def test_an_old_cluster_and_its_jobs_are_taken_over(cluster):
     for playbook, words in (
         ("provision.yml", ["failed=0"]),
         ("status.yml", ["long", "running, detached", "before", "done"]),
-        ("logs.yml -e job=long", ["epoch"]),
+        ("logs.yml -e job=long", ["step "]),
     ):
         done = cluster.run(*playbook.split(), *SMALL)
         assert done.code == 0 and all(word in done.output for word in words), done.output
