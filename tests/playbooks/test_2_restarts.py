@@ -278,6 +278,16 @@ def test_a_signal_ends_the_command_and_its_child(chain, moment, target, signum, 
         assert not list((chain.path / "home" / "tmp").iterdir()), "temporary files are left"
 
 
+def test_a_killed_worker_leaves_nothing_of_its_child(chain):
+    chain.attempt("mine-r1", trains=True)
+    process = chain.start()
+    chain.until(lambda: chain.polls("mine-r1") > 1)
+    os.kill(processes.entry(chain.child()).parent, signal.SIGKILL)
+    output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode, output
+    chain.until(lambda: not chain.left())
+
+
 def test_output_of_an_attempt_comes_at_once(chain):
     chain.attempt("mine-r1", OK, trains=True)
     process = chain.start()

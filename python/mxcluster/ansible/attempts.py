@@ -34,9 +34,8 @@ Show = Callable[[str, bool], None]
 
 CHILD = "MXCLUSTER_ATTEMPT"  # this environment variable is set in a child only
 TICK = 0.2  # seconds between two looks at the child and at the size of the terminal
-# How a child is ended: a signal, and the seconds that it then has. A command in the background may
-# ignore SIGINT.
-ENDING = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
+INTERRUPTED = 10.0  # seconds that a child has after SIGINT
+TERMINATED = 5.0  # seconds that a child and its workers then have after SIGTERM, before SIGKILL
 PASSWORDS = ("ask_pass", "become_ask_pass", "ask_vault_pass")
 
 
@@ -86,6 +85,10 @@ def run(extra: Json, show: Show) -> int:
     """
     command = [sys.executable] + sys.argv + ["-e", json.dumps(extra, sort_keys=True)]
     worker = os.getpid()
+    # After SIGINT ansible-playbook ends its workers, after SIGTERM it leaves them. A command in the
+    # background may ignore SIGINT.
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    orphaned = signal.SIGTERM if ignored else signal.SIGINT
     # From ansible-core 2.19 on, a worker leads a session, and Ansible kills the whole group.
     apart = os.getsid(0) == worker
     streams = {}  # {descriptor to read: _Stream}
@@ -101,7 +104,7 @@ def run(extra: Json, show: Show) -> int:
         stderr=theirs[1],
         env=dict(os.environ, **{CHILD: "1"}),
         start_new_session=apart,
-        preexec_fn=lambda: processes.set_pdeathsig(worker, signal.SIGTERM),
+        preexec_fn=lambda: processes.set_pdeathsig(worker, orphaned),
     )
     try:
         for fd in theirs:
@@ -109,10 +112,11 @@ def run(extra: Json, show: Show) -> int:
         _copy(child, streams, show)
     except KeyboardInterrupt:
         if not apart:  # the terminal has sent SIGINT to the child, too
-            _end(child, streams, ((None, 10.0),))
+            _be_deaf()
+            _drain(child, streams, INTERRUPTED)
         raise
     finally:
-        _end(child, streams, ENDING)
+        _end(child, streams)
         for fd in streams:
             os.close(fd)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
@@ -180,23 +184,34 @@ def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = fl
             stream.resize()
 
 
-def _end(child: Any, streams: Dict[int, _Stream], steps: Tuple[Any, ...]) -> None:
-    """End the child if it still runs.
+def _drain(child: Any, streams: Dict[int, _Stream], seconds: float) -> None:
+    """Wait for the end of the child, at most `seconds`, and show none of its output.
 
-    Args: `steps` pairs (signal to send or None, seconds until the next step).
+    The output is read, or the child would wait for a reader.
     """
-    if child.poll() is not None:
+    with contextlib.suppress(OSError):
+        _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)
+
+
+def _end(child: Any, streams: Dict[int, _Stream]) -> None:
+    """End the child and its workers if the child still runs."""
+    who = processes.identity(child.pid)
+    if child.poll() is not None or who is None:
         return
+    _be_deaf()
+    child.send_signal(signal.SIGINT)
+    _drain(child, streams, INTERRUPTED)
+    processes.end_groups(
+        [who], TERMINATED, TERMINATED, each_pass=lambda: _drain(child, streams, 0.05)
+    )
+
+
+def _be_deaf() -> None:
+    """Ignore SIGINT and SIGTERM from now on, so that no signal interrupts the end of the child."""
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_IGN)  # nothing interrupts the following steps
-    for signum, seconds in steps:
-        if child.poll() is None:
-            if signum is not None:
-                child.send_signal(signum)
-            # Its output is read, or the child would wait for a reader.
-            with contextlib.suppress(OSError):
-                _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def _exit(signum: int, frame: Any) -> None:
+    _be_deaf()  # Ansible and the kernel may both send SIGTERM
     raise SystemExit(128 + signum)

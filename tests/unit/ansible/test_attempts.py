@@ -9,6 +9,7 @@ import time
 import pytest
 
 from mxcluster.ansible import attempts
+from mxcluster.node import processes
 
 
 @pytest.fixture
@@ -65,6 +66,36 @@ def test_a_process_that_keeps_the_output_open_delays_nothing(attempt):
     status, shown = attempt("print(os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '30'))")
     os.kill(int(shown[False]), signal.SIGKILL)
     assert status == 0 and time.monotonic() - began < 10
+
+
+def test_a_child_that_hears_nothing_is_ended_with_its_workers(attempt, monkeypatch, tmp_path):
+    monkeypatch.setattr(attempts, "INTERRUPTED", 0.3)
+    monkeypatch.setattr(attempts, "TERMINATED", 0.3)
+    monkeypatch.setattr(attempts, "_be_deaf", lambda: None)
+    pids = tmp_path / "pids"
+    program = """
+import signal
+for signum in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(signum, signal.SIG_IGN)
+worker = os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "60")
+open(%r, "w").write("%%d %%d" %% (os.getpid(), worker))
+print("ready")
+time.sleep(60)
+"""
+
+    def interrupted(*arguments):
+        while not pids.exists() or len(pids.read_text().split()) < 2:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    copy = attempts._copy
+    monkeypatch.setattr(
+        attempts, "_copy", lambda *args: copy(*args) if len(args) > 3 else interrupted()
+    )
+    with pytest.raises(KeyboardInterrupt):
+        attempt(program % str(pids))
+    left = [pid for pid in map(int, pids.read_text().split()) if processes.entry(pid)]
+    assert not [pid for pid in left if processes.alive(processes.identity(pid))]
 
 
 @pytest.mark.parametrize(
