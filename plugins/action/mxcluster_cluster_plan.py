@@ -37,7 +37,9 @@ options:
     required: true
     choices: [files, ssh]
   records_dir:
-    description: The folder of the node records that provision.yml has written.
+    description: The folder of the node records that provision.yml has written. For V(files), the
+      file C(profile.json) beside this folder gives the groups and shares that the user does not
+      give.
     type: path
     required: true
   options:
@@ -101,6 +103,11 @@ files:
   description: The texts of C(hosts), C(groups) and C(data_sharding).
   returned: command is files
   type: dict
+notes:
+  description: Lines about the profile, and whether it fits the workers.
+  returned: command is files
+  type: list
+  elements: str
 blocks:
   description: The texts of C(authorized_keys), C(known_hosts) and C(config).
   returned: command is ssh

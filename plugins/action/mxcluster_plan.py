@@ -54,7 +54,8 @@ options:
     type: int
     required: true
   records_dir:
-    description: The folder of the node records that provision.yml has written.
+    description: The folder of the node records that provision.yml has written. The file
+      C(profile.json) of profile.yml is beside this folder, if there is one.
     type: path
     required: true
   runs_dir:
@@ -112,6 +113,10 @@ script:
   description: The folder of the user's script as a zip file in base64, empty without one.
   returned: success
   type: str
+needs_profile:
+  description: Whether C(grouping=auto) finds no profile that fits the job's workers.
+  returned: success
+  type: bool
 model:
   description: The path of the saved model to start from, empty without one.
   returned: success

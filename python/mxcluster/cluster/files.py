@@ -277,6 +277,22 @@ def length(share: Share) -> Fraction:
     return Fraction(repr(float(end))) - Fraction(repr(float(begin)))
 
 
+def tile(
+    lengths: Sequence[Fraction], order: Sequence[int], name: str = "worker_share"
+) -> List[Share]:
+    """Return shares of the given relative lengths, one after the other in `order`.
+
+    The end of a share and the begin of the next one are the identical number. BadInput if a share
+    is too small for a float. Args: `name` of the origin of the lengths in messages.
+    """
+    shares, total, before = [(0.0, 0.0)] * len(lengths), sum(lengths), Fraction(0)
+    for index in order:
+        shares[index] = (float(before / total), float((before + lengths[index]) / total))
+        before += lengths[index]
+    check_data_sharding(shares, len(shares), name)
+    return shares
+
+
 def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
     """Return the range of samples (first, last + 1) of each worker, out of `samples` in all.
 

@@ -127,7 +127,7 @@ def calinski_harabasz(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]
             "%d groups of %d workers have no Calinski-Harabasz score: it needs 2 to %d groups"
             % (len(groups), len(exact), len(exact) - 1)
         )
-    inside = sum(_squares([exact[one] for one in group]) for group in groups)
+    inside = sum((_squares([exact[one] for one in group]) for group in groups), Fraction(0))
     return _score(_squares(exact), inside, len(exact), len(groups))[1]
 
 
@@ -220,7 +220,9 @@ def _differ(fast: Fraction, slow: Fraction, noise: Fraction) -> bool:
 
 def _squares(values: Sequence[Fraction]) -> Fraction:
     """Return the sum of the squared distances of `values` from their mean."""
-    return sum((one * one for one in values), Fraction(0)) - sum(values) ** 2 / len(values)
+    return sum((one * one for one in values), Fraction(0)) - sum(values, Fraction(0)) ** 2 / len(
+        values
+    )
 
 
 def _score(total: Fraction, inside: Fraction, workers: int, groups: int) -> Tuple[Any, float]:
@@ -251,7 +253,7 @@ class _Clustering:
         unit = 1
         for one in values:
             unit = _common_multiple(unit, one.denominator)
-        counts = {one: 0 for one in values}
+        counts = dict.fromkeys(values, 0)
         for one in exact:
             counts[one] += 1
         multiple = 1

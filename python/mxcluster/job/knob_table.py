@@ -358,6 +358,14 @@ SECTIONS = {
             "share in `data_sharding`.",
             flag="--data-allocator",
         ),
+        _choice(
+            "grouping",
+            "given",
+            ("given", "auto"),
+            "The groups of workers without `worker_group` and `groups_file`: `given` takes those "
+            "of the profile that `profile.yml` has measured, or one group of all workers without "
+            "a profile that fits. `auto` measures such a profile first.",
+        ),
         _path(
             "hosts_file",
             "Your own `hosts` file on the controller: a worker's address on each line.",

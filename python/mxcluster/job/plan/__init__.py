@@ -9,10 +9,21 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
+from mxcluster.cluster.profile import Fit
 from mxcluster.errors import BadInput, for_each
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
-from mxcluster.job.plan import addresses, firewall, gpus, groups, members, ports, processes, shares
+from mxcluster.job.plan import (
+    addresses,
+    firewall,
+    gpus,
+    groups,
+    members,
+    ports,
+    processes,
+    profiled,
+    shares,
+)
 from mxcluster.job.plan.table import batches, table
 
 __all__ = ["make_plan", "make_cluster_files", "for_node", "table", "batches"]
@@ -35,6 +46,7 @@ def make_plan(
     data_dirs: Optional[Dict[str, str]] = None,
     model_file: Optional[str] = None,
     held: Optional[ports.Held] = None,
+    profile: Optional[Dict[str, Any]] = None,
 ) -> Plan:
     """Return the plan of one job, or raise BadInput with each fault and its cure.
 
@@ -53,6 +65,8 @@ def make_plan(
             folder.
         held: {host: ports and GPUs in use, see `mxcluster.node.probe.held`}; without it, all count
             as free.
+        profile: the measured speeds of the cluster, from `cluster.profile.read`. It gives groups,
+            shares and the servers of parameters that the user has not given, if it fits.
     """
     if not is_job_id(job):
         raise BadInput(
@@ -98,9 +112,13 @@ def make_plan(
             nodes[host]["cuda"] = records[host]["cuda"]
     lines = [nodes[host]["address"] for host in workers]
 
-    grouping, from_labels = _groups(everyone, variables, files, names, find)
+    fitted = profiled.fit(profile, workers) if distributed else None
+    grouping, origin = _groups(options["kv"], everyone, variables, files, names, find, fitted)
     grouped, labels = groups.first(grouping, count)
-    parts = _shares(options, everyone, variables, files, names, (grouped, labels), from_labels)
+    parts, measured = _shares(
+        options, everyone, variables, files, names, (grouped, labels), origin, fitted
+    )
+    placement, note = profiled.placement(profile, options, servers, len(grouped))
     if not options["script"]:
         processes.check_network(options["network"], workers[0], records[workers[0]])
 
@@ -128,6 +146,7 @@ def make_plan(
         "group_labels": labels,
         "together": schemes.merged_sets(options["kv"], grouped),
         "shares": [list(share) for share in parts],
+        "placement": placement,
         "staleness": options["staleness"],
         "files": {
             "hosts": cluster_files.render_hosts(lines),
@@ -144,6 +163,12 @@ def make_plan(
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
     }
+    plan["profile"] = profiled.entry(plan, fitted, origin, measured, note)
+    plan["needs_profile"] = (
+        options["grouping"] == "auto"
+        and origin == profiled.NOBODY
+        and schemes.of(options["kv"]).waits == schemes.GROUP
+    )
     for process in plan["processes"]:
         if process["role"] == "server" and each > 1:
             process["group"] = process["index"] % each
@@ -154,6 +179,8 @@ def make_plan(
         model_file,
     )
     batches(plan)  # raises BadInput for a share without a sample
+    if measured:
+        profiled.check_batches(options, parts, workers)
     return plan
 
 
@@ -162,13 +189,15 @@ def make_cluster_files(
     inventory: Dict[str, Any],
     records: Dict[str, Dict[str, Any]],
     files: Dict[str, Optional[str]],
+    profile: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
     """Return the addresses and cluster files of the whole cluster, or raise BadInput.
 
-    The result is {"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...}}, as in
-    the plan of a job with all nodes and shares by weight. The arguments are those of `make_plan`.
-    Of the options, only dmlc_interface and the names of the three files count. A record needs only
-    the node's addresses, so that an inventory can be refused before an installation.
+    The result is {"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...},
+    "notes": [lines about the profile]}, as in the plan of a dist_gsync job with all nodes and
+    shares by weight or by the profile. The arguments are those of `make_plan`. Of the options, only
+    dmlc_interface and the names of the three files count. A record needs only the node's addresses,
+    so that an inventory can be refused before an installation.
     """
     names = _names_of_files(options, files)
     by_group, variables = inventory["groups"], inventory["hosts"]
@@ -188,15 +217,12 @@ def make_cluster_files(
 
     located = {node.host: node.address for node in found}
     lines = [located[host] for host in workers]
-    grouping, from_labels = _groups(workers, variables, files, names, find)
-    parts = _shares(
-        dict(options, data_allocator=1, kv="dist_gsync"),
-        workers,
-        variables,
-        files,
-        names,
-        grouping,
-        from_labels,
+    fitted = profiled.fit(profile, workers)
+    options = dict(options, data_allocator=1, kv="dist_gsync")
+    grouping, origin = _groups(options["kv"], workers, variables, files, names, find, fitted)
+    parts, measured = _shares(options, workers, variables, files, names, grouping, origin, fitted)
+    told = profiled.entry(
+        {"options": options, "kv": options["kv"], "placement": []}, fitted, origin, measured, ""
     )
     return {
         "nodes": {
@@ -207,6 +233,7 @@ def make_cluster_files(
             "groups": cluster_files.render_groups(grouping[0], lines),
             "data_sharding": cluster_files.render_data_sharding(parts),
         },
+        "notes": told["notes"] if told else [],
     }
 
 
@@ -255,22 +282,32 @@ def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
 
 
 def _groups(
+    kv: str,
     everyone: List[str],
     variables: Variables,
     files: Texts,
     names: Dict[str, str],
     find: Callable[[str], addresses.Node],
-) -> Tuple[groups.Groups, bool]:
-    """Return ((groups, labels) of all possible workers, True if they come from worker_group).
+    fitted: Optional[Fit],
+) -> Tuple[groups.Groups, str]:
+    """Return ((groups, labels) of all possible workers, their origin as in `profiled`).
 
-    A groups file takes precedence over worker_group. Without either, all workers form one group.
+    A groups file takes precedence over worker_group, and both over the profile, which only counts
+    under a scheme whose groups wait. It names the job's workers only. Without any of these, all
+    workers form one group.
     """
     text = files.get("groups")
     if text is not None:
         located = {node.host: node.address for node in for_each(find, members.unique(everyone))}
-        return groups.from_file(text, [located[host] for host in everyone], names["groups"]), False
+        lines = [located[host] for host in everyone]
+        return groups.from_file(text, lines, names["groups"]), profiled.FILE
     labelled = groups.from_labels(everyone, variables)
-    return (labelled, True) if labelled else (([list(range(len(everyone)))], ["all"]), False)
+    if labelled:
+        return labelled, profiled.LABELS
+    proposed = profiled.groups(fitted) if schemes.of(kv).waits == schemes.GROUP else None
+    if proposed:
+        return proposed, profiled.PROFILE
+    return ([list(range(len(everyone)))], ["all"]), profiled.NOBODY
 
 
 def _shares(
@@ -280,21 +317,31 @@ def _shares(
     files: Texts,
     names: Dict[str, str],
     grouping: groups.Groups,
-    from_labels: bool,
-) -> List[cluster_files.Share]:
-    """Return the shares of the job's workers: from the file, from the weights, or equal."""
+    origin: str,
+    fitted: Optional[Fit],
+) -> Tuple[List[cluster_files.Share], bool]:
+    """Return (the shares of the job's workers, whether they are those of the profile).
+
+    The shares come from the file, from the weights that a host has, from the profile if groups
+    wait, or they are equal.
+    """
     count = sum(map(len, grouping[0]))
     text, allocator, kv = files.get("data_sharding"), options["data_allocator"], options["kv"]
     weight = shares.weights(everyone[:count], variables)
-    weighted = allocator == 1 and text is None
-    if from_labels or weighted and schemes.of(kv).waits == schemes.GROUP:
+    weighted, waits = allocator == 1 and text is None, schemes.of(kv).waits == schemes.GROUP
+    if origin == profiled.LABELS or weighted and waits:
         shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
-    if text is not None:
+    measured = None
+    if weighted and waits and not shares.are_given(everyone[:count], variables):
+        measured = profiled.weights(fitted, grouping[0])
+    if measured is not None:
+        parts = cluster_files.tile(measured, range(count), "the shares of the profile")
+    elif text is not None:
         parts = shares.from_file(text, len(everyone), count, names["data_sharding"])
     else:
         parts = shares.proportional(weight if weighted else [1.0] * count)
     shares.check_scheme(kv, allocator, parts, names["data_sharding"] if text is not None else None)
-    return parts
+    return parts, measured is not None
 
 
 def _equip(

@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mxcluster import package, schemes
-from mxcluster.cluster import node_records
+from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import checkpoints, user_script
@@ -22,6 +22,7 @@ from mxcluster.job.plan.gpus import takes_all
 
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
+PROFILE = "profile.json"  # beside the folder of the node records
 # Least resources of a job: bytes of disk for its logs, bytes of shared memory for MXNet's data
 # loaders, and open files for its connections.
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
@@ -42,7 +43,7 @@ def plan_job(
     Args:
         given: the options as the user wrote them.
         inventory: see `plan.make_plan`.
-        records_dir: the folder of the node records.
+        records_dir: the folder of the node records. The profile is beside this folder, if any.
         runs_dir: the folder of the runs, which must not contain the job's own folder yet.
         cwd: the folder at which relative paths begin.
         secrets: {"names", "problems"} of secret_env; the plan never sees the values.
@@ -50,10 +51,11 @@ def plan_job(
         anew: the names of the options that were given with -e.
 
     Returns:
-        {"plan", "table", "looks", "model", "resume", "script"}. "looks" is {host: request of
-        `mxcluster.node.probe look`}; "model" the file to start from, "" for none; "resume" all
-        files of the checkpoint to resume from, [] for none; "script" the script's folder as a zip
-        file in base64, "" for none.
+        {"plan", "table", "looks", "model", "resume", "script", "needs_profile"}. "looks" is {host:
+        request of `mxcluster.node.probe look`}; "model" the file to start from, "" for none;
+        "resume" all files of the checkpoint to resume from, [] for none; "script" the script's
+        folder as a zip file in base64, "" for none; "needs_profile" True if grouping=auto finds no
+        profile that fits.
     """
     checkpoint, notes = None, []  # type: Any, List[str]
     if str(given.get("resume") or "").strip():
@@ -74,6 +76,12 @@ def plan_job(
         inventory, fewer = without(options, inventory)
         notes = notes + fewer
     try:
+        measured = read_profile(records_dir)
+    except BadInput as refusal:  # It must not stop profile.yml, or a job that does not need it.
+        measured = None
+        if schemes.of(options["kv"]).waits == schemes.GROUP:
+            notes = notes + ["the profile is not used: %s" % refusal]
+    try:
         plan = make_plan(
             options,
             inventory,
@@ -84,6 +92,7 @@ def plan_job(
             data_dirs={host: record["data_dir"] for host, record in records.items()},
             model_file="model.params" if model else None,
             held=held,
+            profile=measured,
         )
     except BadInput as refusal:
         named = [name + "_file" for name, text in files.items() if text is not None]
@@ -111,6 +120,7 @@ def plan_job(
         "model": model,
         "resume": checkpoint.files if checkpoint else [],
         "script": script,
+        "needs_profile": plan["needs_profile"],
         "looks": {
             host: look(plan, host, records[host], inventory["hosts"], packed)
             for host in plan["nodes"]
@@ -123,13 +133,15 @@ def plan_cluster(
 ) -> Json:
     """Return addresses and files of an inventory (`plan.make_cluster_files`), or raise BadInput.
 
-    Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes that have just
+    A damaged profile is refused, since the files would lose its groups. Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes that have just
     answered; the records describe the others. The other arguments are those of `plan_job`.
     """
     records = read_records(records_dir)
     records.update({host: dict(records.get(host, {}), **seen) for host, seen in facts.items()})
     options = _options(given, cwd)
-    return make_cluster_files(options, inventory, records, _files(options))
+    return make_cluster_files(
+        options, inventory, records, _files(options), read_profile(records_dir)
+    )
 
 
 def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> Json:
@@ -324,6 +336,19 @@ def read_records(folder: str) -> Dict[str, Json]:
         host = os.path.basename(path)[: -len(".json")]
         records[host] = node_records.read(host, record)
     return records
+
+
+def read_profile(records_dir: str) -> Optional[Json]:
+    """Return the checked profile of the inventory with the node records in `records_dir`.
+
+    None if there is no profile. BadInput if it is damaged.
+    """
+    path = os.path.join(os.path.dirname(os.path.abspath(records_dir)), PROFILE)
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return profile.read(stream.read(), path)
+    except FileNotFoundError:
+        return None
 
 
 def _options(given: Json, cwd: str) -> Json:

@@ -1,6 +1,7 @@
 """List the processes of a job, each with its host, address, port, GPUs, command, environment."""
 
 import functools
+import itertools
 import posixpath
 from collections import Counter
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -156,6 +157,29 @@ def _group_of_each(groups: Tuple[Tuple[int, ...], ...]) -> str:
     return ",".join(str(group_of[index]) for index in sorted(group_of))
 
 
+def homes(plan: Dict[str, Any]) -> str:
+    """Return the server of each parameter, in runs: "1*12,0*30"; "" without a placement.
+
+    A server is its number in the plan where each group has server processes of its own, else its
+    rank in ps-lite, by which the store chooses keys.
+    """
+    return _runs(
+        tuple(plan["placement"]),
+        ()
+        if schemes.of(plan["kv"]).servers_of_a_group
+        else tuple(
+            (one["address"], one["port"]) for one in plan["processes"] if one["role"] == "server"
+        ),
+    )
+
+
+@functools.lru_cache(maxsize=1)  # the same for all processes of a plan
+def _runs(placement: Tuple[int, ...], places: Tuple[Tuple[str, int], ...]) -> str:
+    rank = ranks([{"address": address, "port": port} for address, port in places])
+    runs = [(server, len(list(same))) for server, same in itertools.groupby(placement)]
+    return ",".join("%d*%d" % (rank[server] if places else server, count) for server, count in runs)
+
+
 def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
     """Return the environment of a process: variables of ps-lite, of mxcluster and of the user."""
     node, options = plan["nodes"][process["host"]], plan["options"]
@@ -183,6 +207,8 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         servers = [one for one in plan["processes"] if one["role"] == "server"]
         env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
         env["MXCLUSTER_GSYNC_Y"] = options["gsync_y"]
+    if plan.get("placement"):
+        env["MXCLUSTER_PLACEMENT"] = homes(plan)
     if options["server_classes"]:
         env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
     if options["resume"]:

@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster import schemes
-from mxcluster.cluster.files import Share, check_data_sharding, length, parse_data_sharding
+from mxcluster.cluster.files import Share, length, parse_data_sharding, tile
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.plan.members import host_variable, unique
 
@@ -20,6 +20,11 @@ def weights(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[
         zip(hosts, for_each(lambda host: host_variable("worker_share", host, variables), hosts))
     )
     return [by_host[host] for host in lines]
+
+
+def are_given(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> bool:
+    """Return True if the host of a worker has the variable worker_share."""
+    return any((variables.get(host) or {}).get("worker_share") is not None for host in lines)
 
 
 def check_equal_inside(
@@ -43,7 +48,7 @@ def check_equal_inside(
 
 def proportional(weight: Sequence[float]) -> List[Share]:
     """Return one share of [0, 1] per worker, in order, proportional to its weight."""
-    return _tile([Fraction(one) for one in weight], range(len(weight)))
+    return tile([Fraction(one) for one in weight], range(len(weight)))
 
 
 def from_file(text: str, workers: int, count: int, name: str) -> List[Share]:
@@ -57,7 +62,7 @@ def from_file(text: str, workers: int, count: int, name: str) -> List[Share]:
     if count == workers:
         return shares
     kept = shares[:count]
-    return _tile(
+    return tile(
         [length(share) for share in kept], sorted(range(count), key=lambda index: kept[index])
     )
 
@@ -85,16 +90,3 @@ def check_scheme(
             "they have: use kv=dist_gsync, or equal shares (data_allocator=0)"
             % (small, lengths[small], large, lengths[large], kv)
         )
-
-
-def _tile(lengths: Sequence[Fraction], order: Sequence[int]) -> List[Share]:
-    """Return shares of the given relative lengths, one after the other in `order`.
-
-    The end of a share and the begin of the next one are the identical number.
-    """
-    shares, total, before = [(0.0, 0.0)] * len(lengths), sum(lengths), Fraction(0)
-    for index in order:
-        shares[index] = (float(before / total), float((before + lengths[index]) / total))
-        before += lengths[index]
-    check_data_sharding(shares, len(shares), "worker_share")
-    return shares

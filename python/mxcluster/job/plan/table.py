@@ -62,11 +62,22 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             "(mxcluster_user is empty)" % some(plan["ports_open"])
         )
     alone = schemes.of(plan["kv"]).with_one_group
+    profile = plan.get("profile") or {"uses": [], "notes": []}
     if alone and len(plan["groups"]) == 1:
         lines.append(
-            "%s with one group of all workers trains as %s does: for several groups, give each "
-            "worker's host a worker_group, or the job a groups_file" % (plan["kv"], alone)
+            "%s with one group of all workers trains as %s does: %s"
+            % (
+                plan["kv"],
+                alone,
+                "the profile finds no speeds that differ by more than the noise"
+                if "groups" in profile["uses"]
+                else "for several groups, give each worker's host a worker_group, or the job a "
+                "groups_file, or let mxcluster measure the workers (-e grouping=auto)",
+            )
         )
+    if plan.get("needs_profile"):
+        lines.append("grouping=auto: no profile fits this job, so the workers are measured first")
+    lines += profile["notes"]
     counts = batches(plan)
     if counts is None:
         return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]

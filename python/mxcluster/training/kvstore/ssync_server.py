@@ -3,6 +3,7 @@
 import os
 
 from mxcluster.errors import BadInput
+from mxcluster.training.kvstore import gsync_layout
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
@@ -12,7 +13,11 @@ FINISHED = float(1 << 22)  # ticks that a worker adds to its clock after its las
 
 def of_server(server):
     """Return the StaleUpdate for this server process. `server` is its `server.Commands`."""
-    return StaleUpdate(len(os.environ["MXCLUSTER_GROUPS"].split(",")), server.updates)
+    return StaleUpdate(
+        len(os.environ["MXCLUSTER_GROUPS"].split(",")),
+        server.updates,
+        gsync_layout.of_ranks(os.environ),
+    )
 
 
 class StaleUpdate(object):
@@ -23,11 +28,13 @@ class StaleUpdate(object):
     The clock is an array of W counters. Each worker pushes its own increments to the clock. Pushed
     arrays are read through views at once, because in async mode they wrap the network's buffer.
 
-    Args: `workers` W; `updates(optimizer, number)` returns an `optimizer_states.Updates`.
+    Args: `workers` W; `updates(optimizer, number)` returns an `optimizer_states.Updates`; `layout`
+    the `gsync_layout.of_ranks`, None if a key is a parameter's number.
     """
 
-    def __init__(self, workers, updates):
+    def __init__(self, workers, updates, layout=None):
         self._workers, self._make, self.updates = workers, updates, None
+        self._layout = layout
         self._optimizer = None
         self._batches = {}  # {parameter: batches that its updates have merged so far}
 
@@ -46,18 +53,19 @@ class StaleUpdate(object):
             clock = view(stored)
             clock += view(pushed)
             return
+        number = key if self._layout is None else self._layout.split(key)[1]
         if self._optimizer is None:
             raise BadInput(
                 "gradients of parameter %d came before an optimizer: call set_optimizer() before "
-                "push()" % key
+                "push()" % number
             )
-        batches = self._batches[key] = self._batches.get(key, 0) + 1
+        batches = self._batches[number] = self._batches.get(number, 0) + 1
         schedule = self._optimizer.lr_scheduler
         if schedule is not None:
             schedule.round = max(
                 schedule.round, self._optimizer.begin_num_update - (-batches // self._workers)
             )
-        self.updates(key, pushed, stored)
+        self.updates(number, pushed, stored)
         stored.wait_to_read()
 
     def save(self, folder, name, number):

@@ -7,6 +7,7 @@ import time
 from mxnet import nd
 
 from mxcluster import events
+from mxcluster.training.kvstore import gsync_layout
 from mxcluster.training.kvstore.backoff import Backoff
 from mxcluster.training.kvstore.ssync_server import CLOCK_KEY, FINISHED
 from mxcluster.training.kvstore.worker_base import IS_OLD, OwnStore, first, pairs
@@ -30,6 +31,7 @@ class StaleStore(OwnStore):
 
     def __init__(self, groups, index):
         super(StaleStore, self).__init__(groups, index)
+        self._layout = gsync_layout.of_ranks(os.environ)
         self.staleness = int(os.environ["MXCLUSTER_STALENESS"])
         self._clock = nd.zeros((len(groups),))
         super(OwnStore, self).init(CLOCK_KEY, self._clock)
@@ -83,12 +85,16 @@ class StaleStore(OwnStore):
         self._report()
 
     def _places(self, number, size):
-        if not 0 <= number < CLOCK_KEY:
+        key, most = number, CLOCK_KEY - 1
+        if self._layout is not None:
+            # ps-lite itself cuts a large parameter over all servers, whatever its key is.
+            key = self._layout.key(0, number, self._layout.home(number))
+            most = number - 1
+        if not 0 <= key < CLOCK_KEY:
             raise ValueError(
-                "parameter key %r is outside 0 .. %d: use smaller integer keys"
-                % (number, CLOCK_KEY - 1)
+                "parameter key %r is outside 0 .. %d: use smaller integer keys" % (number, most)
             )
-        return [(number, None, None)]
+        return [(key, None, None)]
 
     def _push(self, keys, values, priority):
         if self._collected is None and any(key in self._arrays for key, _ in pairs(keys, values)):

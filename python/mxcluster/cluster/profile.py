@@ -1,0 +1,449 @@
+"""Complete, check and read a profile: the measured speeds of a cluster, and what follows. Pure.
+
+``profile.yml`` measures, `complete` adds the noise, groups, shares, placement and advice, and
+`.state/<inventory>/profile.json` keeps the result. A plan reads it with `read`, and compares its
+workers with those of the job (`fits`).
+
+The measured part::
+
+    {"schema": 1, "job": str, "time": unix seconds, "network": str, "batch_size": int, "data": str,
+     "mxnet": str, "parameters": [numbers of each parameter, from the lowest layer],
+     "workers": [{"host": str, "number": int (which worker of its host, from 0),
+                  "alone": {"samples_per_s": float, "spread": float (interquartile range / median)},
+                  "together": the same while all workers compute,
+                  "servers": [{"push_s": float, "pull_s": float} of the model, for each server],
+                  "exchange_s": float (push and pull of the model, all workers at once)}],
+     "servers": [{"host": str, "number": int, "updates_per_s": float (of the whole model)}]}
+
+What `complete` adds::
+
+    {"noise": float, "groups": [[positions in workers]], "labels": [str],
+     "shares": [[begin, end] of each worker], "placement": [server of each parameter],
+     "advice": [str]}
+"""
+
+import json
+import statistics
+import time
+from collections import Counter
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from mxcluster import shapes
+from mxcluster.cluster import files, grouping
+from mxcluster.errors import BadInput, refuse, some
+
+Json = Dict[str, Any]
+
+SCHEMA = 1
+CURE = "run profile.yml again"
+# The least noise: groups whose speeds differ by less are not worth their servers' processes.
+LEAST_NOISE = 0.05
+# The part of a step that the exchange takes: above MUCH more servers can help, below LITTLE with
+# one server for all, the others do not.
+MUCH, LITTLE = 0.25, 0.05
+_MOST = 100000  # workers, servers or parameters
+
+
+def _above_zero(value: Any) -> float:
+    if shapes.number(value) <= 0:
+        raise shapes.Wrong("a number above 0", value)
+    return float(value)
+
+
+def _not_negative(value: Any) -> float:
+    if shapes.number(value) < 0:
+        raise shapes.Wrong("a number of at least 0", value)
+    return float(value)
+
+
+def _schema(value: Any) -> int:
+    if value != SCHEMA or isinstance(value, bool):
+        raise shapes.Wrong("the schema %d of this version" % SCHEMA, value)
+    return SCHEMA
+
+
+_host = shapes.matching(r"[^\s\x00-\x1f\x7f-\x9f]+", "the name of a host", 253)
+_number = shapes.whole(0, _MOST)
+# `_measured` checks the speed itself, because its message names the worker.
+_speed = shapes.fields({"spread": _not_negative}, {"samples_per_s": lambda value: value})
+_workers = shapes.fields(
+    {
+        "host": _host,
+        "number": _number,
+        "alone": _speed,
+        "together": _speed,
+        "servers": shapes.list_of(
+            shapes.fields({"push_s": _not_negative, "pull_s": _not_negative}), _MOST
+        ),
+        "exchange_s": _not_negative,
+    }
+)
+_MEASURED = {
+    "schema": _schema,
+    "job": shapes.words,
+    "time": _not_negative,
+    "network": shapes.words,
+    "batch_size": shapes.whole(1),
+    "data": shapes.words,
+    "mxnet": shapes.words,
+    "parameters": shapes.list_of(shapes.whole(1), _MOST),
+    "workers": shapes.list_of(_workers, _MOST),
+    "servers": shapes.list_of(
+        shapes.fields({"host": _host, "number": _number, "updates_per_s": _above_zero}), _MOST
+    ),
+}
+_ADDED = {
+    "noise": _not_negative,
+    "groups": shapes.list_of(shapes.list_of(_number, _MOST), _MOST),
+    "labels": shapes.list_of(shapes.words, _MOST),
+    "shares": shapes.list_of(shapes.list_of(_not_negative, 2), _MOST),
+    "placement": shapes.list_of(_number, _MOST),
+    "advice": shapes.list_of(shapes.words),
+}
+
+
+class Fit(NamedTuple):
+    """How a profile fits the workers of a job."""
+
+    profile: Json
+    # The position in the profile of each worker of the job; None if the profile lacks a worker.
+    positions: Optional[List[int]]
+    note: str  # what is missing and what to do, or which workers are gone; "" for neither
+
+
+def complete(measured: Json, groups: int = 0) -> Json:
+    """Return the profile: the `measured` part, checked, with the entries that follow from it.
+
+    - noise: the median of the workers' spreads together, at least LEAST_NOISE.
+    - groups, labels: `grouping.propose` for the speeds together. The workers of a host count with
+      the slowest of them, and so stay together: the file `groups` names hosts by address.
+    - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
+    - placement: `grouping.placement` for `server_speeds`.
+
+    Args: `groups` the number of groups that the user asks for, 0 for the best.
+
+    BadInput names a worker without a speed above 0, and a number of groups that is too large.
+    """
+    found = _measured(measured, "the measured profile")
+    noise = max(
+        LEAST_NOISE,
+        float(statistics.median(worker["together"]["spread"] for worker in found["workers"])),
+    )
+    speeds = speeds_of(found["workers"])
+    proposal = grouping.propose(_slowest_of_hosts(found["workers"]), noise, groups)
+    servers = server_speeds(found)
+    found.update(
+        noise=noise,
+        groups=proposal.groups,
+        labels=proposal.labels,
+        shares=[
+            list(share)
+            for share in files.tile(
+                grouping.shares(speeds, proposal.groups), range(len(speeds)), "shares"
+            )
+        ],
+        placement=grouping.placement(found["parameters"], servers) if servers else [],
+    )
+    return dict(found, advice=["groups: " + proposal.reason] + advice(found))
+
+
+def read(content: Union[str, Json], name: str = "profile.json") -> Json:
+    """Return the checked profile of `content`, its JSON text or the dict.
+
+    BadInput if the content is damaged, with what to do. Args: `name` of the file in messages.
+    """
+    try:
+        whole = json.loads(content) if isinstance(content, str) else content
+        found = _measured(whole, name)
+        found.update(shapes.fields(_ADDED)(whole))
+    except (ValueError, RecursionError) as error:
+        raise BadInput("%s is damaged (%s): %s" % (name, error, CURE)) from None
+    try:
+        _check_added(found)
+    except BadInput as refusal:
+        faults = str(refusal).replace("\n", "; ")
+        raise BadInput("%s is damaged (%s): %s" % (name, faults, CURE)) from None
+    return found
+
+
+def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
+    """Return the Fit of a profile from `read` or `complete` to the workers (host, number) of a job.
+
+    A worker that the profile lacks has no speed, so the profile does not fit. Workers of the
+    profile that the job lacks do not matter: the others keep their groups.
+    """
+    places = {
+        (worker["host"], worker["number"]): position
+        for position, worker in enumerate(profile["workers"])
+    }
+    missing = [name_of(host, number) for host, number in workers if (host, number) not in places]
+    if missing:
+        return Fit(
+            profile,
+            None,
+            "%s has no speed of %s: %s" % (title(profile), some(missing), CURE),
+        )
+    there = set(workers)
+    gone = [name_of(*worker) for worker in places if worker not in there]
+    return Fit(
+        profile,
+        [places[worker] for worker in workers],
+        "%s also has %s, not in this job: the others keep their groups"
+        % (title(profile), some(gone))
+        if gone
+        else "",
+    )
+
+
+def groups_of(fit: Fit) -> Tuple[List[List[int]], List[str]]:
+    """Return (groups, labels) of the job's workers, by their indices, from fast to slow.
+
+    These are the profile's groups without the workers that the job lacks, and without groups that
+    become empty. Args: `fit` with positions.
+    """
+    of = {
+        position: group
+        for group, members in enumerate(fit.profile["groups"])
+        for position in members
+    }
+    groups = [[] for _ in fit.profile["groups"]]  # type: List[List[int]]
+    for index, position in enumerate(fit.positions or []):
+        groups[of[position]].append(index)
+    kept = [(group, label) for group, label in zip(groups, fit.profile["labels"]) if group]
+    return [group for group, _ in kept], [label for _, label in kept]
+
+
+def job_speeds(fit: Fit) -> Dict[str, float]:
+    """Return {worker's name: samples/s while all compute} of the job's workers, in their order."""
+    workers = fit.profile["workers"]
+    return speeds_of([workers[position] for position in fit.positions or []])
+
+
+def speeds_of(workers: Sequence[Json], kind: str = "together") -> Dict[str, float]:
+    """Return {name: samples/s} of the profile's `workers`, in their order."""
+    return {
+        name_of(worker["host"], worker["number"]): worker[kind]["samples_per_s"]
+        for worker in workers
+    }
+
+
+def server_speeds(profile: Json) -> Dict[str, float]:
+    """Return {name: whole models a second} of the servers, in their order.
+
+    The time of a server for a model is that of an update, and of a push and a pull by the median
+    worker.
+    """
+    result = {}
+    for position, server in enumerate(profile["servers"]):
+        moves = [
+            worker["servers"][position]["push_s"] + worker["servers"][position]["pull_s"]
+            for worker in profile["workers"]
+        ]
+        seconds = 1 / server["updates_per_s"] + float(statistics.median(moves))
+        result["%s server %d" % (server["host"], server["number"])] = 1 / seconds
+    return result
+
+
+def title(profile: Json) -> str:
+    """Return the profile's name for a message: its job and date."""
+    day = time.strftime("%Y-%m-%d", time.gmtime(min(profile["time"], 253402300799)))
+    return "the profile %s of %s" % (profile["job"], day)
+
+
+def name_of(host: str, number: int) -> str:
+    """Return the name of a worker in messages: its host, and which worker of the host it is."""
+    return "%s worker %d" % (host, number)
+
+
+def advice(profile: Json) -> List[str]:
+    """Return sentences about what the measured speeds mean for a job. Pure.
+
+    The step of several workers is estimated as the computation of the slowest plus the exchange of
+    the slowest, so without any overlap of the two.
+
+    Args: `profile` with its groups.
+    """
+    return _about_gain(profile) + _about_servers(profile) + _about_hosts(profile)
+
+
+def _about_gain(profile: Json) -> List[str]:
+    workers = profile["workers"]
+    if len(workers) < 2:
+        return []
+    seconds, exchange = _step(profile, range(len(workers)))
+    together = profile["batch_size"] * len(workers) / seconds
+    alone = speeds_of(workers, "alone")
+    best = max(alone, key=lambda name: alone[name])
+    hosts = len({worker["host"] for worker in workers})
+    many = "%d machines" % hosts if hosts > 1 else "%d workers" % len(workers)
+    step = "a step of all %d workers takes about %.3g s, %.3g s of it for the exchange" % (
+        len(workers),
+        seconds,
+        exchange,
+    )
+    if together <= alone[best]:
+        return [
+            "this network is too small to gain from %s: %s, which is %.3g samples/s, and %s alone "
+            "computes %.3g: train with one worker, or with a larger batch_size or network"
+            % (many, step, together, best, alone[best])
+        ]
+    told = "%s: under dist_sync %.3g samples/s, %.2f times %s alone" % (
+        step,
+        together,
+        together / alone[best],
+        best,
+    )
+    if len(profile["groups"]) > 1:
+        grouped = sum(
+            profile["batch_size"] * len(group) / _step(profile, group)[0]
+            for group in profile["groups"]
+        )
+        told += "; under dist_gsync in these %d groups %.3g samples/s" % (
+            len(profile["groups"]),
+            grouped,
+        )
+    return [told]
+
+
+def _about_servers(profile: Json) -> List[str]:
+    workers, count = profile["workers"], len(profile["servers"])
+    if len(workers) < 2 or not count:
+        return []
+    seconds, exchange = _step(profile, range(len(workers)))
+    if exchange > MUCH * seconds:
+        return [
+            "the exchange with %d server%s takes %.0f %% of a step: more servers (hosts in the "
+            "group servers, or servers_per_host) divide it"
+            % (count, "" if count == 1 else "s", 100 * exchange / seconds)
+        ]
+    if count > 1 and count * exchange < LITTLE * seconds:
+        return [
+            "one server is enough (num_servers=1): the exchange with %d servers takes %.2g %% of a "
+            "step" % (count, 100 * exchange / seconds)
+        ]
+    return []
+
+
+def _about_hosts(profile: Json) -> List[str]:
+    told = []
+    by_host: Dict[str, List[Json]] = {}
+    for worker in profile["workers"]:
+        by_host.setdefault(worker["host"], []).append(worker)
+    for host, workers in by_host.items():
+        alone, together = (
+            [worker[kind]["samples_per_s"] for worker in workers] for kind in ("alone", "together")
+        )
+        lost = 1 - statistics.median(both / one for one, both in zip(alone, together))
+        if lost <= profile["noise"]:
+            continue
+        if len(workers) == 1:
+            told.append(
+                "%s: its worker is %.0f %% slower while the other workers compute: they may share "
+                "one machine" % (host, 100 * lost)
+            )
+            continue
+        less = sum(together) <= max(alone) * (1 + profile["noise"])
+        told.append(
+            "%s: its %d workers are %.0f %% slower together than alone: together %.3g samples/s, "
+            "one alone %.3g%s"
+            % (
+                host,
+                len(workers),
+                100 * lost,
+                sum(together),
+                max(alone),
+                ", so workers_per_host=1 is as fast" if less else "",
+            )
+        )
+    return told
+
+
+def _step(profile: Json, members: Sequence[int]) -> Tuple[float, float]:
+    """Return (seconds of a step of these workers, seconds of it for the exchange)."""
+    workers = [profile["workers"][member] for member in members]
+    exchange = max(worker["exchange_s"] for worker in workers)
+    compute = profile["batch_size"] / min(worker["together"]["samples_per_s"] for worker in workers)
+    return compute + exchange, exchange
+
+
+def _slowest_of_hosts(workers: Sequence[Json]) -> Dict[str, float]:
+    """Return {name: samples/s} of the workers, each with the slowest speed of its host."""
+    slowest: Dict[str, float] = {}
+    for worker in workers:
+        speed, host = worker["together"]["samples_per_s"], worker["host"]
+        slowest[host] = min(speed, slowest.get(host, speed))
+    return {
+        name_of(worker["host"], worker["number"]): slowest[worker["host"]] for worker in workers
+    }
+
+
+def _measured(content: Any, name: str) -> Json:
+    """Return the measured part of `content` with the right shapes, or raise BadInput."""
+    try:
+        found: Json = shapes.fields(_MEASURED)(content)
+    except shapes.Wrong as wrong:
+        raise BadInput("%s is damaged (%s): %s" % (name, wrong, CURE)) from None
+    problems = []
+    for kind, items in (("worker", found["workers"]), ("server", found["servers"])):
+        counted = Counter((item["host"], item["number"]) for item in items)
+        problems += [
+            "%s: %s %s %d is there %d times: %s" % (name, host, kind, number, times, CURE)
+            for (host, number), times in counted.items()
+            if times > 1
+        ]
+    problems += [
+        "%s: %s has the network times of %d servers, and there are %d: %s"
+        % (
+            name,
+            name_of(worker["host"], worker["number"]),
+            len(worker["servers"]),
+            len(found["servers"]),
+            CURE,
+        )
+        for worker in found["workers"]
+        if len(worker["servers"]) != len(found["servers"])
+    ]
+    refuse(problems)
+    for kind in ("alone", "together"):
+        try:
+            grouping.check(
+                {
+                    name_of(worker["host"], worker["number"]): worker[kind].get("samples_per_s")
+                    for worker in found["workers"]
+                }
+            )
+        except BadInput as refusal:
+            raise BadInput(
+                "\n".join("%s, %s: %s" % (name, kind, line) for line in str(refusal).split("\n"))
+            ) from None
+    return found
+
+
+def _check_added(profile: Json) -> None:
+    """Raise BadInput if the groups, labels, shares and placement do not fit the workers."""
+    workers, problems = profile["workers"], []
+    files.check_groups(profile["groups"], len(workers))
+    if len(profile["labels"]) != len(profile["groups"]):
+        problems.append(
+            "%d labels for %d groups" % (len(profile["labels"]), len(profile["groups"]))
+        )
+    group_of = {one: number for number, group in enumerate(profile["groups"]) for one in group}
+    together: Dict[str, int] = {}
+    for position, worker in enumerate(workers):
+        if together.setdefault(worker["host"], group_of[position]) != group_of[position]:
+            problems.append("the workers of %s are in different groups" % worker["host"])
+    if any(len(share) != 2 for share in profile["shares"]):
+        problems.append("a share is not a pair of numbers")
+    else:
+        files.check_data_sharding(
+            [(begin, end) for begin, end in profile["shares"]], len(workers), "shares"
+        )
+    servers = len(profile["servers"])
+    if profile["placement"] and len(profile["placement"]) != len(profile["parameters"]):
+        problems.append(
+            "a placement of %d parameters, and the network has %d"
+            % (len(profile["placement"]), len(profile["parameters"]))
+        )
+    if any(place >= servers for place in profile["placement"]):
+        problems.append("the placement names a server beyond the %d servers" % servers)
+    refuse(problems)

@@ -1,0 +1,176 @@
+"""Use a profile of the cluster in a plan: groups, weights of shares, placement of parameters."""
+
+from collections import Counter
+from fractions import Fraction
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from mxcluster import schemes
+from mxcluster.cluster import grouping, profile
+from mxcluster.cluster.files import cut
+from mxcluster.datasets import training_samples
+from mxcluster.errors import refuse
+from mxcluster.job.plan.groups import Groups
+from mxcluster.numbers import to_float
+
+Json = Dict[str, Any]
+BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
+FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of a plan's groups
+
+
+def numbered(lines: Sequence[str]) -> List[Tuple[str, int]]:
+    """Return (host, which process of the host it is, from 0) of each host in `lines`."""
+    counted, result = Counter(), []  # type: Dict[str, int], List[Tuple[str, int]]
+    for host in lines:
+        result.append((host, counted[host]))
+        counted[host] += 1
+    return result
+
+
+def fit(found: Optional[Json], workers: Sequence[str]) -> Optional[profile.Fit]:
+    """Return how the profile `found` fits the job's workers (their hosts); None without a profile.
+
+    Args: `found` from `cluster.profile.read`.
+    """
+    return None if found is None else profile.fits(found, numbered(workers))
+
+
+def groups(fitted: Optional[profile.Fit]) -> Optional[Groups]:
+    """Return (groups, labels) of the job's workers, or None without a profile that fits."""
+    if fitted is None or fitted.positions is None:
+        return None
+    return profile.groups_of(fitted)
+
+
+def weights(
+    fitted: Optional[profile.Fit], grouped: Sequence[Sequence[int]]
+) -> Optional[List[Fraction]]:
+    """Return the exact share of each worker, or None without a profile that fits.
+
+    Args: `grouped` the groups of the job, from the profile or from elsewhere.
+    """
+    if fitted is None or fitted.positions is None:
+        return None
+    return grouping.shares(profile.job_speeds(fitted), grouped)
+
+
+def placement(
+    found: Optional[Json], options: Json, servers: Sequence[str], groups: int
+) -> Tuple[List[int], str]:
+    """Return (the index of each parameter's server, a note for the user).
+
+    The list is empty, and parameters stay where MXNet or the store puts them, without a profile,
+    without a choice (one server, or MXNet's own store), and for a script. The note says why a
+    profile of another network or of other servers does not count.
+
+    Args: `found` from `cluster.profile.read`; `servers` their hosts, by index; `groups` the number
+    of groups.
+    """
+    scheme = schemes.of(options["kv"])
+    stock = not scheme.store or scheme.with_one_group and groups == 1
+    if found is None or stock or options["script"] or len(servers) < 2:
+        return [], ""
+    if options["network"] != found["network"]:
+        return [], "%s is of the network %s, so the servers of parameters stay as without it" % (
+            profile.title(found),
+            found["network"],
+        )
+    places = {
+        (server["host"], server["number"]): position
+        for position, server in enumerate(found["servers"])
+    }
+    wanted = numbered(servers)
+    missing = ["%s server %d" % server for server in wanted if server not in places]
+    if missing:
+        return [], "%s has no speed of %s, so the servers of parameters stay as without it: %s" % (
+            profile.title(found),
+            ", ".join(missing),
+            profile.CURE,
+        )
+    speeds = list(profile.server_speeds(found).items())
+    return (
+        grouping.placement(
+            found["parameters"],
+            dict(speeds[places[server]] for server in wanted),
+            _bound(options["env"]),
+        ),
+        "",
+    )
+
+
+def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) -> None:
+    """Refuse shares of a profile that hold less than a batch.
+
+    Such a worker would repeat its few samples in every batch. Shares that the user writes may be as
+    small. Args: `workers` their hosts, by index.
+    """
+    if options["script"]:
+        return
+    samples, batch = (
+        training_samples(options["data"], options["num_examples"]),
+        options["batch_size"],
+    )
+    refuse(
+        "%s: its share by the profile holds %d of the %d training samples, less than a batch of "
+        "%d: use a smaller batch_size, fewer workers (num_workers, without), or equal shares "
+        "(data_allocator=0)" % (profile.name_of(host, number), end - begin, samples, batch)
+        for (host, number), (begin, end) in zip(numbered(workers), cut(shares, samples))
+        if end - begin < batch
+    )
+
+
+def entry(
+    plan: Json, fitted: Optional[profile.Fit], origin: str, has_shares: bool, note: str
+) -> Optional[Json]:
+    """Return the plan's entry "profile", or None if the plan has no use for a profile.
+
+    {"job", "time", "fits": bool, "uses": [words], "notes": [lines for the user], "noise",
+    "speeds": [samples/s of each worker], or [] if it does not fit}.
+
+    Args: `plan` with its options and placement; `origin` of the groups; `has_shares` whether the
+    shares are those of the profile; `note` of `placement`.
+    """
+    options, grouped = plan["options"], schemes.of(plan["kv"]).waits == schemes.GROUP
+    if fitted is None or not (grouped or plan["placement"] or note):
+        return None
+    found, does_fit = fitted.profile, fitted.positions is not None
+    uses = ["groups"] if origin == PROFILE else []
+    uses += ["shares"] if has_shares else []
+    uses += ["servers of the parameters"] if plan["placement"] else []
+    lines = []
+    if uses:
+        other = [
+            "%s %s" % (words, found[name])
+            for name, words in (("network", "network"), ("batch_size", "batch size"))
+            if not options["script"] and options[name] != found[name]
+        ]
+        lines.append(
+            "%s gives the %s%s"
+            % (
+                profile.title(found),
+                _listed(uses),
+                ", measured with %s" % _listed(other) if other else "",
+            )
+        )
+    wanted = origin == NOBODY and grouped or "groups" in uses or has_shares
+    lines += [line for line in (fitted.note if wanted else "", note) if line]
+    return {
+        "job": found["job"],
+        "time": found["time"],
+        "fits": does_fit,
+        "uses": uses,
+        "notes": lines,
+        "noise": found["noise"],
+        "speeds": list(profile.job_speeds(fitted).values()),
+    }
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Return the words as "a", "a and b" or "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _bound(environment: Dict[str, str]) -> int:
+    try:
+        return int(to_float(environment[BOUND]))
+    except (KeyError, ValueError):
+        return grouping.BIGARRAY_BOUND
