@@ -267,42 +267,33 @@ def advice(profile: Json) -> List[str]:
 
 
 def _about_gain(profile: Json) -> List[str]:
-    workers = profile["workers"]
+    workers, groups = profile["workers"], profile["groups"]
     if len(workers) < 2:
         return []
-    seconds, exchange = _step(profile, range(len(workers)))
-    together = profile["batch_size"] * len(workers) / seconds
+    everyone = list(range(len(workers)))
+    seconds, exchange = _step(profile, everyone)
+    together, grouped = _throughput(profile, [everyone]), _throughput(profile, groups)
     alone = speeds_of(workers, "alone")
     best = max(alone, key=lambda name: alone[name])
     hosts = len({worker["host"] for worker in workers})
-    many = "%d machines" % hosts if hosts > 1 else "%d workers" % len(workers)
-    step = "a step of all %d workers takes about %.3g s, %.3g s of it for the exchange" % (
+    told = "a step of all %d workers takes about %.3g s, %.3g s of it for the exchange: " % (
         len(workers),
         seconds,
         exchange,
     )
-    if together <= alone[best]:
+    told += "under dist_sync %.3g samples/s" % together
+    if len(groups) > 1:
+        told += ", under dist_gsync in these %d groups %.3g" % (len(groups), grouped)
+    told += ", and %s alone computes %.3g" % (best, alone[best])
+    if max(together, grouped) > alone[best]:
+        return [told]
+    if _throughput(profile, groups, with_exchange=False) > alone[best]:
+        many = "%d machines" % hosts if hosts > 1 else "%d workers" % len(workers)
         return [
-            "this network is too small to gain from %s: %s, which is %.3g samples/s, and %s alone "
-            "computes %.3g: train with one worker, or with a larger batch_size or network"
-            % (many, step, together, best, alone[best])
+            "this network is too small to gain from %s: %s; train with one worker, or with a "
+            "larger batch_size or network" % (many, told)
         ]
-    told = "%s: under dist_sync %.3g samples/s, %.2f times %s alone" % (
-        step,
-        together,
-        together / alone[best],
-        best,
-    )
-    if len(profile["groups"]) > 1:
-        grouped = sum(
-            profile["batch_size"] * len(group) / _step(profile, group)[0]
-            for group in profile["groups"]
-        )
-        told += "; under dist_gsync in these %d groups %.3g samples/s" % (
-            len(profile["groups"]),
-            grouped,
-        )
-    return [told]
+    return ["%s: the workers slow each other, so train with one worker" % told]
 
 
 def _about_servers(profile: Json) -> List[str]:
@@ -364,6 +355,17 @@ def _step(profile: Json, members: Sequence[int]) -> Tuple[float, float]:
     exchange = max(worker["exchange_s"] for worker in workers)
     compute = profile["batch_size"] / min(worker["together"]["samples_per_s"] for worker in workers)
     return compute + exchange, exchange
+
+
+def _throughput(
+    profile: Json, groups: Sequence[Sequence[int]], with_exchange: bool = True
+) -> float:
+    """Return the samples/s of all workers if the members of each group wait for each other."""
+    rate = 0.0
+    for group in groups:
+        seconds, exchange = _step(profile, group)
+        rate += profile["batch_size"] * len(group) / (seconds - (not with_exchange) * exchange)
+    return rate
 
 
 def _slowest_of_hosts(workers: Sequence[Json]) -> Dict[str, float]:

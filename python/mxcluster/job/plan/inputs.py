@@ -133,7 +133,9 @@ def plan_cluster(
 ) -> Json:
     """Return addresses and files of an inventory (`plan.make_cluster_files`), or raise BadInput.
 
-    A damaged profile is refused, since the files would lose its groups. Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes that have just
+    A damaged profile is refused, since the files would lose its groups.
+
+    Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes that have just
     answered; the records describe the others. The other arguments are those of `plan_job`.
     """
     records = read_records(records_dir)

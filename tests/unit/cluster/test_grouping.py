@@ -1,0 +1,326 @@
+"""Groups, shares and placement from speeds, against brute force and against the definitions."""
+
+import itertools
+import math
+import random
+import re
+import statistics
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxcluster.cluster import files, grouping
+from mxcluster.errors import BadInput
+
+WHOLE = st.integers(1, 12).map(float)  # many ties
+REAL = st.floats(0.001, 1e6)
+SPEEDS = st.one_of(st.lists(WHOLE, min_size=1, max_size=9), st.lists(REAL, min_size=1, max_size=9))
+NOISE = st.sampled_from([0, 0.05, 0.3])
+
+
+def named(values):
+    return {"w%d" % index: value for index, value in enumerate(values)}
+
+
+def propose(values, noise=0.05, groups=0):
+    return grouping.propose(named(values), noise, groups)
+
+
+def by_speed(values, groups):
+    return [[values[index] for index in group] for group in groups]
+
+
+def squares(values):
+    values = [Fraction(repr(float(value))) for value in values]
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+def best_by_force(values, count):
+    """Return the best of all cuts of the sorted different speeds; the slowest groups are large."""
+    different = sorted(set(values), reverse=True)
+    found = []
+    for inner in itertools.combinations(range(1, len(different)), count - 1):
+        cuts = [0, *inner, len(different)]
+        blocks = [different[begin:end] for begin, end in zip(cuts, cuts[1:])]
+        groups = [[i for i, value in enumerate(values) if value in block] for block in blocks]
+        inside = sum(squares(group) for group in by_speed(values, groups))
+        found.append((inside, [-len(block) for block in reversed(blocks)], groups))
+    return min(found)
+
+
+@given(SPEEDS, NOISE)
+def test_every_worker_is_in_one_group_and_groups_are_in_order(values, noise):
+    groups, labels, _ = propose(values, noise)
+    assert sorted(itertools.chain(*groups)) == list(range(len(values)))
+    assert labels == ["speed%d" % number for number in range(1, len(groups) + 1)]
+    assert all(group == sorted(group) and group for group in groups)
+    speeds = by_speed(values, groups)
+    assert all(min(fast) > max(slow) for fast, slow in zip(speeds, speeds[1:])), "ties split"
+
+
+@given(SPEEDS, NOISE, st.randoms(use_true_random=False))
+def test_the_order_of_the_workers_does_not_matter(values, noise, dice):
+    order = list(range(len(values)))
+    dice.shuffle(order)
+    there = propose(values, noise).groups
+    moved = propose([values[index] for index in order], noise).groups
+    assert [sorted(order[index] for index in group) for group in moved] == there
+
+
+@given(SPEEDS, NOISE, st.sampled_from([0.25, 8.0]))
+def test_the_unit_of_the_speeds_does_not_matter(values, noise, unit):
+    values = [float(round(value, 3)) or 1.0 for value in values]
+    assert (
+        propose([value * unit for value in values], noise).groups == propose(values, noise).groups
+    )
+
+
+@given(st.lists(WHOLE, min_size=1, max_size=8) | st.lists(REAL, min_size=1, max_size=8), st.data())
+def test_the_groups_are_the_best_of_all(values, data):
+    count = data.draw(st.integers(1, len(set(values))))
+    assert propose(values, groups=count).groups == best_by_force(values, count)[2]
+
+
+@given(st.lists(WHOLE, min_size=3, max_size=8) | st.lists(REAL, min_size=3, max_size=8), NOISE)
+def test_the_number_of_groups_is_that_of_the_rules(values, noise):
+    limit = Fraction(repr(float(noise)))
+
+    def apart(fast, slow):
+        fast, slow = (Fraction(repr(float(value))) for value in (fast, slow))
+        return 1 - slow / fast > limit
+
+    def mean(group):
+        return sum(Fraction(repr(float(value))) for value in group) / len(group)
+
+    expected = [list(range(len(values)))]
+    if apart(max(values), min(values)):
+        best = None
+        for count in range(2, min(len(values) - 1, len(set(values))) + 1):
+            inside, _, groups = best_by_force(values, count)
+            means = [mean(group) for group in by_speed(values, groups)]
+            if not all(1 - slow / fast > limit for fast, slow in zip(means, means[1:])):
+                continue
+            between = squares(values) - inside
+            score = between / (count - 1) / (inside / (len(values) - count)) if inside else math.inf
+            if best is None or score > best:
+                best, expected = score, groups
+    assert propose(values, noise).groups == expected
+
+
+@given(st.lists(REAL, min_size=4, max_size=9, unique=True), st.data())
+def test_the_score_is_that_of_its_definition(values, data):
+    count = data.draw(st.integers(2, len(values) - 1))
+    groups = propose(values, groups=count).groups
+    total = statistics.mean(values)
+    between = math.fsum(
+        len(group) * (statistics.mean(group) - total) ** 2 for group in by_speed(values, groups)
+    )
+    inside = math.fsum(
+        (value - statistics.mean(group)) ** 2
+        for group in by_speed(values, groups)
+        for value in group
+    )
+    expected = between / (count - 1) / (inside / (len(values) - count)) if inside else math.inf
+    assert grouping.calinski_harabasz(named(values), groups) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_score_needs_two_groups_and_fewer_than_workers():
+    # Means 2 and 10 around 6: SSB is 6 * 16, SSW is 4 * 1.
+    speeds = named([1, 2, 3, 9, 10, 11])
+    assert grouping.calinski_harabasz(speeds, [[3, 4, 5], [0, 1, 2]]) == 96 / 1 / (4 / 4)
+    assert grouping.calinski_harabasz(named([1, 1, 2]), [[2], [0, 1]]) == math.inf
+    with pytest.raises(BadInput, match="1 groups of 3 workers .* it needs 2 to 2 groups"):
+        grouping.calinski_harabasz(named([1, 2, 3]), [[0, 1, 2]])
+    with pytest.raises(BadInput, match="3 groups of 3 workers"):
+        grouping.calinski_harabasz(named([1, 2, 3]), [[0], [1], [2]])
+
+
+@pytest.mark.parametrize(
+    "values, groups, reason",
+    [
+        ([7], [[0]], "one worker"),
+        ([100, 95], [[0, 1]], "the speeds differ by 5 %, and the noise is 5 %"),
+        ([100, 94.9], [[0], [1]], "two workers, whose speeds differ by more than the noise"),
+        ([50, 100], [[1], [0]], "two workers"),
+        ([3, 3], [[0, 1]], "the speeds differ by 0 %"),
+        ([8] * 40, [list(range(40))], "the speeds differ by 0 %"),
+        ([100, 96, 99, 97, 98], [[0, 1, 2, 3, 4]], "the speeds differ by 4 %"),
+        # The range is more than the noise, but no two groups are that far apart.
+        ([100, 98, 96, 94.9], [[0, 1, 2, 3]], "no groups have means that differ"),
+        ([1, 1, 0.5, 0.25], [[0, 1], [2], [3]], "3 groups .* infinite: no distance inside"),
+        ([1, 1.01, 0.5, 0.25], [[0, 1], [2], [3]], "3 groups have the largest"),
+        ([4, 2, 1], [[0], [1, 2]], "2 groups"),  # all different: at most n - 1 groups
+        ([1, 2, 3], [[2], [0, 1]], "2 groups"),  # a tie: the slower group is the larger one
+        # The workers of four hosts with two each: equal pairs, and two kinds of machine.
+        ([100, 100, 101, 101, 50, 50, 51, 51], [[0, 1, 2, 3], [4, 5, 6, 7]], "2 groups"),
+    ],
+)
+def test_the_written_rules(values, groups, reason):
+    found = propose(values)
+    assert found.groups == groups
+    assert re.search(reason, found.reason), found.reason
+
+
+def test_fewer_groups_win_a_tie_of_scores():
+    for values in itertools.combinations_with_replacement(range(1, 10), 5):
+        scores = {
+            count: grouping.calinski_harabasz(named(values), best_by_force(values, count)[2])
+            for count in range(2, min(4, len(set(values))) + 1)
+        }
+        best = max(scores.values(), default=0)
+        tied = [count for count, score in scores.items() if abs(score - best) < 1e-9]
+        if best < math.inf and len(tied) > 1:
+            assert len(propose(values, 0).groups) == min(tied)
+            return
+    raise AssertionError("no tie found")
+
+
+def test_equal_machines_with_some_noise_are_not_divided():
+    """Without the noise, Calinski-Harabasz divides each of the four clusters in two."""
+    dice = random.Random(3)
+    values = [[100, 200, 400, 700][index % 4] * dice.gauss(1, 0.01) for index in range(400)]
+    assert [len(group) for group in propose(values).groups] == [100] * 4
+    assert len(propose(values, 0).groups) == grouping.MOST_GROUPS
+
+
+def test_no_more_than_a_cap_of_groups_without_being_asked():
+    values = [2.0**power for power in range(20)] * 2
+    assert len(propose(values).groups) == grouping.MOST_GROUPS
+    assert len(propose(values, groups=20).groups) == 20
+
+
+def test_a_number_that_is_asked_for_counts_in_spite_of_the_noise():
+    assert propose([100, 99, 98], groups=3).groups == [[0], [1], [2]]
+    assert propose([100, 1], groups=1).groups == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    "values, groups, message",
+    [
+        ([1, 2], 3, "groups=3 is more than the 2 workers: ask for at most 2 groups"),
+        (
+            [1, 1, 2],
+            3,
+            "groups=3 is more than the 2 different speeds of the 3 workers, .*at most 2",
+        ),
+        ([1, 2], -1, "groups=-1 is refused"),
+        ([1, 2], True, "groups=True is refused"),
+        ([1, 2], 1.5, "groups=1.5 is refused"),
+    ],
+)
+def test_an_impossible_number_of_groups_is_refused(values, groups, message):
+    with pytest.raises(BadInput, match=message):
+        propose(values, groups=groups)
+
+
+@pytest.mark.parametrize(
+    "speed, words",
+    [
+        (None, "the speed is missing"),
+        (0, "the speed 0 is not a number of samples/s above 0"),
+        (-3.5, "the speed -3.5 is not"),
+        (math.nan, "the speed nan is not"),
+        (math.inf, "the speed inf is not"),
+        (True, "the speed True is not"),
+        ("fast", "the speed 'fast' is not"),
+    ],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda speeds: grouping.propose(speeds, 0.05),
+        lambda speeds: grouping.shares(speeds, [[0, 1, 2]]),
+        lambda speeds: grouping.calinski_harabasz(speeds, [[0], [1, 2]]),
+    ],
+)
+def test_a_wrong_speed_names_the_worker(speed, words, use):
+    with pytest.raises(BadInput) as refusal:
+        use({"node1 worker 0": 1, "node2 worker 1": speed, "node3 worker 0": speed})
+    lines = str(refusal.value).split("\n")
+    assert [line.split(":")[0] for line in lines] == ["node2 worker 1", "node3 worker 0"]
+    assert words in lines[0] and "measure it again" in lines[0]
+
+
+def test_no_worker_and_a_wrong_noise_are_refused():
+    with pytest.raises(BadInput, match="no worker has a speed"):
+        propose([])
+    for noise in (-0.1, math.nan, None, "x"):
+        with pytest.raises(BadInput, match="the noise .* is not a relative difference"):
+            propose([1, 2], noise)
+
+
+@given(SPEEDS, st.data())
+def test_shares_are_exact_and_equal_inside_a_group(values, data):
+    count = data.draw(st.integers(1, len(set(values))))
+    groups = propose(values, groups=count).groups
+    found = grouping.shares(named(values), groups)
+    assert sum(found) == 1 and all(isinstance(share, Fraction) and share > 0 for share in found)
+    for group in groups:
+        slowest = min(Fraction(repr(float(values[index]))) for index in group)
+        assert {found[index] for index in group} == {found[group[0]]}
+        for other in groups:
+            slow = min(Fraction(repr(float(values[index]))) for index in other)
+            assert found[group[0]] * slow == found[other[0]] * slowest
+
+
+@given(st.lists(st.floats(1, 1e4), min_size=1, max_size=9), st.integers(100, 10**6))
+def test_samples_go_by_the_largest_remainders(values, samples):
+    lengths = grouping.shares(named(values), propose(values).groups)
+    if min(lengths) * samples < 1:
+        return
+    ranges = files.cut(files.tile(lengths, range(len(values))), samples)
+    sizes = [end - begin for begin, end in ranges]
+    assert sum(sizes) == samples
+    for size, share in zip(sizes, lengths):
+        assert abs(size - share * samples) < 1.001, "a whole quota, or one more"
+
+
+@given(
+    st.lists(st.integers(1, 10**5), max_size=40),
+    st.lists(REAL | WHOLE, min_size=1, max_size=6),
+)
+def test_placement_gives_blocks_in_proportion_to_the_speeds(sizes, values):
+    found = grouping.placement(sizes, named(values))
+    assert len(found) == len(sizes)
+    order = sorted(range(len(values)), key=lambda server: (-values[server], server))
+    places = [order.index(server) for server in found]
+    assert places == sorted(places), "contiguous, and the lowest layers on the fastest server"
+    exact = [Fraction(repr(float(value))) for value in values]
+    for server in range(len(values)):
+        held = sum(size for size, where in zip(sizes, found) if where == server)
+        assert abs(held - exact[server] / sum(exact) * sum(sizes)) <= max(sizes, default=0)
+
+
+@pytest.mark.parametrize(
+    "sizes, speeds, expected",
+    [
+        ([10, 10, 10, 10], [1, 3], [1, 1, 1, 0]),
+        ([10, 10, 10, 10], [1, 1], [0, 0, 1, 1]),
+        ([10, 10, 10, 10], [1, 1, 2], [2, 2, 0, 1]),
+        ([5, 5], [1], [0, 0]),
+        ([], [1, 2], []),
+        # MXNet cuts the second one over both servers.
+        ([10, 2000000, 10, 20], [1, 1], [0, 0, 0, 1]),
+    ],
+)
+def test_placement_of_some_networks(sizes, speeds, expected):
+    assert grouping.placement(sizes, named(speeds)) == expected
+
+
+def test_a_server_without_a_speed_is_named():
+    with pytest.raises(BadInput, match="node1 server 1: the speed 0 is not a number of updates/s"):
+        grouping.placement([1, 2], {"node1 server 0": 1, "node1 server 1": 0})
+
+
+def test_a_thousand_workers_take_less_than_a_second():
+    dice = random.Random(1)
+    values = [dice.uniform(10, 2000) for _ in range(1000)]
+    began = time.process_time()
+    groups = propose(values).groups
+    grouping.shares(named(values), groups)
+    grouping.placement([dice.randint(1, 10**6) for _ in range(500)], named(values[:100]))
+    assert time.process_time() - began < 1 and len(groups) == grouping.MOST_GROUPS

@@ -1,0 +1,266 @@
+"""The profile of a cluster: what follows from the measured part, its checks, and its fit."""
+
+import copy
+import itertools
+import json
+import math
+import time
+
+import pytest
+
+from mxcluster.cluster import profile
+from mxcluster.cluster.files import check_data_sharding
+from mxcluster.errors import BadInput
+from tests.unit.cluster.profiles import measured
+
+UNEQUAL = {"a": 100, "b": 101, "c": 50, "d": 25}
+
+
+def test_what_follows_from_the_speeds():
+    given = measured(UNEQUAL, servers=[100.0, 300.0])
+    before = copy.deepcopy(given)
+    found = profile.complete(given)
+    assert given == before, "the argument is changed"
+    assert found["noise"] == 0.05
+    assert found["groups"] == [[0, 1], [2], [3]]
+    assert found["labels"] == ["speed1", "speed2", "speed3"]
+    total = 100 + 100 + 50 + 25
+    ends = [end for _, end in found["shares"]]
+    assert ends == [100 / total, 200 / total, 250 / total, 1.0]
+    check_data_sharding([tuple(share) for share in found["shares"]], 4)
+    # Times of a model: 10 ms + 2 ms, and 3.3 ms + 2 ms: 112 numbers for the server 1.
+    assert found["placement"] == [1, 1, 0, 0]
+    assert found["advice"][0].startswith("groups: 3 groups have the largest Calinski-Harabasz")
+    for name in given:
+        assert found[name] == given[name]
+    assert json.loads(json.dumps(found)) == found
+    assert profile.read(json.dumps(found)) == found == profile.read(found)
+
+
+def test_the_user_asks_for_a_number_of_groups():
+    assert profile.complete(measured(UNEQUAL), groups=2)["groups"] == [[0, 1], [2, 3]]
+    with pytest.raises(BadInput, match="groups=5 is more than the 4 workers"):
+        profile.complete(measured(UNEQUAL), groups=5)
+
+
+@pytest.mark.parametrize(
+    "spreads, noise", [([0.01, 0.02, 0.03, 0.9], 0.05), ([0.1, 0.2, 0.4, 0.4], 0.3)]
+)
+def test_the_noise_is_the_median_spread_with_a_floor(spreads, noise):
+    given = measured(UNEQUAL)
+    for worker, spread in zip(given["workers"], spreads):
+        worker["together"]["spread"], worker["alone"]["spread"] = spread, 5.0
+    assert profile.complete(given)["noise"] == pytest.approx(noise)
+
+
+def test_the_workers_of_a_host_stay_together():
+    """The file groups names a host by its address."""
+    found = profile.complete(measured({"a": [100, 20], "b": [100, 100], "c": 19.9}))
+    assert found["groups"] == [[2, 3], [0, 1, 4]]
+    lengths = [end - begin for begin, end in found["shares"]]
+    assert lengths[0] == pytest.approx(lengths[4]) == pytest.approx(19.9 / (3 * 19.9 + 200))
+
+
+def test_groups_follow_the_speeds_together():
+    found = profile.complete(measured({"a": 50, "b": 50}, alone={"a": 100, "b": 50}))
+    assert found["groups"] == [[0, 1]]
+
+
+@pytest.mark.parametrize("kind", ["alone", "together"])
+@pytest.mark.parametrize("speed", [None, 0, -1, math.nan, "x"])
+def test_a_worker_without_a_speed_is_named(kind, speed):
+    given = measured({"a": [100, 100], "b": 5})
+    given["workers"][1][kind]["samples_per_s"] = speed
+    words = "^the measured profile, %s: a worker 1: the speed .* measure it again" % kind
+    with pytest.raises(BadInput, match=words):
+        profile.complete(given)
+    del given["workers"][1][kind]["samples_per_s"]
+    with pytest.raises(BadInput, match="a worker 1: the speed is missing"):
+        profile.complete(given)
+
+
+def test_a_profile_without_workers_or_servers():
+    with pytest.raises(BadInput, match="no worker has a speed"):
+        profile.complete(measured({"a": []}))
+    found = profile.complete(measured({"a": 5}, servers=()))
+    assert found["placement"] == [] and found["groups"] == [[0]] and found["shares"] == [[0, 1]]
+
+
+def _at(*path, value):
+    def change(content):
+        for name in path[:-1]:
+            content = content[name]
+        content[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (_at("schema", value=2), "schema=2 is not the schema 1"),
+        (_at("schema", value=True), "schema=True is not"),
+        (_at("batch_size", value=0), "batch_size=0 is not a whole number"),
+        (_at("parameters", 1, value=-3), r"parameters\[1\]=-3 is not"),
+        (_at("workers", 0, "host", value="a b"), r"workers\[0\].host='a b' is not"),
+        (_at("workers", 0, "number", value=1), None),
+        (_at("workers", 1, "host", value="a"), "a worker 0 is there 2 times"),
+        (_at("servers", 0, "updates_per_s", value=0), "updates_per_s=0 is not a number above 0"),
+        (_at("workers", 0, "exchange_s", value=-1), "exchange_s=-1 is not a number of at least 0"),
+        (_at("workers", 0, "servers", value=[]), "a worker 0 has the network times of 0 servers"),
+        (_at("workers", 0, "together", value={}), "together"),
+        (_at("workers", value={}), "workers={} is not a list"),
+        (_at("noise", value="x"), "noise='x' is not a number"),
+        (_at("groups", value=[[0, 1]]), "worker 2 is in 0 groups"),
+        (_at("groups", value=[[0, 1], [2], [3], []]), "group 3 has no workers"),
+        (_at("groups", value=[[0, 1], [2, 9], [3]]), "there is no worker 9"),
+        (_at("labels", value=["x"]), "1 labels for 3 groups"),
+        (_at("shares", 0, value=[0.5]), "a share is not a pair of numbers"),
+        (_at("shares", 0, value=[0.1, 0.2]), "shares line 1"),
+        (_at("shares", value=[[0, 1]]), "1 lines for 4 workers"),
+        (_at("placement", value=[0]), "a placement of 1 parameters, and the network has 4"),
+        (_at("placement", value=[0, 0, 0, 1]), "a server beyond the 1 servers"),
+        (_at("advice", value=3), "advice=3 is not a list"),
+    ],
+)
+def test_damaged_content_is_refused(change, words):
+    content = profile.complete(measured(UNEQUAL))
+    change(content)
+    if words is None:  # not damaged: the numbers of a host need not begin at 0
+        assert profile.read(content)
+        return
+    with pytest.raises(BadInput, match="p.json.*" + words) as refusal:
+        profile.read(content, "p.json")
+    assert "run profile.yml again" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", "[" * 10000, '{"schema": 1}'])
+def test_content_that_is_no_profile_is_refused(text):
+    with pytest.raises(BadInput, match=r"^profile.json is damaged \(.*\): run profile.yml again$"):
+        profile.read(text)
+
+
+def test_the_workers_of_a_host_must_be_in_one_group():
+    content = profile.complete(measured({"a": [100, 100], "b": 5}))
+    content.update(groups=[[0], [1, 2]])
+    with pytest.raises(BadInput, match="the workers of a are in different groups"):
+        profile.read(content)
+
+
+@pytest.mark.parametrize("name", sorted(set(profile.complete(measured(UNEQUAL)))))
+def test_every_entry_is_needed(name):
+    content = profile.complete(measured(UNEQUAL))
+    del content[name]
+    with pytest.raises(BadInput, match="is damaged .*%s.*run profile.yml again" % name):
+        profile.read(content)
+
+
+def test_the_fit_to_the_workers_of_a_job():
+    found = profile.complete(measured({"a": [100, 100], "b": 50, "c": 25}))
+    everyone = [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
+    whole = profile.fits(found, everyone)
+    assert whole.positions == [0, 1, 2, 3] and whole.note == ""
+    assert profile.groups_of(whole) == ([[0, 1], [2], [3]], ["speed1", "speed2", "speed3"])
+    for order in itertools.permutations(everyone):
+        fit = profile.fits(found, order)
+        assert [everyone[position] for position in fit.positions] == list(order)
+        assert [sorted(order[index] for index in group) for group in profile.groups_of(fit)[0]] == [
+            [("a", 0), ("a", 1)],
+            [("b", 0)],
+            [("c", 0)],
+        ]
+        assert list(profile.job_speeds(fit).values()) == [
+            {"a": 100, "b": 50, "c": 25}[host] for host, _ in order
+        ]
+
+
+def test_workers_that_are_gone_leave_the_others_in_their_groups():
+    found = profile.complete(measured({"a": [100, 100], "b": 50, "c": 25}))
+    fit = profile.fits(found, [("c", 0), ("a", 1)])
+    assert profile.groups_of(fit) == ([[1], [0]], ["speed1", "speed3"])
+    assert fit.note == (
+        "the profile profile-1 of 2025-11-23 also has a worker 0, b worker 0, not in this job: the "
+        "others keep their groups"
+    )
+
+
+def test_a_worker_that_the_profile_lacks_is_named():
+    found = profile.complete(measured({"a": 100, "b": 50}))
+    fit = profile.fits(found, [("a", 0), ("a", 1), ("x", 0)])
+    assert fit.positions is None
+    assert fit.note == (
+        "the profile profile-1 of 2025-11-23 has no speed of a worker 1, x worker 0: run "
+        "profile.yml again"
+    )
+
+
+def test_the_speed_of_a_server_is_that_of_update_and_network():
+    given = measured({"a": 1, "b": 1, "c": 1}, servers=[100.0, 10.0])
+    for worker, seconds in zip(given["workers"], (0.01, 0.02, 9.0)):
+        worker["servers"][1] = {"push_s": seconds, "pull_s": 3 * seconds}
+    speeds = profile.server_speeds(given)
+    assert list(speeds) == ["a server 0", "a server 1"]
+    assert list(speeds.values()) == pytest.approx([1 / 0.012, 1 / 0.18])
+
+
+def advised(*arguments, **more):
+    return "\n".join(profile.complete(measured(*arguments, **more))["advice"])
+
+
+def test_advice_on_a_network_that_is_too_small():
+    # 32 samples take 0.32 s alone; the exchange of 1 s leaves 4 * 32 / 1.32 = 97 samples/s.
+    text = advised(dict.fromkeys("abcd", 100), exchange=1.0)
+    assert (
+        "this network is too small to gain from 4 machines: a step of all 4 workers takes about "
+        "1.32 s, 1 s of it for the exchange: under dist_sync 97 samples/s, and a worker 0 alone "
+        "computes 100; train with one worker" in text
+    )
+    assert "too small to gain from 2 workers" in advised({"a": [60, 60]}, exchange=9.0)
+    text = advised({"a": [50, 50]}, alone={"a": 101}, exchange=0.0)
+    assert "the workers slow each other, so train with one worker" in text
+    assert "too small" not in text
+
+
+def test_advice_on_the_gain():
+    text = advised(UNEQUAL, exchange=0.0)
+    assert (
+        "under dist_sync 100 samples/s, under dist_gsync in these 3 groups 275, and b worker 0 "
+        "alone computes 101" in text
+    )
+    assert "train with one worker" not in text
+    text = advised({"a": 100, "b": 100}, exchange=0.0)
+    assert "under dist_sync 200 samples/s, and a worker 0 alone computes 100" in text
+    assert "dist_sync" not in advised({"a": 100})
+
+
+def test_advice_on_the_number_of_servers():
+    # The computation of a step takes 0.32 s.
+    text = advised({"a": 100, "b": 100}, exchange=0.16)
+    assert "the exchange with 1 server takes 33 % of a step: more servers" in text
+    text = advised({"a": 100, "b": 100}, exchange=0.001, servers=[9, 9])
+    assert "one server is enough (num_servers=1): the exchange with 2 servers takes 0.31 %" in text
+    for seconds, servers in ((0.05, [9]), (0.05, [9, 9]), (0.001, [9])):
+        text = advised({"a": 100, "b": 100}, exchange=seconds, servers=servers)
+        assert "one server is enough" not in text and "more servers" not in text
+
+
+def test_advice_on_workers_that_share_a_host():
+    text = advised({"a": [60, 60], "b": 100}, alone={"a": 100})
+    assert (
+        "a: its 2 workers are 40 % slower together than alone: together 120 samples/s, one alone "
+        "100" in text
+    )
+    assert "workers_per_host=1" not in text and "b:" not in text
+    text = advised({"a": [50, 50], "b": 100}, alone={"a": 100, "b": 200})
+    assert ", so workers_per_host=1 is as fast" in text
+    assert "b: its worker is 50 % slower while the other workers compute" in text
+    assert "slower" not in advised({"a": [98, 98]}, alone={"a": 100})
+
+
+def test_a_thousand_workers():
+    speeds = {"n%d" % index: 100.0 + 37 * index % 1000 for index in range(1000)}
+    began = time.process_time()
+    found = profile.complete(measured(speeds, servers=[100.0] * 8))
+    assert profile.read(json.dumps(found)) == found
+    assert time.process_time() - began < 2
