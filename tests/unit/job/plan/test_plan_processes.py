@@ -264,3 +264,16 @@ def test_the_plans_cuda_libraries_precede_the_users_libraries():
         processes.environment(PROCESS, with_cuda)["LD_LIBRARY_PATH"]
         == "/usr/local/cuda-9.2/lib64:/mine"
     )
+
+
+@pytest.mark.parametrize(
+    "kv, homes", [("dist_gsync", "1*2,0*1,1*1"), ("dist_ssync", "0*2,1*1,0*1")]
+)
+def test_the_servers_of_parameters_are_hosts_or_ranks(kv, homes):
+    servers = [
+        dict(PROCESS, role="server", address="10.0.0.%d" % number, port=1) for number in (1, 2)
+    ]
+    plan = dict(PLAN, kv=kv, placement=[1, 1, 0, 1], processes=servers)
+    assert processes.homes(plan) == homes
+    if kv == "dist_ssync":
+        assert processes.environment(PROCESS, plan)["MXCLUSTER_PLACEMENT"] == homes

@@ -124,6 +124,9 @@ def test_gsync_with_one_group_gives_a_hint():
     one = load("good/local")
     for host in one["hosts"].values():
         host.pop("worker_group", None)
-    assert told in table(plan_of(changed(one, {"options": {"kv": "dist_gsync"}})))
+    text = table(plan_of(changed(one, {"options": {"kv": "dist_gsync"}})))
+    assert told in text
+    for way in ("worker_group", "groups_file", "-e grouping=auto"):
+        assert way in text
     assert told not in table(plan_of(changed(one, {"options": {"kv": "dist_sync"}})))
     assert told not in table(plan(kv="dist_gsync"))

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcluster.training.kvstore.gsync_layout import MAX_KEY, Layout, from_environment
+from mxcluster.training.kvstore.gsync_layout import (
+    MAX_KEY,
+    Layout,
+    from_environment,
+    of_ranks,
+    placement,
+)
 
 
 def made(groups, hosts, seed=0):
@@ -64,3 +70,40 @@ def test_an_impossible_layout_is_refused():
 def test_the_layout_is_read_from_the_environment():
     layout = from_environment({"MXCLUSTER_GROUPS": "0,1,1", "MXCLUSTER_SERVER_RANKS": "2,3,0,1"})
     assert (layout.groups, layout.hosts, layout.ranks) == (2, 2, [2, 3, 0, 1])
+
+
+def test_the_plan_names_the_homes_of_the_first_parameters():
+    layout = Layout(2, 3, [3, 1, 5, 0, 2, 4], [2, 2, 0])
+    assert [layout.parts(number, 10, 100) for number in range(6)] == [
+        [(home, None, None)] for home in (2, 2, 0, 0, 1, 2)
+    ]
+    assert layout.parts(0, 99, 99) == Layout(2, 3, [3, 1, 5, 0, 2, 4]).parts(0, 99, 99)
+    for number in range(6):
+        for group in (0, 1):
+            key = layout.key(group, number, layout.home(number))
+            assert layout.split(key) == (group, number)
+            assert key * 9973 % 6 == layout.ranks[layout.home(number) * 2 + group]
+
+
+def test_a_placement_on_a_server_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="MXCLUSTER_PLACEMENT names server 2 of 2: start the job"):
+        Layout(1, 2, [0, 1], [0, 2])
+
+
+def test_the_placement_is_read_from_the_environment():
+    assert placement({}) == [] and placement({"MXCLUSTER_PLACEMENT": ""}) == []
+    environ = {
+        "MXCLUSTER_GROUPS": "0,1,1",
+        "MXCLUSTER_SERVER_RANKS": "2,3,0,1",
+        "MXCLUSTER_PLACEMENT": "1*2,0*1",
+    }
+    assert placement(environ) == [1, 1, 0]
+    assert [from_environment(environ).home(number) for number in range(5)] == [1, 1, 0, 1, 0]
+
+
+def test_a_layout_of_ranks_puts_a_key_on_the_named_rank():
+    assert of_ranks({"DMLC_NUM_SERVER": "3"}) is None
+    layout = of_ranks({"DMLC_NUM_SERVER": "3", "MXCLUSTER_PLACEMENT": "2*1,0*2,1*1"})
+    keys = [layout.key(0, number, layout.home(number)) for number in range(5)]
+    assert [key * 9973 % 3 for key in keys] == [2, 0, 0, 1, 1]
+    assert [layout.split(key) for key in keys] == [(0, number) for number in range(5)]
