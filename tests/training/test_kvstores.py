@@ -126,7 +126,12 @@ def check_merges(
         steps,
         servers,
         ["optimizer=" + optimizer, params(**arguments), "delay=0.02", *settings],
-        environment={"MXCLUSTER_GSYNC_Y": y, "MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
+        environment={
+            "MXCLUSTER_GSYNC_Y": y,
+            "MXNET_KVSTORE_BIGARRAY_BOUND": str(bound),
+            # For some of the integer keys, or of the layers.
+            "MXCLUSTER_PLACEMENT": "1*2,0*4" if frontend == "plain" and servers == 2 else "",
+        },
     )
     rate = arguments["learning_rate"]
     found = explain(
@@ -297,10 +302,16 @@ def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet,
 
 
 @pytest.mark.parametrize(
-    "frontend, settings",
-    [("module", ["mult=1"]), ("feedforward", []), ("gluon", ["mult=1", "freeze=20"])],
+    "frontend, settings, placement",
+    [
+        ("module", ["mult=1"], ""),
+        ("feedforward", [], "1*2,0*1"),
+        ("gluon", ["mult=1", "freeze=20"], "1*4"),
+    ],
 )
-def test_every_stale_update_is_there_once(every_mxnet, tmp_path, scripts, frontend, settings):
+def test_every_stale_update_is_there_once(
+    every_mxnet, tmp_path, scripts, frontend, settings, placement
+):
     """Without momentum and decay, the weights are the sum of all gradients in any order."""
     _, workers = train(
         every_mxnet.python,
@@ -313,7 +324,7 @@ def test_every_stale_update_is_there_once(every_mxnet, tmp_path, scripts, fronte
         2,
         [params(learning_rate=0.05, wd=0), "delay=0.02", "final=1", *settings],
         staleness=2,
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"},
+        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50", "MXCLUSTER_PLACEMENT": placement},
     )
     for place, name in enumerate(workers[0]["names"]):
         pushed = sum(

@@ -30,11 +30,21 @@ def digits(tmp_path_factory):
 
 
 def train(
-    python, folder, digits, kv, groups=(0, 0), servers=2, resumed=None, bound=2000, **options
+    python,
+    folder,
+    digits,
+    kv,
+    groups=(0, 0),
+    servers=2,
+    resumed=None,
+    bound=2000,
+    placement="",
+    **options,
 ):
     """Run the program with checkpoints.
 
-    `resumed` is the checkpoint folder of another job, to resume after CUT epochs.
+    `resumed` is the checkpoint folder of another job, to resume after CUT epochs. `placement` is
+    MXCLUSTER_PLACEMENT of the plan.
     """
     folder.mkdir()
     script = folder / "main.py"
@@ -57,6 +67,8 @@ def train(
     ]
     # Small enough to split some arrays over the servers.
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
+    if placement:
+        environment["MXCLUSTER_PLACEMENT"] = placement
     if resumed:
         shutil.copytree(str(resumed), str(folder / "resume"))
         environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
@@ -146,6 +158,27 @@ def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digit
         ):
             assert np.allclose(a[1], b[1], atol=1e-4)
     assert abs(ends[0] - ends[1]) < 0.1, ends
+
+
+@pytest.mark.parametrize("kv, groups", [("dist_gsync", (0, 1)), ("dist_ssync", (0, 0))])
+def test_the_plan_names_the_servers_of_parameters(mxnet_new, tmp_path, digits, kv, groups):
+    """The checkpoint shows the server of a parameter. The next job has no such plan."""
+    job = train(
+        mxnet_new.python, tmp_path / "first", digits, kv, groups, placement="1*4,0*1"
+    ).succeed()
+    kept = tmp_path / "first" / "checkpoints"
+    saved = states_of(kept, "mlp-%04d" % CUT)
+    held = {}
+    for server in (0, 1):
+        with np.load(str(kept / ("mlp-%04d.server-%d.npz" % (CUT, server)))) as file:
+            for key in file.files:
+                if key.startswith("size_"):
+                    held.setdefault(int(key.split("_")[1]), []).append(server)
+    # Two parameters are cut over both servers. The home of the sixth is its number modulo 2.
+    assert held == {0: [0, 1], 1: [1], 2: [0, 1], 3: [1], 4: [0], 5: [1]}
+    assert job.events("end")[0]["accuracy"] > 0.4, job.evidence()
+    again = train(mxnet_new.python, tmp_path / "again", digits, kv, groups, resumed=kept).succeed()
+    check_restored(again, 2, saved)
 
 
 def test_without_its_momentum_it_would_not(mxnet_new, tmp_path, digits):
