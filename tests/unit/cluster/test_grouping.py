@@ -293,6 +293,11 @@ def test_placement_gives_blocks_in_proportion_to_the_speeds(sizes, values):
     for server in range(len(values)):
         held = sum(size for size, where in zip(sizes, found) if where == server)
         assert abs(held - exact[server] / sum(exact) * sum(sizes)) <= max(sizes, default=0)
+    # The middle of a parameter is in the part of its server.
+    ends = list(itertools.accumulate(exact[server] for server in order))
+    for number, place in enumerate(places):
+        middle = (sum(sizes[:number]) + Fraction(sizes[number], 2)) / sum(sizes) * sum(exact)
+        assert ([0] + ends)[place] <= middle <= ends[place]
 
 
 @pytest.mark.parametrize(

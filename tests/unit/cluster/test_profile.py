@@ -55,8 +55,9 @@ def test_the_noise_is_the_median_spread_with_a_floor(spreads, noise):
 
 def test_the_workers_of_a_host_stay_together():
     """The file groups names a host by its address."""
-    found = profile.complete(measured({"a": [100, 20], "b": [100, 100], "c": 19.9}))
-    assert found["groups"] == [[2, 3], [0, 1, 4]]
+    for speeds in ([100, 20], [20, 100]):
+        found = profile.complete(measured({"a": speeds, "b": [100, 100], "c": 19.9}))
+        assert found["groups"] == [[2, 3], [0, 1, 4]]
     lengths = [end - begin for begin, end in found["shares"]]
     assert lengths[0] == pytest.approx(lengths[4]) == pytest.approx(19.9 / (3 * 19.9 + 200))
 
