@@ -115,7 +115,7 @@ def make_plan(
     fitted = profiled.fit(profile, workers) if distributed else None
     grouping, origin = _groups(options["kv"], everyone, variables, files, names, find, fitted)
     grouped, labels = groups.first(grouping, count)
-    parts, measured = _shares(
+    parts, wanted = _shares(
         options, everyone, variables, files, names, (grouped, labels), origin, fitted
     )
     placement, note = profiled.placement(profile, options, servers, len(grouped))
@@ -163,7 +163,7 @@ def make_plan(
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
     }
-    plan["profile"] = profiled.entry(plan, fitted, origin, measured, note)
+    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note)
     plan["needs_profile"] = (
         options["grouping"] == "auto"
         and origin == profiled.NOBODY
@@ -179,7 +179,7 @@ def make_plan(
         model_file,
     )
     batches(plan)  # raises BadInput for a share without a sample
-    if measured:
+    if wanted and fitted and fitted.positions is not None:
         profiled.check_batches(options, parts, workers)
     return plan
 
@@ -220,9 +220,9 @@ def make_cluster_files(
     fitted = profiled.fit(profile, workers)
     options = dict(options, data_allocator=1, kv="dist_gsync")
     grouping, origin = _groups(options["kv"], workers, variables, files, names, find, fitted)
-    parts, measured = _shares(options, workers, variables, files, names, grouping, origin, fitted)
+    parts, wanted = _shares(options, workers, variables, files, names, grouping, origin, fitted)
     told = profiled.entry(
-        {"options": options, "kv": options["kv"], "placement": []}, fitted, origin, measured, ""
+        {"options": options, "kv": options["kv"], "placement": []}, fitted, origin, wanted, ""
     )
     return {
         "nodes": {
@@ -320,7 +320,7 @@ def _shares(
     origin: str,
     fitted: Optional[Fit],
 ) -> Tuple[List[cluster_files.Share], bool]:
-    """Return (the shares of the job's workers, whether they are those of the profile).
+    """Return (the shares of the job's workers, whether a profile that fits gives them).
 
     The shares come from the file, from the weights that a host has, from the profile if groups
     wait, or they are equal.
@@ -331,9 +331,8 @@ def _shares(
     weighted, waits = allocator == 1 and text is None, schemes.of(kv).waits == schemes.GROUP
     if origin == profiled.LABELS or weighted and waits:
         shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
-    measured = None
-    if weighted and waits and not shares.are_given(everyone[:count], variables):
-        measured = profiled.weights(fitted, grouping[0])
+    wanted = weighted and waits and not shares.are_given(everyone[:count], variables)
+    measured = profiled.weights(fitted, grouping[0]) if wanted else None
     if measured is not None:
         parts = cluster_files.tile(measured, range(count), "the shares of the profile")
     elif text is not None:
@@ -341,7 +340,7 @@ def _shares(
     else:
         parts = shares.proportional(weight if weighted else [1.0] * count)
     shares.check_scheme(kv, allocator, parts, names["data_sharding"] if text is not None else None)
-    return parts, measured is not None
+    return parts, wanted
 
 
 def _equip(

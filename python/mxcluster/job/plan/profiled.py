@@ -119,22 +119,22 @@ def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) 
 
 
 def entry(
-    plan: Json, fitted: Optional[profile.Fit], origin: str, has_shares: bool, note: str
+    plan: Json, fitted: Optional[profile.Fit], origin: str, wants_shares: bool, note: str
 ) -> Optional[Json]:
     """Return the plan's entry "profile", or None if the plan has no use for a profile.
 
     {"job", "time", "fits": bool, "uses": [words], "notes": [lines for the user], "noise",
     "speeds": [samples/s of each worker], or [] if it does not fit}.
 
-    Args: `plan` with its options and placement; `origin` of the groups; `has_shares` whether the
-    shares are those of the profile; `note` of `placement`.
+    Args: `plan` with its options and placement; `origin` of the groups; `wants_shares` whether a
+    profile that fits gives the shares; `note` of `placement`.
     """
     options, grouped = plan["options"], schemes.of(plan["kv"]).waits == schemes.GROUP
     if fitted is None or not (grouped or plan["placement"] or note):
         return None
     found, does_fit = fitted.profile, fitted.positions is not None
     uses = ["groups"] if origin == PROFILE else []
-    uses += ["shares"] if has_shares else []
+    uses += ["shares"] if wants_shares and does_fit else []
     uses += ["servers of the parameters"] if plan["placement"] else []
     lines = []
     if uses:
@@ -151,7 +151,7 @@ def entry(
                 ", measured with %s" % _listed(other) if other else "",
             )
         )
-    wanted = origin == NOBODY and grouped or "groups" in uses or has_shares
+    wanted = grouped and origin in (PROFILE, NOBODY) or wants_shares
     lines += [line for line in (fitted.note if wanted else "", note) if line]
     return {
         "job": found["job"],

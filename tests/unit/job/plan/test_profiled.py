@@ -117,6 +117,9 @@ def test_a_worker_without_a_speed():
     assert "has no speed of node4 worker 0: run profile.yml again" in text
     assert "dist_gsync with one group of all workers trains as dist_sync does" in text
     assert "or let mxcluster measure the workers (-e grouping=auto)" in text
+    lacks = made({"node1": 25})
+    assert "has no speed of node2" in table(plan(LABELLED, lacks, data_allocator=1))
+    assert "has no speed" not in table(plan(LABELLED, lacks, data_allocator=0))
 
 
 def test_workers_that_are_gone():
