@@ -168,6 +168,7 @@ def make_plan(
         options["grouping"] == "auto"
         and origin == profiled.NOBODY
         and schemes.of(options["kv"]).waits == schemes.GROUP
+        and count > 1
     )
     for process in plan["processes"]:
         if process["role"] == "server" and each > 1:

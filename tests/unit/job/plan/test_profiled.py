@@ -173,6 +173,7 @@ def test_without_a_profile():
         ({}, made({"node1": 1}), True),
         ({}, made(), False),
         ({"kv": "dist_sync"}, None, False),
+        ({"num_workers": 1}, None, False),
     ],
 )
 def test_grouping_auto_says_when_it_needs_a_profile(of, found, needed):
