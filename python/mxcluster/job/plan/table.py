@@ -71,12 +71,12 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
                 alone,
                 "the profile finds no speeds that differ by more than the noise"
                 if "groups" in profile["uses"]
+                else "no profile fits this job, so grouping=auto measures the workers first"
+                if plan.get("needs_profile")
                 else "for several groups, give each worker's host a worker_group, or the job a "
                 "groups_file, or let mxcluster measure the workers (-e grouping=auto)",
             )
         )
-    if plan.get("needs_profile"):
-        lines.append("grouping=auto: no profile fits this job, so the workers are measured first")
     lines += profile["notes"]
     counts = batches(plan)
     if counts is None:
