@@ -4,10 +4,6 @@ Unlike ansible.builtin.copy, the module copies a file with the rights of the use
 folder. Root never opens a path in which another user can place a link.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 import hashlib
 import os
 

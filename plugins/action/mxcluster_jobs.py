@@ -1,9 +1,5 @@
 """Combine the nodes' answers about their jobs on the controller, with `mxcluster.job.listing`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_jobs

@@ -4,10 +4,6 @@ ps-lite's heartbeats show a lost node only after all processes have connected. A
 on one node before it creates its kv-store would leave the other nodes waiting.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 import base64
 import fcntl
 import json

@@ -8,10 +8,6 @@ The result holds `notes`: variables of the inventory that have the short name of
 ignored.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_preflight

@@ -1,9 +1,5 @@
 """Run the next attempts at a failed job (max_restarts), with `mxcluster.ansible.attempts`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_restart

@@ -1,9 +1,5 @@
 """Judge a cluster on the controller, with `mxcluster.cluster.verify`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_verify
