@@ -35,6 +35,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 from mxcluster import exit_codes, seal
 from mxcluster.cluster.verify.network import clocks, complaints
 from mxcluster.errors import MxclusterError
+from mxcluster.file_io import replace
 
 Json = Dict[str, Any]
 Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("port", int)])
@@ -324,9 +325,7 @@ def main(folder: Optional[str] = None) -> int:
     meeting = Meeting(plan["job"], plan["host"], spec["own"], plan["peers"], spec["timeout"], token)
     meeting.run()
     result = meeting.result()
-    with open("meeting.json.part", "w", encoding="utf-8") as stream:
-        json.dump(result, stream, indent=1)
-    os.replace("meeting.json.part", "meeting.json")
+    replace("meeting.json", json.dumps(result, indent=1))
     problems = complaints(result)
     if plan[
         "processes"
