@@ -64,19 +64,9 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
             )
         addresses.append(address)
     refuse(problems)
-    check_hosts(addresses, name)
-    return addresses
-
-
-def check_hosts(addresses: Sequence[str], name: str = "hosts") -> None:
-    """Raise BadInput for an empty list, or for an item that is not a literal IPv4 address."""
     if not addresses:
         raise BadInput("%s: 0 workers: write one IPv4 address a line, one line per worker" % name)
-    refuse(
-        "%s: '%s' is not an IPv4 address: write four numbers, such as 10.0.0.5" % (name, address)
-        for address in addresses
-        if not is_ipv4(address)
-    )
+    return addresses
 
 
 def render_hosts(addresses: Sequence[str]) -> str:
@@ -124,32 +114,6 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
     ]
     refuse(problems)
     return groups
-
-
-def check_groups(groups: Sequence[Sequence[int]], workers: int, name: str = "groups") -> None:
-    """Raise BadInput for an empty group, or unless each worker index is in exactly one group.
-
-    Args: `groups` lists of worker indices; `workers` the number of workers.
-    """
-    members = [index for group in groups for index in group]
-    problems = [
-        "%s: group %d has no workers: take it out" % (name, number)
-        for number, group in enumerate(groups)
-        if not group
-    ]
-    problems += [
-        "%s: worker %d is in %d groups: put it into exactly one"
-        % (name, index, members.count(index))
-        for index in range(workers)
-        if members.count(index) != 1
-    ]
-    problems += [
-        "%s: there is no worker %d: the workers are 0 to %d; take it out"
-        % (name, index, workers - 1)
-        for index in sorted(set(members))
-        if not 0 <= index < workers
-    ]
-    refuse(problems)
 
 
 def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
