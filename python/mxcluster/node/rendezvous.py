@@ -24,7 +24,6 @@ meeting.json holds the round-trip times, the clock offsets and this node's limit
 import json
 import os
 import resource
-import shutil
 import socket
 import sys
 import threading
@@ -213,7 +212,7 @@ class Meeting:
             "unreachable": [] if self.taken else lost,
             "taken": self.taken,
             "missing": sorted({host for hosts in self.missing.values() for host in hosts}),
-            "limits": limits(os.getcwd()),
+            "limits": {"open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0]},
         }
 
 
@@ -296,16 +295,6 @@ def read_line(connection: socket.socket) -> str:
 def line(said: Json) -> bytes:
     """Return `said` as bytes: one line of JSON for the connection."""
     return (json.dumps(said) + "\n").encode("utf-8")
-
-
-def limits(folder: str) -> Json:
-    """Return the limits of a process here: open files, free bytes in `folder` and in /dev/shm."""
-    shm = "/dev/shm"
-    return {
-        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "free": shutil.disk_usage(folder).free,
-        "shm": shutil.disk_usage(shm).free if os.path.isdir(shm) else 0,
-    }
 
 
 def main(folder: Optional[str] = None) -> int:
