@@ -31,6 +31,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 from mxcluster import shapes
 from mxcluster.cluster import files, grouping
 from mxcluster.errors import BadInput, refuse, some
+from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 
@@ -272,7 +273,7 @@ def _about_gain(profile: Json) -> List[str]:
         return []
     everyone = list(range(len(workers)))
     seconds, exchange = _step(profile, everyone)
-    together, grouped = _throughput(profile, [everyone]), _throughput(profile, groups)
+    together, in_groups = _throughput(profile, [everyone]), _throughput(profile, groups)
     alone = speeds_of(workers, "alone")
     best = max(alone, key=lambda name: alone[name])
     hosts = len({worker["host"] for worker in workers})
@@ -283,9 +284,9 @@ def _about_gain(profile: Json) -> List[str]:
     )
     told += "under dist_sync %.3g samples/s" % together
     if len(groups) > 1:
-        told += ", under dist_gsync in these %d groups %.3g" % (len(groups), grouped)
+        told += ", under dist_gsync in these %d groups %.3g" % (len(groups), in_groups)
     told += ", and %s alone computes %.3g" % (best, alone[best])
-    if max(together, grouped) > alone[best]:
+    if max(together, in_groups) > alone[best]:
         return [told]
     if _throughput(profile, groups, with_exchange=False) > alone[best]:
         many = "%d machines" % hosts if hosts > 1 else "%d workers" % len(workers)
@@ -317,9 +318,7 @@ def _about_servers(profile: Json) -> List[str]:
 
 def _about_hosts(profile: Json) -> List[str]:
     told = []
-    by_host: Dict[str, List[Json]] = {}
-    for worker in profile["workers"]:
-        by_host.setdefault(worker["host"], []).append(worker)
+    by_host = grouped((worker["host"], worker) for worker in profile["workers"])
     for host, workers in by_host.items():
         alone, together = (
             [worker[kind]["samples_per_s"] for worker in workers] for kind in ("alone", "together")
@@ -423,8 +422,21 @@ def _measured(content: Any, name: str) -> Json:
 
 def _check_added(profile: Json) -> None:
     """Raise BadInput if the groups, labels, shares and placement do not fit the workers."""
-    workers, problems = profile["workers"], []
-    files.check_groups(profile["groups"], len(workers))
+    workers, problems = profile["workers"], []  # type: List[Json], List[str]
+    counted = Counter(position for group in profile["groups"] for position in group)
+    problems += [
+        "the worker %d is in %d groups" % (position, counted[position])
+        for position in range(len(workers))
+        if counted[position] != 1
+    ]
+    problems += [
+        "the groups name a worker %d of %d" % (position, len(workers))
+        for position in sorted(counted)
+        if position >= len(workers)
+    ]
+    if not all(profile["groups"]):
+        problems.append("a group has no worker")
+    refuse(problems)
     if len(profile["labels"]) != len(profile["groups"]):
         problems.append(
             "%d labels for %d groups" % (len(profile["labels"]), len(profile["groups"]))
