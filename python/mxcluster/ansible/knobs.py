@@ -14,12 +14,37 @@ SHORT = {
 }
 # Variables that decide where the nodes are and which groups they form.
 _LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
+# The knobs of a job that measures: the model, the machines, the run, not the training.
+_PROFILE = (
+    "network",
+    "data",
+    "batch_size",
+    "seed",
+    "num_workers",
+    "num_servers",
+    "without",
+    "gpus",
+    "hosts_file",
+    "dmlc_interface",
+    "ps_verbose",
+    "root_port",
+    "env",
+    "secret_env",
+    "lease",
+    "heartbeat_timeout",
+    "start_timeout",
+    "stall_timeout",
+    "job_id",
+    "plan_only",
+    "runs_dir",
+)
 # The short names that each playbook reads. `attach` and `yum_backend` belong to a playbook, not to
 # a role.
 PLAYBOOKS: Dict[str, Any] = {
     "provision.yml": _LAYOUT + ("yum_backend",),
     "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
     "train.yml": SHORT["train_job"] + ("attach",),
+    "profile.yml": _PROFILE + ("apply",),
     "status.yml": ("json",),
     "logs.yml": ("job", "lines"),
     "stop.yml": ("job", "all"),

@@ -22,6 +22,26 @@ from mxcluster.job.plan.gpus import takes_all
 
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
+PROFILE = "profile"  # the program of a job that measures
+# The knobs of such a job, which win over those of the user: no push waits for another worker.
+MEASURING: Json = {
+    "kv": "dist_async",
+    "program": "image_classification",
+    "script": "",
+    "script_args": [],
+    "server_classes": [],
+    "data_src": "",
+    "data_allocator": 0,
+    "data_sharding_file": "",
+    "staleness": "",
+    "savemodel": False,
+    "resume": "",
+    "model_load_epoch": 0,
+    "model_load_job": "",
+    "num_epochs": 1,
+    "detach": False,
+    "max_restarts": 0,
+}
 # Least resources of a job: bytes of disk for its logs, bytes of shared memory for MXNet's data
 # loaders, and open files for its connections.
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
@@ -36,6 +56,7 @@ def plan_job(
     secrets: Optional[Json] = None,
     held: Optional[Json] = None,
     anew: Iterable[str] = (),
+    measures: bool = False,
 ) -> Json:
     """Return the plan of a job and what its start needs, or raise BadInput.
 
@@ -48,6 +69,7 @@ def plan_job(
         secrets: {"names", "problems"} of secret_env; the plan never sees the values.
         held: {host: ports and GPUs in use}, if the nodes have answered already.
         anew: the names of the options that were given with -e.
+        measures: True for a job that measures the cluster (profile.yml) and trains nothing.
 
     Returns:
         {"plan", "table", "looks", "model", "resume", "script"}. "looks" is {host: request of
@@ -56,12 +78,18 @@ def plan_job(
         file in base64, "" for none.
     """
     checkpoint, notes = None, []  # type: Any, List[str]
+    if measures:
+        given = dict(given, **MEASURING)
     if str(given.get("resume") or "").strip():
         given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
+    if measures:
+        options["program"] = PROFILE
     if secrets:
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
-    job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
+    job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + (
+        PROFILE if measures else options["kv"]
+    )
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
             "job_id='%s' has been used: %s exists; choose another job_id or leave it out"
@@ -144,7 +172,9 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
     # The job brings data_src before it starts.
-    if not options["script"] and trains and not options["data_src"]:
+    if options["program"] == PROFILE:
+        pass  # its data are random numbers
+    elif not options["script"] and trains and not options["data_src"]:
         if DATASETS[options["data"]].from_data_dir:
             files = [options["data_dir"]]
         elif options["data"] == "digits":
