@@ -58,6 +58,10 @@ options:
     description: The folder of the runs.
     type: path
     required: true
+  measures:
+    description: Whether the job measures the cluster, for profile.yml, and trains nothing.
+    type: bool
+    default: false
   cwd:
     description: The folder to which the user's relative paths refer.
     type: path
@@ -142,6 +146,7 @@ def carry_out(given, check):
         given["secrets"],
         given["held"],
         given["given"],
+        given["measures"],
     )
     return dict(
         packed.told(planned.pop("plan"), planned.pop("looks")),

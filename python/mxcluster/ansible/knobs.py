@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterable, Iterator, List
 
 from mxcluster.errors import did_you_mean
 from mxcluster.job.knob_table import KNOBS
+from mxcluster.job.plan import measuring
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
 # jobs_lines. `poll` has no short name: Ansible reserves the word, so that knob is train_job_poll
@@ -20,6 +21,7 @@ PLAYBOOKS: Dict[str, Any] = {
     "provision.yml": _LAYOUT + ("yum_backend",),
     "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
     "train.yml": SHORT["train_job"] + ("attach",),
+    "profile.yml": measuring.KNOBS + ("apply",),
     "status.yml": ("json",),
     "logs.yml": ("job", "lines"),
     "stop.yml": ("job", "all"),

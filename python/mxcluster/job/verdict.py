@@ -238,6 +238,7 @@ def text(verdict: Json, run_dir: str) -> List[str]:
         lines.append("time      %s" % clock(verdict["seconds"]))
         if verdict["samples_per_s"] is not None:
             lines.append("speed     %s samples/s" % figure(verdict["samples_per_s"]))
+        lines += ["profile   " + line for line in verdict.get("proposal", [])]
         return [printable(line) for line in lines + last]
     failure = verdict["first_failure"]
     lines = [

@@ -117,6 +117,7 @@ class Commands(object):
                 "refresh": self._refresh,
                 "save": self._save,
                 "forget": self._forget,
+                "measure": self._measure,
             }[message.kind](message)
         except (seal.NotSealed, self._guard.Forbidden) as refusal:
             self._tell(message, refusal)
@@ -212,6 +213,14 @@ class Commands(object):
             int(told["epochs"]),
             told.get("spare", ""),
         )
+
+    def _measure(self, message):
+        """Measure this server's updates of the model that the message describes."""
+        from mxcluster.training.kvstore import server_speed
+
+        told = json.loads(message.payload.decode("utf-8"))
+        speed = server_speed.updates_per_s(self.updates, told["sizes"], told["seconds"])
+        events.from_env().write("server_speed", updates_per_s=speed)
 
     def _tell(self, message, refusal):
         self._refused += 1

@@ -17,7 +17,7 @@ from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import checkpoints, user_script
 from mxcluster.job import options as knobs
 from mxcluster.job.option_types import is_job_id, shown
-from mxcluster.job.plan import make_cluster_files, make_plan, members, table
+from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import unique
 
@@ -38,6 +38,7 @@ def plan_job(
     secrets: Optional[Json] = None,
     held: Optional[Json] = None,
     anew: Iterable[str] = (),
+    measures: bool = False,
 ) -> Json:
     """Return the plan of a job and what its start needs, or raise BadInput.
 
@@ -50,6 +51,7 @@ def plan_job(
         secrets: {"names", "problems"} of secret_env; the plan never sees the values.
         held: {host: ports and GPUs in use}, if the nodes have answered already.
         anew: the names of the options that were given with -e.
+        measures: True for a job that measures the cluster (profile.yml) and trains nothing.
 
     Returns:
         {"plan", "table", "looks", "model", "resume", "script", "needs_profile"}. "looks" is {host:
@@ -59,12 +61,18 @@ def plan_job(
         profile that fits.
     """
     checkpoint, notes = None, []  # type: Any, List[str]
+    if measures:
+        given = measuring.knobs_of(given)
     if str(given.get("resume") or "").strip():
         given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
+    if measures:
+        options["program"] = measuring.PROGRAM
     if secrets:
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
-    job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
+    job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + (
+        measuring.PROGRAM if measures else options["kv"]
+    )
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
             "job_id='%s' has been used: %s exists; choose another job_id or leave it out"
@@ -159,7 +167,9 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
     # The job brings data_src before it starts.
-    if not options["script"] and trains and not options["data_src"]:
+    if measuring.is_profile(options):
+        pass  # its data are random numbers
+    elif not options["script"] and trains and not options["data_src"]:
         if DATASETS[options["data"]].from_data_dir:
             files = [options["data_dir"]]
         elif options["data"] == "digits":

@@ -11,11 +11,13 @@ import os
 from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import events as event_files
+from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
-from mxcluster.job.report import archive, checkpoint_arrivals, files
+from mxcluster.job.plan import measuring
+from mxcluster.job.report import archive, checkpoint_arrivals, files, profile
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
@@ -95,6 +97,10 @@ def assemble(
         warnings=[line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
     )
+    if verdict["ok"] and measuring.is_profile(plan["options"]):
+        found_profile = profiles.complete(profile.measured(plan, events))
+        files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
+        verdict["proposal"] = profile.lines(found_profile)
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
     write(run_dir, cache_dir)
     return verdict
@@ -188,6 +194,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
             "train.yml -e attach=<job>" % run_dir
         )
     data = series.collect(plan, event_files.read(path))
+    data["profile"] = files.read_json(os.path.join(run_dir, profile.FILE))
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
     if drawn:

@@ -12,25 +12,12 @@ import tempfile
 import warnings
 from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
+from mxcluster.job.report import profile_panels
+from mxcluster.job.report.colours import BAD, COLOURS, FAINT, GRID, INK, PAPER
 from mxcluster.job.report.series import group_label, label, several_groups
 
 Json = Dict[str, Any]
 
-# page.html inverts these colours on a dark screen. A second picture would take a third of a second
-# of each job.
-PAPER, INK, FAINT, GRID, BAD = "#ffffff", "#1f2933", "#5c6b7a", "#e4e8ec", "#c62828"
-COLOURS = (
-    "#4c78d0",
-    "#f08a24",
-    "#3fa55b",
-    "#e0524f",
-    "#9a6fd0",
-    "#22a6b3",
-    "#d96fae",
-    "#a9842c",
-    "#7f8fa3",
-    "#8fbf3f",
-)
 STYLES = (
     "-",
     (0, (6, 2)),
@@ -69,6 +56,7 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
     ]
     if data["y"]:
         panels.append((_histogram, "y"))
+    panels += profile_panels.panels(data)
     if not panels:
         return b""
     with _matplotlib(cache_dir):

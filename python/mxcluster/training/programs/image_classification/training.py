@@ -25,8 +25,8 @@ def run(args):
 
     Raises BadInput for invalid arguments or data.
     """
-    contexts = _contexts(args.gpus)
-    _seed(args.seed)
+    contexts = contexts_of(args.gpus)
+    set_seed(args.seed)
     symbol = networks.symbol(args.network, DATASETS[args.data].classes)
     folder = args.data_dir or os.environ.get("MXCLUSTER_DATA_DIR", "")
     train, validation = data.load(args.data, folder, args.num_examples, args.seed)
@@ -45,7 +45,11 @@ def run(args):
     Training(args, contexts, symbol, (channels, side, side), kv, share, train, validation).run()
 
 
-def _contexts(gpus):
+def contexts_of(gpus):
+    """Return MXNet's contexts for the GPU numbers `gpus` (list of int), [mx.cpu()] for none.
+
+    Raises BadInput if MXNet cannot use one of them.
+    """
     contexts = [mx.gpu(number) for number in gpus] or [mx.cpu()]
     for context in contexts:
         try:
@@ -58,7 +62,8 @@ def _contexts(gpus):
     return contexts
 
 
-def _seed(seed):
+def set_seed(seed):
+    """Give the seed (int) to the random numbers of Python, numpy and MXNet."""
     random.seed(seed)
     np.random.seed(seed)
     mx.random.seed(seed)
@@ -83,7 +88,7 @@ class Training:
         if args.model_load_file:
             checkpoint.load(args.model_load_file, self.module)
         # From here on random numbers (dropout) differ between workers.
-        _seed((args.seed + 1 + share.index) % 2**31)
+        set_seed((args.seed + 1 + share.index) % 2**31)
         self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
         self.saver = self._saver()
 

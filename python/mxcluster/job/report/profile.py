@@ -1,0 +1,131 @@
+"""Make profile.json of a job that measured the cluster, and the lines that show its proposal."""
+
+from typing import Any, Dict, List
+
+from mxcluster.cluster import profile as profiles
+from mxcluster.errors import BadInput
+from mxcluster.job.plan.processes import ranks
+from mxcluster.job.verdict import figure, printable
+
+Json = Dict[str, Any]
+
+FILE = "profile.json"
+_MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
+
+
+def measured(plan: Json, events: List[Json]) -> Json:
+    """Return the measured part of a profile, as `cluster.profile.complete` takes it.
+
+    BadInput if a worker or a server has sent no valid figures.
+
+    Args: `plan` of the job; `events` of all nodes.
+    """
+    servers = _of_role(plan, "server")
+    order = ranks(servers)  # a worker knows the servers by their ranks
+    told = {
+        (event["role"], event["index"]): event
+        for event in events
+        if event["event"] in ("profile", "server_speed")
+    }
+    silent = [
+        process["name"]
+        for process in _of_role(plan, "worker") + servers
+        if (process["role"], process["index"]) not in told
+    ]
+    if silent:
+        raise BadInput(
+            "the profile lacks the figures of %s: run profile.yml again" % ", ".join(silent)
+        )
+    options = plan["options"]
+    found: Json = {
+        "schema": profiles.SCHEMA,
+        "job": plan["job"],
+        "time": told["worker", 0]["time"],
+        "workers": [],
+        "servers": [],
+    }
+    for name in ("network", "data", "batch_size"):
+        found[name] = options[name]
+    for name in ("mxnet", "parameters"):
+        found[name] = told["worker", 0].get(name)
+    for process, number in _numbered(_of_role(plan, "worker")):
+        event = told["worker", process["index"]]
+        by_rank = event.get("servers")
+        if not isinstance(by_rank, list) or len(by_rank) != len(servers):
+            raise BadInput(
+                "the profile lacks the servers of %s: run profile.yml again" % process["name"]
+            )
+        found["workers"].append(
+            {
+                "host": process["host"],
+                "number": number,
+                "alone": event.get("alone"),
+                "together": event.get("together"),
+                "exchange_s": event.get("exchange_s"),
+                "servers": [by_rank[rank] for rank in order],
+            }
+        )
+    for process, number in _numbered(servers):
+        found["servers"].append(
+            {
+                "host": process["host"],
+                "number": number,
+                "updates_per_s": told["server", process["index"]].get("updates_per_s"),
+            }
+        )
+    return found
+
+
+def lines(profile: Json) -> List[str]:
+    """Return the figures and the proposal of a complete profile as lines of text."""
+    group_of = {
+        worker: label
+        for label, members in zip(profile["labels"], profile["groups"])
+        for worker in members
+    }
+    rows = [("worker", "alone", "together", "exchange", "group", "share")]
+    for index, worker in enumerate(profile["workers"]):
+        begin, end = profile["shares"][index]
+        rows.append(
+            (
+                "%s/%d" % (worker["host"], worker["number"]),
+                figure(worker["alone"]["samples_per_s"]),
+                figure(worker["together"]["samples_per_s"]),
+                "%.1f ms" % (1e3 * worker["exchange_s"]),
+                group_of[index],
+                "%.2f %%" % (100 * (end - begin)),
+            )
+        )
+    more = len(rows) - 1 - _MOST_LINES
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    told = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+        for row in rows[: 1 + _MOST_LINES]
+    ]
+    if more > 0:
+        told.append("and %d more workers, in %s" % (more, FILE))
+    told.append(
+        "speeds in samples/s of %s on %s, batches of %d; noise %.1f %%"
+        % (profile["network"], profile["data"], profile["batch_size"], 100 * profile["noise"])
+    )
+    for server in profile["servers"]:
+        told.append(
+            "server %s/%d: %s updates of the model a second"
+            % (server["host"], server["number"], figure(server["updates_per_s"]))
+        )
+    return [printable(line) for line in told + profile["advice"]]
+
+
+def _of_role(plan: Json, role: str) -> List[Json]:
+    return [process for process in plan["processes"] if process["role"] == role]
+
+
+def _numbered(processes: List[Json]) -> List[Any]:
+    """Return [(process, its number among those of its host, from 0)]."""
+    seen: Dict[str, int] = {}
+    result = []
+    for process in processes:
+        number = seen.get(process["host"], 0)
+        seen[process["host"]] = number + 1
+        result.append((process, number))
+    return result

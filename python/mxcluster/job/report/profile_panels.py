@@ -1,0 +1,102 @@
+"""Draw the panels of a profile: speeds of the workers, their ways to the servers, the servers."""
+
+from typing import Any, Callable, Dict, List, Tuple
+
+from mxcluster.job.report.colours import COLOURS, FAINT
+
+Json = Dict[str, Any]
+Panel = Tuple[Callable[..., None], str]
+
+_MOST_NAMES = 24  # with more workers the axis has numbers in place of names
+TITLES = {
+    "speeds": "Speed of the workers",
+    "steps": "A step, and the model to the servers and back",
+    "servers": "Speed of the servers",
+}
+
+
+def panels(data: Json) -> List[Panel]:
+    """Return [(painting function, name)] for `curves.draw`; [] if `data` holds no profile."""
+    if not data.get("profile"):
+        return []
+    return [(_speeds, "speeds"), (_steps, "steps"), (_servers, "servers")]
+
+
+def _speeds(axis: Any, name: str, data: Json, *_: Any) -> None:
+    """Draw a worker's speed alone (pale) and with all workers at once, coloured by its group."""
+    profile = data["profile"]
+    places = range(len(profile["workers"]))
+    for group, (label, members) in enumerate(zip(profile["labels"], profile["groups"])):
+        colour = COLOURS[group % len(COLOURS)]
+        for kind, shade, text in (
+            ("alone", 0.35, None),
+            ("together", 1.0, "group %s" % label),
+        ):
+            axis.bar(
+                [place for place in places if place in members],
+                [
+                    profile["workers"][place][kind]["samples_per_s"]
+                    for place in places
+                    if place in members
+                ],
+                0.8 if kind == "alone" else 0.5,
+                color=colour,
+                alpha=shade,
+                label=text,
+            )
+    axis.set_title(TITLES[name] + ": alone (pale), and all at once")
+    axis.set_ylabel("samples/s")
+    _name(axis, profile["workers"])
+    axis.legend(fontsize=9)
+
+
+def _steps(axis: Any, name: str, data: Json, *_: Any) -> None:
+    """Draw the time of a worker's step, and on top the time of its exchange with the servers."""
+    profile = data["profile"]
+    places = list(range(len(profile["workers"])))
+    steps = [
+        1e3 * profile["batch_size"] / worker["together"]["samples_per_s"]
+        for worker in profile["workers"]
+    ]
+    exchanges = [1e3 * worker["exchange_s"] for worker in profile["workers"]]
+    axis.bar(places, steps, 0.6, color=COLOURS[0], label="forward and backward")
+    axis.bar(places, exchanges, 0.6, bottom=steps, color=COLOURS[1], label="push and pull")
+    axis.set_title(TITLES[name])
+    axis.set_ylabel("milliseconds")
+    _name(axis, profile["workers"])
+    axis.legend(fontsize=9)
+
+
+def _servers(axis: Any, name: str, data: Json, *_: Any) -> None:
+    """Draw each server's updates of the whole model per second."""
+    servers = data["profile"]["servers"]
+    axis.bar(
+        list(range(len(servers))),
+        [server["updates_per_s"] for server in servers],
+        0.6,
+        color=COLOURS[2],
+    )
+    axis.set_title(TITLES[name])
+    axis.set_ylabel("updates of the model per second")
+    _name(axis, servers)
+
+
+def _name(axis: Any, nodes: List[Json]) -> None:
+    """Name the places of the x axis by host, and by number where a host has several."""
+    axis.grid(axis="x", visible=False)
+    axis.set_ylim(bottom=0)
+    if len(nodes) > _MOST_NAMES:
+        axis.set_xlabel("number of the process", color=FAINT)
+        return
+    hosts = [node["host"] for node in nodes]
+    axis.set_xticks(
+        range(len(nodes)),
+        [
+            node["host"]
+            if hosts.count(node["host"]) == 1
+            else "%s/%d" % (node["host"], node["number"])
+            for node in nodes
+        ],
+        rotation=45 if len(nodes) > 8 else 0,
+        ha="right" if len(nodes) > 8 else "center",
+    )

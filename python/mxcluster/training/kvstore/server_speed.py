@@ -1,0 +1,27 @@
+"""Measure how fast a server process updates a model, for `profile.yml`."""
+
+from mxnet import nd
+from mxnet.optimizer import create
+
+from mxcluster.training import progress_file, timing
+
+
+def updates_per_s(updater, sizes, seconds):
+    """Return the number of updates of a whole model per second (float), by SGD with momentum.
+
+    Args: `updater(optimizer)` returns the function (index, gradient, weight) that updates one
+    array; `sizes` the numbers of each parameter (list of int); `seconds` the longest measurement,
+    unless the least number of updates takes longer.
+    """
+    update = updater(create("sgd", learning_rate=0.05, momentum=0.9))
+    gradients = [nd.zeros((size,)) for size in sizes]
+    weights = [nd.zeros((size,)) for size in sizes]
+
+    def step():
+        for index, (gradient, weight) in enumerate(zip(gradients, weights)):
+            update(index, gradient, weight)
+            weight.wait_to_read()
+        progress_file.beat()
+
+    step()  # The first update makes the optimizer's states.
+    return 1 / timing.median(timing.repeat(step, seconds))

@@ -1,0 +1,181 @@
+"""Measure one worker: its speed, alone and together with all others, and its ways to the servers.
+
+All workers go through the same phases, with a barrier of ps-lite between two phases:
+
+1. The worker with rank 0 puts the model on each server. Every worker trains a few warm-up steps.
+2. The servers time their updates of the whole model.
+3. Each worker in its turn measures alone: steps, and pushes and pulls of the whole model to and
+   from each server.
+4. All workers measure at the same time: steps, and pushes and pulls of the whole model, whose
+   parameters are spread over all servers as in a training.
+
+The job runs under dist_async, where no push waits for another worker. All gradients are zero, so
+the weights stay as they are.
+"""
+
+import json
+import os
+import time
+
+import mxnet as mx
+import numpy as np
+
+from mxcluster import events
+from mxcluster.datasets import DATASETS
+from mxcluster.training import progress_file, timing
+from mxcluster.training.kvstore import gsync_layout, server_messages
+from mxcluster.training.kvstore.gsync_worker import BOUND
+from mxcluster.training.programs.image_classification import networks, training
+
+WARM_UP = 3  # steps
+SECONDS = 1.5  # longest measurement of a figure, if LEAST_STEPS take less
+EXCHANGES = 7
+# With more workers, several have the same turn; these are workers of different hosts, if no host
+# has more workers than there are turns.
+MOST_TURNS = 16
+
+
+def run(args):
+    """Measure as `args`, the result of image_classification's args.parse(), says.
+
+    Writes the event `profile`. Raises BadInput for invalid arguments.
+    """
+    Measuring(args).run()
+
+
+class Measuring:
+    """One worker's network and kv-store, and the measurements with them."""
+
+    def __init__(self, args):
+        self.args = args
+        shape = DATASETS[args.data].shape
+        symbol = networks.symbol(args.network, DATASETS[args.data].classes)
+        side = networks.picture_side(args.network, symbol, *shape[:2])
+        contexts = training.contexts_of(args.gpus)
+        training.set_seed(args.seed)
+        self.module = mx.mod.Module(symbol, context=contexts)
+        data = (args.batch_size, shape[0], side, side)
+        self.module.bind([("data", data)], [("softmax_label", data[:1])])
+        self.module.init_params(mx.init.Xavier())
+        images = np.random.RandomState(args.seed).rand(*data).astype("float32")
+        labels = np.arange(args.batch_size) % DATASETS[args.data].classes
+        self.batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
+        weights = self.module.get_params()[0]
+        self.sizes = [int(np.prod(weights[name].shape)) for name in self.module._param_names]
+        bound = int(os.environ.get(BOUND, 1000 * 1000))
+        os.environ[BOUND] = str(2**31 - 1)  # ps-lite must not cut an array over all servers
+        self.kv = mx.kvstore.create(args.kv)
+        self.index = int(os.environ.get("MXCLUSTER_INDEX", self.kv.rank))
+        self.workers, self.servers = self.kv.num_workers, int(os.environ["DMLC_NUM_SERVER"])
+        self.layout = gsync_layout.Layout(1, self.servers, list(range(self.servers)))
+        # The keys of a parameter's copy on each server come first. The parts of a parameter that a
+        # training would cut have keys of their own.
+        self.spread = []  # [(key, (number of the parameter, begin, end))]
+        for number, size in enumerate(self.sizes):
+            for host, begin, end in self.layout.parts(number, size, bound):
+                self.spread.append(
+                    (self.layout.key(0, number, host), (number, 0, size))
+                    if begin is None
+                    else (self.layout.key(0, len(self.sizes) + number, host), (number, begin, end))
+                )
+        self.gradients = [mx.nd.zeros((size,)) for size in self.sizes]
+        self.pulled = [mx.nd.zeros((size,)) for size in self.sizes]
+
+    def run(self):
+        """Measure all figures, and write them as one event."""
+        self._prepare()
+        found = {}
+        for turn in range(min(self.workers, MOST_TURNS)):
+            self.kv._barrier()
+            if self.index % MOST_TURNS == turn:
+                found["alone"] = self._steps()
+                found["servers"] = [self._server(rank) for rank in range(self.servers)]
+        self.kv._barrier()
+        found["together"] = self._steps()
+        self.kv._barrier()
+        found["exchange_s"] = self._exchange()
+        self.kv._barrier()
+        if self.index == 0:
+            found.update(parameters=self.sizes, mxnet=mx.__version__)
+        events.from_env().write("profile", **found)
+        training.say(
+            "worker %d: %.1f samples/s alone, %.1f with all workers at once, %.1f ms for the model "
+            "to the servers and back"
+            % (
+                self.index,
+                found["alone"]["samples_per_s"],
+                found["together"]["samples_per_s"],
+                1e3 * found["exchange_s"],
+            )
+        )
+
+    def _prepare(self):
+        if self.kv.rank == 0:
+            self.kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.05, momentum=0.9))
+        copies = {
+            self.layout.key(0, number, rank): array
+            for rank in range(self.servers)
+            for number, array in enumerate(self.gradients)
+        }
+        for key, (number, begin, end) in self.spread:
+            copies.setdefault(key, self.gradients[number][begin:end])
+        self.kv.init(list(copies), list(copies.values()))
+        for _ in range(WARM_UP):
+            self._step()
+        self.kv._barrier()
+        if self.kv.rank == 0:
+            told = {"sizes": self.sizes, "seconds": SECONDS}
+            server_messages.tell(self.kv, "measure", json.dumps(told))
+        self.kv._barrier()
+
+    def _step(self):
+        self.module.forward_backward(self.batch)
+        self.module.get_outputs()[0].wait_to_read()
+        mx.nd.waitall()
+        progress_file.beat()
+
+    def _steps(self):
+        """Return {"samples_per_s", "spread"} of steps of this worker."""
+        times = timing.repeat(self._step, SECONDS)
+        return {
+            "samples_per_s": self.args.batch_size / timing.median(times),
+            "spread": timing.spread(times),
+        }
+
+    def _server(self, rank):
+        """Return {"push_s", "pull_s"}: the seconds of the whole model to and from one server."""
+        keys = [self.layout.key(0, number, rank) for number in range(len(self.sizes))]
+
+        def push():
+            self.kv.push(keys, self.gradients)
+            mx.nd.waitall()
+            progress_file.beat()
+
+        def pull():
+            self.kv.pull(keys, self.pulled)
+            mx.nd.waitall()
+            progress_file.beat()
+
+        return {
+            "push_s": timing.median(timing.repeat(push, SECONDS)),
+            "pull_s": timing.median(timing.repeat(pull, SECONDS)),
+        }
+
+    def _exchange(self):
+        """Return the median of the seconds of a push and pull of the model by all workers at once.
+
+        Each parameter has its place as in a training.
+        """
+        keys, parts = zip(*self.spread)
+        gradients = [self.gradients[number][begin:end] for number, begin, end in parts]
+        pulled = [self.pulled[number][begin:end] for number, begin, end in parts]
+        times = []
+        for _ in range(EXCHANGES):
+            self.kv._barrier()
+            began = time.monotonic()
+            self.kv.push(list(keys), gradients)
+            self.kv.pull(list(keys), pulled)
+            mx.nd.waitall()
+            times.append(time.monotonic() - began)
+            progress_file.beat()
+        return timing.median(times)

@@ -1,0 +1,54 @@
+"""Repeat a step until its median is known well enough. Pure, except for the clock."""
+
+import time
+
+LEAST_STEPS = 7
+MOST_STEPS = 1000
+TIGHT = 0.01  # wanted error of the median, relative to the median
+
+
+def repeat(step, seconds, clock=time.monotonic):
+    """Call `step()` again and again, and return the seconds of each call (list of float).
+
+    The function stops as soon as the error of the median is below TIGHT, but not before LEAST_STEPS
+    calls. It also stops after `seconds` or MOST_STEPS calls.
+
+    Args: `clock` a function that returns the time in seconds.
+    """
+    times, begin = [], clock()
+    while len(times) < MOST_STEPS:
+        before = clock()
+        step()
+        after = clock()
+        times.append(after - before)
+        if len(times) >= LEAST_STEPS and (after - begin > seconds or error(times) < TIGHT):
+            break
+    return times
+
+
+def quantile(values, part):
+    """Return the quantile `part` (0 to 1) of `values` (list of float), interpolated linearly."""
+    ordered = sorted(values)
+    place = part * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def median(values):
+    """Return the median of `values` (list of float)."""
+    return quantile(values, 0.5)
+
+
+def spread(values):
+    """Return the interquartile range of `values` divided by their median."""
+    return (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
+
+
+def error(values):
+    """Return the relative standard error of the median of `values`.
+
+    For a normal distribution the standard error of the median is 0.93 times the interquartile range
+    divided by the root of the number of values (McGill, Tukey and Larsen 1978, 1.25 IQR / 1.35).
+    """
+    return 0.93 * spread(values) / len(values) ** 0.5

@@ -1,0 +1,49 @@
+"""The program that profile.yml runs, with real MXNet."""
+
+import numpy as np
+
+from tests.training.loopback import Job
+
+MLP = [128 * 64, 128, 64 * 128, 64, 10 * 64, 10]
+
+
+def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scripts):
+    job = Job(
+        every_mxnet.python,
+        tmp_path,
+        scripts / "measure.py",
+        "dist_async",
+        groups=(0, 0, 0),
+        servers=2,
+        arguments=["--kv-store", "dist_async", "--batch-size", "16", "--gpus", ""],
+        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "5000"},  # the first array is cut
+    ).succeed()
+    found = {event["index"]: event for event in job.events("profile")}
+    assert sorted(found) == [0, 1, 2]
+    assert found[0]["parameters"] == MLP and found[0]["mxnet"] == every_mxnet.version
+    for event in found.values():
+        for kind in ("alone", "together"):
+            assert 10 < event[kind]["samples_per_s"] < 1e6 and event[kind]["spread"] >= 0
+        assert len(event["servers"]) == 2
+        seconds = [one[way] for one in event["servers"] for way in ("push_s", "pull_s")]
+        assert all(1e-5 < value < 5 for value in seconds + [event["exchange_s"]])
+    servers = {event["index"]: event["updates_per_s"] for event in job.events("server_speed")}
+    assert sorted(servers) == [0, 1] and all(1 < speed < 1e6 for speed in servers.values())
+
+
+def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_path, scripts):
+    """Three workers on one core measure together about a third of what each measures alone."""
+    job = Job(
+        mxnet_new.python,
+        tmp_path,
+        scripts / "measure.py",
+        "dist_async",
+        groups=(0,) * 3,
+        arguments=["--kv-store", "dist_async", "--network", "lenet"],
+        wrap=("taskset", "-c", "0"),
+    ).succeed()
+    ratios = [
+        event["together"]["samples_per_s"] / event["alone"]["samples_per_s"]
+        for event in job.events("profile")
+    ]
+    assert len(ratios) == 3 and np.median(ratios) < 0.6, ratios

@@ -1,0 +1,56 @@
+"""The median of repeated steps."""
+
+import statistics
+
+import pytest
+
+from mxcluster.training import timing
+
+
+class Clock:
+    """A clock that the steps move on."""
+
+    def __init__(self, steps):
+        self.now, self.steps = 100.0, iter(steps)
+
+    def step(self):
+        self.now += next(self.steps)
+
+    def __call__(self):
+        return self.now
+
+
+def test_equal_steps_are_measured_the_least_number_of_times():
+    clock = Clock([0.5] * 100)
+    assert timing.repeat(clock.step, 60, clock) == [0.5] * timing.LEAST_STEPS
+
+
+def test_uneven_steps_are_repeated_until_the_time_is_up():
+    clock = Clock([0.1, 0.3] * 1000)
+    times = timing.repeat(clock.step, 2, clock)
+    assert len(times) == 11 and sum(times) > 2
+
+
+def test_a_quick_step_is_not_repeated_for_ever():
+    clock = Clock([1e-6, 3e-6] * 10000)
+    assert len(timing.repeat(clock.step, 60, clock)) <= timing.MOST_STEPS
+
+
+def test_slow_steps_are_repeated_even_when_the_time_is_up():
+    clock = Clock([10.0, 20.0] * 10)
+    assert len(timing.repeat(clock.step, 1, clock)) == timing.LEAST_STEPS
+
+
+@pytest.mark.parametrize("values", [[3.0], [4.0, 1.0], [5.0, 1.0, 2.0, 8.0, 9.0, 4.0]])
+def test_quantiles_are_those_of_python(values):
+    assert timing.median(values) == statistics.median(values)
+    if len(values) > 1:
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+        assert timing.spread(values) == pytest.approx((high - low) / statistics.median(values))
+
+
+def test_the_error_of_the_median_falls_with_the_root_of_the_number():
+    few = [1.0, 2.0, 3.0, 4.0, 5.0]
+    many = sorted(few * 400)
+    assert timing.error(few) == pytest.approx(0.93 * 2 / 3 / 5**0.5)
+    assert timing.error(many) == pytest.approx(0.93 * timing.spread(many) / 2000**0.5)
