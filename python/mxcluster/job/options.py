@@ -190,6 +190,12 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             "staleness=%d has no meaning with kv=%s: leave staleness out, or use kv=dist_ssync"
             % (options["staleness"], kv)
         )
+    for name in ("gsync_compensation", "gsync_max_y"):
+        if options[name] and not schemes.of(kv).servers_of_a_group:
+            yield (
+                "%s=%g has no meaning with kv=%s: leave %s out, or use kv=dist_gsync"
+                % (name, options[name], kv, name)
+            )
     if options["script_args"] and not script:
         yield (
             "script_args=%s without script: give the script too, as -e script=path/to/script.py"

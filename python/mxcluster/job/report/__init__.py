@@ -14,7 +14,7 @@ from mxcluster import events as event_files
 from mxcluster.errors import BadInput
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
-from mxcluster.job.report import archive, checkpoint_arrivals, files
+from mxcluster.job.report import archive, checkpoint_arrivals, files, series
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
@@ -90,7 +90,8 @@ def assemble(
         lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
         untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
         left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
-        warnings=[line for host in plan["nodes"] for line in _behind(host, said[host])],
+        warnings=series.unheard_groups(plan, events)
+        + [line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
     )
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
@@ -175,7 +176,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
 
     If no event can be drawn, the function removes curves.png. BadInput if `run_dir` holds no run.
     """
-    from mxcluster.job.report import curves, page, series
+    from mxcluster.job.report import curves, page
 
     plan = files.read_plan(run_dir)
     verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
