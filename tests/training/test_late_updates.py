@@ -125,7 +125,8 @@ def in_order(merges):
     """
     found = []
     for is_dropped, some in itertools.groupby(merges, key=lambda merge: merge[2]):
-        found += sorted(some) if is_dropped else some
+        group = list(some)
+        found += sorted(group) if is_dropped else group
     return found
 
 
