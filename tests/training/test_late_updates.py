@@ -158,7 +158,10 @@ def test_disabled_knobs_change_no_bit(every_mxnet, tmp_path, scripts):
             dict(case, settings={}, alone=True),
             dict(case, settings=both, alone=True),
             dict(case, settings={"compensation": LAMBDA}),
+            dict(case, params=dict(params, clip_gradient=0.5), settings=zero, infinite=True),
         )
         pulled = [log["pulled"].tobytes() for log in logs]
         assert pulled[0] == pulled[1] and pulled[2] == pulled[3], optimizer
         assert pulled[0] != pulled[4], optimizer
+        # Infinity times 0 would be NaN, which no clipping mends.
+        assert np.isfinite(logs[5]["pulled"]).all(), optimizer

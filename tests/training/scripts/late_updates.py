@@ -2,9 +2,10 @@
 
 Arguments: the file to write, then a JSON object for each case: "optimizer" and "params" of MXNet;
 "sizes", |g| of each group; "settings" of GroupUpdate; "schedule", the rounds until the rate is
-halved; "alone", true if only the first group merges. The file has for case c: initial_c; order_c,
-the group of each merge; sums_c[t] and pulled_c[t] of merge t. GroupUpdate writes its events to
-MXCLUSTER_JOB_DIR. The script runs without a job.
+halved; "alone", true if only the first group merges; "infinite", true for sums with an infinite
+number. The file has for case c: initial_c; order_c, the group of each merge; sums_c[t] and
+pulled_c[t] of merge t. GroupUpdate writes its events to MXCLUSTER_JOB_DIR. The script runs without
+a job.
 """
 
 import json
@@ -24,7 +25,7 @@ from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E4
 MERGES, SHAPE = 60, (6, 4)
 
 
-def run(optimizer, params, sizes, settings, schedule=0, alone=False):
+def run(optimizer, params, sizes, settings, schedule=0, alone=False, infinite=False):
     numbers, groups = np.random.RandomState(5), len(sizes)
     layout, path = Layout(groups, 1, list(range(groups))), path_of(os.urandom(16), 0)
     updates = [
@@ -43,6 +44,8 @@ def run(optimizer, params, sizes, settings, schedule=0, alone=False):
     for _ in range(MERGES):
         group = 0 if alone else int(numbers.choice(groups, p=speeds / speeds.sum()))
         total = mx.nd.array(2 * numbers.randn(*SHAPE) * sizes[group])
+        if infinite:
+            total[0, 0] = np.inf
         order.append(group)
         sums.append(total.asnumpy())
         updates[group](layout.key(group, 0, 0), total, stored[group])
