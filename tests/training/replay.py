@@ -9,8 +9,9 @@ order for each slice. The definition for one slice, with W workers, of which |g|
     N = 0 updates, L_g = 0 for every group, B = 0 batches, and w is the initial weight.
     Merge number t of group g:
         G = the sum of gradient t of each member
-        Y = N - L_g + 1, or always 1 with `fixed_y`
+        Y = N - L_g + 1
         B += |g|;  if Y > `max_y` and `max_y` is not 0, then L_g = N, and the rest is left out
+        Y = 1 with `fixed_y`
         N += 1;  L_g = N
         n = ceil(B / W) is the round, and eta(n) is its learning rate by the schedule
         with `compensation` lambda: s = r W / |g|;  d = w - the last weights that g pulled;
@@ -326,7 +327,7 @@ class _Definition:
 
     def drops(self, state, group):
         """Return True if the next merge of `group` is dropped."""
-        return 0 < self._max_y < self.y(state, group)
+        return 0 < self._max_y < state.updates - state.last[group] + 1
 
     def rounds(self, state, group, members):
         """Return the possible rounds of the next merge, without rounds of equal learning rates."""
