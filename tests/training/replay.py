@@ -9,9 +9,13 @@ order for each slice. The definition for one slice, with W workers, of which |g|
     N = 0 updates, L_g = 0 for every group, B = 0 batches, and w is the initial weight.
     Merge number t of group g:
         G = the sum of gradient t of each member
-        Y = N - L_g + 1, or always 1 with `fixed_y`
-        N += 1;  L_g = N;  B += |g|
+        Y = N - L_g + 1
+        B += |g|;  if Y > `max_y` and `max_y` is not 0, then L_g = N, and the rest is left out
+        Y = 1 with `fixed_y`
+        N += 1;  L_g = N
         n = ceil(B / W) is the round, and eta(n) is its learning rate by the schedule
+        with `compensation` lambda: s = r W / |g|;  d = w - the last weights that g pulled;
+                      the gradient is s G + lambda s G s G d in place of s G
         y="gradient": the optimizer steps w by G, with rescale_grad = r W / (|g| Y)
                       and the learning rate eta(n)
         y="rate":     the optimizer steps w by G, with rescale_grad = r W / |g|
@@ -43,7 +47,8 @@ import numpy as np
 # relative to the largest weight of a slice; one step in float32 uses a fifth of it
 TOLERANCE = 5e-6
 
-Merge = collections.namedtuple("Merge", "group step y round error")  # error: relative, as TOLERANCE
+# error: relative, as TOLERANCE
+Merge = collections.namedtuple("Merge", "group step y round error dropped")
 _State = collections.namedtuple("_State", "weight slots updates last done batches round")
 
 
@@ -85,8 +90,13 @@ class Explained:
 
     @property
     def ys(self):
-        """Return Y of each merge."""
-        return [merge.y for merge in self.merges]
+        """Return Y of each merge that changed the weights."""
+        return [merge.y for merge in self.merges if not merge.dropped]
+
+    @property
+    def dropped(self):
+        """Return Y of each dropped merge."""
+        return [merge.y for merge in self.merges if merge.dropped]
 
     @property
     def error(self):
@@ -267,6 +277,8 @@ def explain(
     bound=1000 * 1000,
     tolerance=TOLERANCE,
     clocks=False,
+    compensation=0.0,
+    max_y=0,
 ):
     """Return an Explained for every slice of every parameter, or raise NoOrder.
 
@@ -284,8 +296,12 @@ def explain(
         tolerance: the largest relative error.
         clocks: whether merges must also agree with the workers' `started`. All workers must have
             run with one clock.
+        compensation: lambda.
+        max_y: the largest Y of a merge that is not dropped, or 0.
     """
-    definition = _Definition(optimizer, rescale, y, fixed_y, lr_of_round, len(groups))
+    definition = _Definition(
+        optimizer, rescale, y, fixed_y, lr_of_round, len(groups), compensation, max_y
+    )
     found = []
     for index, initial in enumerate(workers[0]["initial"]):
         for begin, end in slices(initial.size, servers, bound):
@@ -299,16 +315,25 @@ def explain(
 class _Definition:
     """One merge by the definition."""
 
-    def __init__(self, optimizer, rescale, y, fixed_y, lr_of_round, workers):
+    def __init__(
+        self, optimizer, rescale, y, fixed_y, lr_of_round, workers, compensation=0.0, max_y=0
+    ):
         if y not in ("gradient", "rate"):
             raise ValueError("y is %r, and has to be gradient or rate" % (y,))
         self.optimizer, self._rescale, self._workers = optimizer, rescale, workers
         self._divides_rate, self._fixed_y = y == "rate", fixed_y
+        self._compensation, self._max_y = compensation, max_y
         self._lr_of_round = lr_of_round or (lambda number: optimizer.learning_rate)
 
-    def rounds(self, state, members):
+    def drops(self, state, group):
+        """Return True if the next merge of `group` is dropped."""
+        return 0 < self._max_y < state.updates - state.last[group] + 1
+
+    def rounds(self, state, group, members):
         """Return the possible rounds of the next merge, without rounds of equal learning rates."""
         own = -(-(state.batches + members) // self._workers)
+        if self.drops(state, group):
+            return [max(own, state.round)]
         rates = {}
         for number in range(max(own, state.round), own + 2):
             rates.setdefault(self._lr_of_round(number), number)
@@ -317,18 +342,29 @@ class _Definition:
     def y(self, state, group):
         return 1 if self._fixed_y else state.updates - state.last[group] + 1
 
-    def merged(self, state, group, members, total, number, lr_mult, wd):
-        """Return the state after `group` has merged the sum `total` in round `number`."""
+    def merged(self, state, group, members, total, seen, number, lr_mult, wd):
+        """Return the state after `group` has merged the sum `total` in round `number`.
+
+        `seen` are the weights that the group pulled before.
+        """
+        done = {**state.done, group: state.done[group] + 1}
+        if self.drops(state, group):
+            last = {**state.last, group: state.updates}
+            return state._replace(
+                last=last, done=done, batches=state.batches + members, round=number
+            )
         y, updates = self.y(state, group), state.updates + 1
-        rate, scale = self._lr_of_round(number) * lr_mult, self._rescale * self._workers / members
+        rate, part = self._lr_of_round(number) * lr_mult, 1.0
         if self._divides_rate:
             rate /= y
         else:
-            scale /= y
+            part /= y
+        gradient = self._rescale * self._workers / members * total
+        gradient = gradient + self._compensation * gradient * gradient * (state.weight - seen)
         weight, slots = self.optimizer.update(
-            state.weight, state.slots, scale * total, rate, wd, updates
+            state.weight, state.slots, part * gradient, rate, wd, updates
         )
-        last, done = {**state.last, group: updates}, {**state.done, group: state.done[group] + 1}
+        last = {**state.last, group: updates}
         return _State(weight, slots, updates, last, done, state.batches + members, number)
 
 
@@ -444,9 +480,10 @@ class _Search:
         for group in self._log.may_merge(state.done):
             step, members = state.done[group], len(self._log.members[group])
             total, logged = self._log.total[group][step], self._log.after[group][step]
-            for number in self._definition.rounds(state, members):
+            seen = self._log.after[group][step - 1] if step else self._log.initial
+            for number in self._definition.rounds(state, group, members):
                 after = self._definition.merged(
-                    state, group, members, total, number, self._lr_mult, self._wd
+                    state, group, members, total, seen, number, self._lr_mult, self._wd
                 )
                 merge = Merge(
                     group,
@@ -454,13 +491,15 @@ class _Search:
                     self._definition.y(state, group),
                     number,
                     _error(after.weight, logged, state.weight),
+                    self._definition.drops(state, group),
                 )
                 if merge.error <= self._tolerance:
                     fitting.append((merge, after._replace(weight=logged)))
                 else:
                     misses.append(merge)
-        if not fitting and state.updates > self._merged:
-            self._merged, self._misses = state.updates, misses
+        merged = sum(state.done.values())
+        if not fitting and merged > self._merged:
+            self._merged, self._misses = merged, misses
         return sorted(fitting, key=lambda choice: -choice[0].error)
 
     def _no_order(self, text=""):
@@ -470,7 +509,7 @@ class _Search:
                 text + "after %d of %d merges" % (max(self._merged, 0), self._total)
             )
         told = "; ".join(
-            "group %s, step %d, Y = %d in round %d is off by %.2g" % merge for merge in misses
+            "group %s, step %d, Y = %d in round %d is off by %.2g" % merge[:5] for merge in misses
         )
         return self._log.failure(
             "%safter %d of %d merges no group's next merge gives its pulled weights, to %.2g of "

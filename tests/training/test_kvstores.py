@@ -111,10 +111,38 @@ def test_every_merge_is_that_of_the_definition_in_other_uses(mxnet_new, tmp_path
     check_merges(mxnet_new.python, tmp_path, scripts, *case)
 
 
+# A small network has small gradients, so a large lambda shows.
+LATE_MERGES = [
+    ("module", [0, 0, 1], 2, "sgd", MOMENTUM, "rate", ["schedule=10", "mult=1"], 100, 2),
+    ("gluon", [0, 1, 2], 1, "adam", {"learning_rate": 0.01, "wd": 0.05}, "rate", [], 20, 3),
+    ("module_object", [0, 1], 1, "sgd", dict(MOMENTUM, clip_gradient=0.2), "gradient", [], 100, 0),
+]
+
+
+@pytest.mark.parametrize("case", LATE_MERGES, ids=lambda case: "-".join((case[0], case[3])))
+def test_late_merges_are_compensated_or_dropped(every_mxnet, tmp_path, scripts, case):
+    found = check_merges(every_mxnet.python, tmp_path, scripts, *case)
+    assert case[-1] == 0 or any(slice.dropped for slice in found), "no update was late"
+
+
 def check_merges(
-    python, folder, scripts, frontend, groups, servers, optimizer, arguments, y, settings
+    python,
+    folder,
+    scripts,
+    frontend,
+    groups,
+    servers,
+    optimizer,
+    arguments,
+    y,
+    settings,
+    compensation=0,
+    max_y=0,
 ):
-    """Train, and assert that some order of merges explains the logs and the servers' events."""
+    """Train, and assert that some order of merges explains the logs and the servers' events.
+
+    Returns the Explained of each slice.
+    """
     steps, bound = 30, 50
     job, workers = train(
         python,
@@ -131,6 +159,8 @@ def check_merges(
             "MXNET_KVSTORE_BIGARRAY_BOUND": str(bound),
             # For some of the integer keys, or of the layers.
             "MXCLUSTER_PLACEMENT": "1*2,0*4" if frontend == "plain" and servers == 2 else "",
+            "MXCLUSTER_GSYNC_COMPENSATION": repr(float(compensation)),
+            "MXCLUSTER_GSYNC_MAX_Y": str(max_y),
         },
     )
     rate = arguments["learning_rate"]
@@ -148,19 +178,23 @@ def check_merges(
         wd_mult=workers[0]["wd_mult"],
         servers=servers,
         bound=bound,
+        compensation=compensation,
+        max_y=max_y,
     )
-    told = collections.Counter()
+    told, dropped = collections.Counter(), 0
     last = {event["index"]: event for event in job.events("gsync")}
     for event in last.values():
         told.update({int(y): count for y, count in event["y"].items()})
+        dropped += sum(event["dropped"].values())
     assert (
-        sum(told.values())
+        sum(told.values()) + dropped
         == sum(len(slice.merges) for slice in found)
         == len(set(groups)) * steps * len(found)
     )
     assert max(told) > 1, "the groups never interleaved: the test is void"
     if not any(slice.ambiguous for slice in found) and y != "one":
         assert told == collections.Counter(y for slice in found for y in slice.ys)
+    return found
 
 
 def test_y_divides_what_every_optimizer_feels(every_mxnet, scripts):

@@ -69,6 +69,7 @@ def train(
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
     if placement:
         environment["MXCLUSTER_PLACEMENT"] = placement
+    environment.update(options.pop("knobs", {}))
     if resumed:
         shutil.copytree(str(resumed), str(folder / "resume"))
         environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
@@ -127,12 +128,25 @@ def last_losses(job):
     ]
 
 
-@pytest.mark.parametrize("kv", ["dist_sync", "dist_async", "dist_gsync", "dist_ssync"])
-def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digits, kv):
+LATE = {"MXCLUSTER_GSYNC_COMPENSATION": "0.04", "MXCLUSTER_GSYNC_MAX_Y": "4"}
+
+
+@pytest.mark.parametrize(
+    "kv, knobs",
+    [
+        ("dist_sync", {}),
+        ("dist_async", {}),
+        ("dist_gsync", {}),
+        ("dist_gsync", LATE),
+        ("dist_ssync", {}),
+    ],
+    ids=["dist_sync", "dist_async", "dist_gsync", "dist_gsync-late", "dist_ssync"],
+)
+def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digits, kv, knobs):
     groups = (0, 1) if kv == "dist_gsync" else (0, 0)
     # If the order of updates is undefined, two jobs agree only after most of the training.
     epochs = EPOCHS if kv == "dist_sync" else 3 * EPOCHS
-    alike = {"epochs": epochs, "keep": epochs}
+    alike = {"epochs": epochs, "keep": epochs, "knobs": knobs}
     whole = train(mxnet_new.python, tmp_path / "whole", digits, kv, groups, **alike).succeed()
     saved = states_of(tmp_path / "whole" / "checkpoints", "mlp-%04d" % CUT)
     assert len(saved) == 6 and all(np.abs(momentum).max() > 0 for momentum in saved.values())
@@ -143,7 +157,7 @@ def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digit
         kv,
         groups,
         resumed=tmp_path / "whole" / "checkpoints",
-        **alike,
+        **dict(alike, knobs=dict(knobs)),
     ).succeed()
     assert {event["epoch"] for event in again.events("epoch")} == set(range(CUT, epochs))
     check_restored(again, 2, saved)

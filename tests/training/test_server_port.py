@@ -1,12 +1,14 @@
 """A live server accepts only sealed messages of its job, with real processes and real MXNet."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
 
 import pytest
 
-from tests.training.loopback import Job
+from tests.training.loopback import NODE_PACKAGE, Job
 
 ROUND_TRIP = """
 import pickle, numpy
@@ -209,3 +211,22 @@ def listening(pid):
     """Return {(address, port)} on which a process listens, by `ss -ltnp`."""
     lines = subprocess.check_output(["ss", "-Hltnp"], universal_newlines=True).splitlines()
     return {tuple(line.split()[3].rsplit(":", 1)) for line in lines if "pid=%d," % pid in line}
+
+
+def test_a_note_warns_of_mxnets_dcasgd(every_mxnet, tmp_path, scripts):
+    """The first server writes the note, to its log and to the report, for every scheme."""
+    done = subprocess.run(
+        [str(every_mxnet.python), "-W", "ignore", str(scripts / "advised.py")],
+        env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE), MXCLUSTER_JOB_DIR=str(tmp_path)),
+        universal_newlines=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for kind in ("optimizer", "training"):
+        (note,) = found[kind]
+        assert "the optimizer DCASGD does no delay compensation on servers" in note
+        assert "kv=dist_gsync" in note and "gsync_compensation" in note
+        assert "mxcluster: " + note in done.stderr
+    assert found["others"] == found["further servers"] == []

@@ -88,7 +88,11 @@ class Cluster:
         fault=None,
         size=1.0,
         quiet=0,
+        compensation=0.0,
+        max_y=0,
     ):
+        self.compensation, self.max_y = compensation, max_y
+        self.previous = {}
         self.name, self.params = training
         self.groups, self.fault, self.how, self.fixed_y = groups, fault, y, fixed_y
         self.schedule, self.lr_mult, self.wd_mult, self.size, self.quiet = (
@@ -184,10 +188,13 @@ class Cluster:
             y = max(1, y - 1)
         if self.fixed_y or self.fault == "ignores Y":
             y = 1
+        dropped = 0 < self.max_y < y
         for name in {counted, key}:
-            self.updates[name] += 1
-            self.last[group, name] = self.updates[name]
-        self.batches[key] += len(members)
+            self.updates[name] += not dropped or self.fault == "counts dropped updates"
+            if not dropped or self.fault != "leaves a dropped group behind":
+                self.last[group, name] = self.updates[name]
+        if not dropped or self.fault != "leaves dropped batches out of rounds":
+            self.batches[key] += len(members)
         rounds = -(-self.batches[key] // len(self.groups))
         if self.fault == "schedules by updates":
             rounds = self.updates[key]
@@ -200,6 +207,16 @@ class Cluster:
             scale /= len(self.groups)
         if self.fault == "divides by W":
             scale = RESCALE
+        self.order[key].append(group)
+        if dropped:
+            if self.fault != "does not show the newest to a dropped group":
+                self.snapshots[group][p].reshape(-1)[begin:end] = self.master[p].reshape(-1)[
+                    begin:end
+                ]
+            next(self.moment)
+            return
+        if self.compensation:
+            total = self.compensated(group, key, end, total, scale, y)
         lr, scale = (lr / y, scale) if self.how == "rate" else (lr, scale / y)
         slots = self.slots[key + (group,) if self.fault == "keeps a state per group" else key]
         weight = self.master[p].reshape(-1)[begin:end]
@@ -216,8 +233,21 @@ class Cluster:
             count,
         )
         self.snapshots[group][p].reshape(-1)[begin:end] = weight
-        self.order[key].append(group)
         next(self.moment)
+
+    def compensated(self, group, key, end, total, scale, y):
+        """Return the sum of gradients with the correction of DC-ASGD, in float32."""
+        p, begin = key
+        weight = self.master[p].reshape(-1)[begin:end]
+        seen = self.snapshots[group][p].reshape(-1)[begin:end]
+        if self.fault == "compensates the last update only":  # as DCASGD of MXNet on a server
+            seen = self.previous.get(key, weight)
+            self.previous[key] = weight.copy()
+        if self.fault == "compensates after the division by Y":
+            scale /= y
+        gradient = np.float32(scale) * total
+        gradient += np.float32(self.compensation) * gradient * gradient * (weight - seen)
+        return gradient / np.float32(scale)
 
     def explain(self, **different):
         settings = dict(
@@ -226,6 +256,8 @@ class Cluster:
             lr_of_round=self.schedule,
             lr_mult=self.lr_mult,
             wd_mult=self.wd_mult,
+            compensation=self.compensation,
+            max_y=self.max_y,
         )
         settings.update(different)
         rescale = settings.pop("rescale", RESCALE)
@@ -244,9 +276,18 @@ def cuts(size, servers, bound):
 
 def is_explained(cluster, **settings):
     """Check that explain() finds the servers' order for every slice; return its result."""
+    found = has_the_order_of(cluster, **settings)
+    assert all(one.ambiguous == 0 for one in found)
+    return found
+
+
+def has_the_order_of(cluster, **settings):
+    """Check that explain() finds the servers' order, and perhaps others; return its result.
+
+    A dropped merge leaves the weights unchanged, so the merge after it fits before it, too.
+    """
     found = cluster.explain(**settings)
     assert {(int(one.parameter[1:]), one.begin): one.order for one in found} == dict(cluster.order)
-    assert all(one.ambiguous == 0 for one in found)
     return found
 
 
@@ -283,6 +324,71 @@ def ys_of(order):
         1 + next((back for back in range(n) if order[n - 1 - back] == group), n)
         for n, group in enumerate(order)
     ]
+
+
+@pytest.mark.parametrize("how", ["gradient", "rate"])
+@pytest.mark.parametrize(
+    "training",
+    [
+        SGD,
+        ("sgd", {"learning_rate": 0.1, "momentum": 0.5, "clip_gradient": 1.0, "wd": 0.1}),
+        ("adam", {"learning_rate": 0.05, "wd": 0.1}),
+        ("adam", {"learning_rate": 0.05, "clip_gradient": 1.0}),
+    ],
+    ids=lambda training: "-".join([training[0], *sorted(training[1])]),
+)
+def test_compensation_is_explained(training, how):
+    cluster = Cluster([0, 0, 1, 2], training=training, y=how, size=10.0, compensation=2.0)
+    is_explained(cluster)
+    for other in (0.0, 1.9):
+        with pytest.raises(NoOrder):
+            cluster.explain(compensation=other)
+
+
+def test_both_ways_to_divide_by_y_agree_with_compensation():
+    Cluster(
+        [0, 1, 2], training=("sgd", {"learning_rate": 0.1}), compensation=2.0, size=10.0
+    ).explain(y="rate")
+
+
+@pytest.mark.parametrize("max_y", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_dropped_updates_are_explained(max_y, seed):
+    cluster = Cluster([0, 0, 1], seed=seed, max_y=max_y, compensation=2.0)
+    found = has_the_order_of(cluster)
+    for one in found:
+        assert max(one.ys) <= max_y and min(one.dropped, default=max_y + 1) > max_y
+        assert len(one.ys) + len(one.dropped) == 60
+    assert any(one.dropped for one in found)
+    with pytest.raises(NoOrder):
+        cluster.explain(max_y=0)
+
+
+def test_dropped_batches_count_for_a_schedule():
+    def schedule(number):
+        return 0.1 * 0.9**number
+
+    has_the_order_of(Cluster([0, 1], schedule=schedule, max_y=1))
+    with pytest.raises(NoOrder):
+        Cluster(
+            [0, 1], schedule=schedule, max_y=1, fault="leaves dropped batches out of rounds"
+        ).explain()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "counts dropped updates",
+        "leaves a dropped group behind",
+        "does not show the newest to a dropped group",
+        "compensates the last update only",
+        "compensates after the division by Y",
+    ],
+)
+def test_no_order_explains_a_fault_of_late_updates(fault):
+    settings = {"compensation": 2.0} if "compensates" in fault else {"max_y": 2}
+    with pytest.raises(NoOrder):
+        Cluster([0, 1, 2], fault=fault, size=10.0, seed=1, **settings).explain()
 
 
 def test_one_group_is_dist_sync():

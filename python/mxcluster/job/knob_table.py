@@ -220,6 +220,28 @@ SECTIONS = {
             inherited=True,
         ),
         _knob(
+            "gsync_compensation",
+            "float",
+            0.0,
+            check=lambda value: value >= 0,
+            message="a number of at least 0, such as 0.04 (0: no compensation)",
+            description="Delay compensation of DC-ASGD for `dist_gsync` with several groups: a "
+            "group's gradient g becomes g + `gsync_compensation` * g * g * d, where d is the "
+            "change of the weights by other groups since the group's last pull. At least 0; 0 "
+            "disables the compensation.",
+            inherited="dist_gsync",
+        ),
+        _count(
+            "gsync_max_y",
+            0,
+            0,
+            "`dist_gsync` with several groups drops an update with a Y above this number: the "
+            "weights stay, and the group pulls the newest weights. Groups of equal speed have a Y "
+            "near the number of groups. At least 0; 0 drops no update.",
+            cure=" (0: drop no update)",
+            inherited="dist_gsync",
+        ),
+        _knob(
             "lr_factor",
             "float",
             1.0,

@@ -49,12 +49,28 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
+
+
 # Options that contradict each other: a test of all options, and the message, which names options.
+def _has_groups(options: Dict[str, Any]) -> bool:
+    return schemes.of(options["kv"]).servers_of_a_group
+
+
 CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     (
         lambda given: given["staleness"] is not None and given["kv"] != "dist_ssync",
         "staleness=%(staleness)d has no meaning with kv=%(kv)s: leave staleness out, or use "
         "kv=dist_ssync",
+    ),
+    (
+        lambda given: given["gsync_compensation"] and not _has_groups(given),
+        "gsync_compensation=%(gsync_compensation)g has no meaning with kv=%(kv)s: leave "
+        "gsync_compensation out, or use kv=dist_gsync",
+    ),
+    (
+        lambda given: given["gsync_max_y"] and not _has_groups(given),
+        "gsync_max_y=%(gsync_max_y)d has no meaning with kv=%(kv)s: leave gsync_max_y out, or use "
+        "kv=dist_gsync",
     ),
     (
         lambda given: given["script_args"] and not given["script"],

@@ -127,7 +127,9 @@ def is_event(value: Json) -> bool:
 
 
 _updates = fields(
-    {"group": whole(), "y": dict_of(_digits, whole(), 100000)}, rest=lambda item: item
+    {"group": whole(), "y": dict_of(_digits, whole(), 100000)},
+    {"dropped": dict_of(_digits, whole(), 100000)},
+    lambda item: item,
 )
 _FIGURES = {
     "time": number,

@@ -91,9 +91,15 @@ class Commands(object):
     """
 
     def __init__(self, store):
-        from mxcluster.training.kvstore import agreement, optimizer_guard, optimizer_states
+        from mxcluster.training.kvstore import (
+            agreement,
+            optimizer_advice,
+            optimizer_guard,
+            optimizer_states,
+        )
 
         self._store, self._guard, self._states = store, optimizer_guard, optimizer_states
+        self._advice = optimizer_advice.advice
         self._folder = os.environ["MXCLUSTER_JOB_DIR"]
         self._opener = seal.Opener(seal.read_token(self._folder))
         self._classes = optimizer_guard.names(optimizer_guard.declared_classes())
@@ -166,7 +172,9 @@ class Commands(object):
             raise self._guard.Forbidden(
                 "servers of this job's scheme accept an optimizer only from mxcluster's kv-store"
             )
-        self._update = self.updates(self._read(message.payload))
+        optimizer = self._read(message.payload)
+        self._advise(optimizer)
+        self._update = self.updates(optimizer)
         self._run(self._update)
 
     def _read(self, payload):
@@ -181,7 +189,17 @@ class Commands(object):
         told = json.loads(message.payload.decode("utf-8"))
         optimizer = self._read(told["optimizer"].encode("utf-8")) if told["optimizer"] else None
         if self._agreement.is_new(message.sender, told, optimizer):
+            self._advise(optimizer)
             self._update.use(optimizer, told["number"])
+
+    def _advise(self, optimizer):
+        """Note in the log and the report if `optimizer` is misleading on servers.
+
+        All servers get the optimizer, and the first server alone writes the note.
+        """
+        text = self._advice(optimizer)
+        if text and os.environ["MXCLUSTER_INDEX"] == "0":
+            _note(text)
 
     def _refresh(self, message):
         self._update.refresh(int(message.payload))
@@ -238,9 +256,14 @@ class Commands(object):
             refusal,
             "; further refusals are not logged" if self._refused == _MOST_TOLD else "",
         )
-        sys.stderr.write("mxcluster: %s\n" % text)
-        sys.stderr.flush()
-        events.from_env().write("note", text=text)
+        _note(text)
+
+
+def _note(text):
+    """Write `text` to the log of this process and, as a note of the report, to the events."""
+    sys.stderr.write("mxcluster: %s\n" % text)
+    sys.stderr.flush()
+    events.from_env().write("note", text=text)
 
 
 def _plain(name):

@@ -173,6 +173,10 @@ def test_a_value_is_cast_to_its_type(name, given, value):
         ("program", "image", "image_classification"),
         ("data", "cifar", "cifar10"),
         ("kv", ["local"], "one of local"),
+        ("gsync_compensation", "-0.1", "0: no compensation"),
+        ("gsync_compensation", "nan", "a number of at least 0"),
+        ("gsync_max_y", "-1", "0: drop no update"),
+        ("gsync_max_y", "2.5", "a whole number"),
     ],
 )
 def test_a_refusal_names_the_value_and_the_allowed_values(name, given, words):
@@ -270,6 +274,17 @@ def test_the_value_of_staleness(given, value):
             ["staleness=0", "kv=dist_sync", "leave staleness out", "kv=dist_ssync"],
         ),
         (
+            {"gsync_compensation": "0.04"},
+            [
+                "gsync_compensation=0.04 has no meaning with kv=dist_sync",
+                "leave gsync_compensation out, or use kv=dist_gsync",
+            ],
+        ),
+        (
+            {"gsync_max_y": 4, "kv": "dist_ssync"},
+            ["gsync_max_y=4 has no meaning with kv=dist_ssync", "leave gsync_max_y out"],
+        ),
+        (
             {"script_args": ["--lr", "1"]},
             ["script_args=['--lr', '1']", "without script", "script=path"],
         ),
@@ -353,6 +368,21 @@ def test_a_resumed_job_keeps_the_step_size(old, given, scale):
     found = options.cast(merged)
     assert (found["lr"], found["lr_scale"]) == (0.02, scale)
     assert options.step_size(found, 4) == (0.005 if scale == "auto" else 0.02)
+
+
+def test_only_gsync_inherits_its_knobs():
+    old = {"kv": "dist_gsync", "gsync_compensation": 0.04, "gsync_max_y": 8}
+    names = ("gsync_compensation", "gsync_max_y")
+
+    def found(given, old):
+        cast = options.cast(options.inherit(given, old, anew=list(given)))
+        return tuple(cast[name] for name in names)
+
+    assert found({}, old) == (0.04, 8)
+    assert found({"gsync_max_y": "0"}, old) == (0.04, 0)
+    assert found({"kv": "dist_sync"}, old) == (0, 0)
+    # A job that an earlier version planned, without these knobs.
+    assert found({}, {"kv": "dist_gsync", "gsync_y": "rate"}) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,22 @@ def test_host_names_are_overwritten_and_control_characters_removed():
     ]
 
 
+@pytest.mark.parametrize(
+    "change, is_valid",
+    [
+        ({}, True),
+        ({"dropped": {"12": 3}}, True),
+        ({"dropped": {"12": -1}}, False),
+        ({"dropped": {"x": 3}}, False),
+        ({"dropped": 7}, False),
+        ({"y": {"1": "many"}}, False),
+    ],
+)
+def test_histograms_of_y_hold_numbers_only(change, is_valid):
+    event = {"event": "gsync", "time": 1.0, "group": 0, "y": {"1": 5}}
+    assert replies.is_event(dict(event, **change)) == is_valid
+
+
 def test_values_that_are_no_numbers_are_left_out():
     events = {
         "worker-0": {

@@ -207,6 +207,8 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         servers = [one for one in plan["processes"] if one["role"] == "server"]
         env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
         env["MXCLUSTER_GSYNC_Y"] = options["gsync_y"]
+        env["MXCLUSTER_GSYNC_COMPENSATION"] = repr(options["gsync_compensation"])
+        env["MXCLUSTER_GSYNC_MAX_Y"] = str(options["gsync_max_y"])
     if plan.get("placement"):
         env["MXCLUSTER_PLACEMENT"] = homes(plan)
     if options["server_classes"]:

@@ -79,6 +79,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             )
         )
     lines += profile["notes"]
+    lines += _of_groups(options, len(plan["groups"]))
     counts = batches(plan)
     if counts is None:
         return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]
@@ -105,6 +106,26 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             % (min(counts[1]), max(counts[1]))
         )
     return lines
+
+
+def _of_groups(options: Dict[str, Any], groups: int) -> List[str]:
+    """Return lines about knobs of dist_gsync that have no effect, or a harmful one."""
+    given = [
+        "%s=%g" % (name, options[name])
+        for name in ("gsync_compensation", "gsync_max_y")
+        if options[name]
+    ]
+    if given and groups == 1:
+        return [
+            "%s: no effect with one group, because no other group changes the weights"
+            % ", ".join(given)
+        ]
+    if 0 < options["gsync_max_y"] < groups:
+        return [
+            "gsync_max_y=%d drops most updates of groups of equal speed, which have a Y near %d: "
+            "give more than the number of groups" % (options["gsync_max_y"], groups)
+        ]
+    return []
 
 
 def _step(options: Dict[str, Any], workers: int) -> str:

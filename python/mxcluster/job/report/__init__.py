@@ -17,7 +17,7 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import measuring
-from mxcluster.job.report import archive, checkpoint_arrivals, files, profile
+from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
@@ -94,7 +94,8 @@ def assemble(
         lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
         untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
         left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
-        warnings=[line for host in plan["nodes"] for line in _behind(host, said[host])],
+        warnings=series.unheard_groups(plan, events)
+        + [line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
     )
     if verdict["ok"] and measuring.is_profile(plan["options"]):
@@ -183,7 +184,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
 
     If no event can be drawn, the function removes curves.png. BadInput if `run_dir` holds no run.
     """
-    from mxcluster.job.report import curves, page, series
+    from mxcluster.job.report import curves, page
 
     plan = files.read_plan(run_dir)
     verdict = files.read_json(os.path.join(run_dir, "verdict.json"))

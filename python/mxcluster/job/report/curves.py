@@ -54,7 +54,7 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
         for painter, name in ((_lines, "loss"), (_lines, "accuracy"), (_lines, "speed"))
         if any(worker[name] for worker in data["workers"].values())
     ]
-    if data["y"]:
+    if any(histogram["updates"] for histogram in data["y"].values()):
         panels.append((_histogram, "y"))
     panels += profile_panels.panels(data)
     if not panels:
@@ -204,7 +204,7 @@ def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json])
 
 def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
     """Draw the share of each Y in a group's updates, in percent."""
-    groups = sorted(data["y"])
+    groups = sorted(group for group in data["y"] if data["y"][group]["updates"])
     highest = max(y for group in groups for y in data["y"][group]["counts"])
     bars = len(groups) <= 4
     for place, group in enumerate(groups):

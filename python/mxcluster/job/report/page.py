@@ -61,6 +61,7 @@ def context(
             if any(row[name] for row in rows)
         },
         "y": y_table(data, plan),
+        "dropped": any(histogram["dropped"] for histogram in data["y"].values()),
         "notes": [_note(event, data["begin"]) for event in data["notes"]],
         "options": [
             (name, json.dumps(value) if isinstance(value, (list, dict, bool)) else str(value))
@@ -114,12 +115,13 @@ def y_table(data: Json, plan: Json) -> List[Json]:
             "group": group_label(plan, group),
             "members": ", ".join(spans(plan["groups"][group], "–")),
             "updates": histogram["updates"],
-            "mean": "%.2f" % histogram["mean"],
+            "mean": "" if histogram["mean"] is None else "%.2f" % histogram["mean"],
+            "dropped": histogram["dropped"],
             "bars": [
                 (y, count, round(100.0 * count / histogram["updates"], 1))
                 for y, count in histogram["counts"].items()
             ],
-            "most": max(histogram["counts"].values()),
+            "most": max(histogram["counts"].values(), default=0),
         }
         for group, histogram in sorted(data["y"].items())
     ]

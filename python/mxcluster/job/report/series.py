@@ -14,7 +14,7 @@ def collect(plan: Json, events: List[Json]) -> Json:
         {"begin": unix seconds of the first event or None,
          "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
                              "start"|"end"|"kv": last event or {}}},
-         "y": {group: {"updates": count, "counts": {Y: count}, "mean": mean Y}},
+         "y": {group: the group's entry of `y_histograms`},
          "notes": [note events]}
 
     Losses and speeds are smoothed and thinned to some hundred points.
@@ -76,27 +76,53 @@ def smooth(points: Points, most: int = MOST_POINTS) -> Points:
 
 
 def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
-    """Return {group: {"updates", "counts": {Y: count}, "mean"}} of dist_gsync's Y on all servers.
+    """Return {group: its histogram of dist_gsync's Y on all servers}.
 
-    A server's counts start with the job, so only its last event about a group is used.
+        {"updates": number, "counts": {Y: number}, "mean": mean Y, None without an update,
+         "dropped": number of updates that `gsync_max_y` dropped}
+
+    Dropped updates are in "dropped" only. A server's counts start with the job, so only its last
+    event about a group is used.
     """
     last = {
         (event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"
     }
     groups: Dict[int, Dict[int, int]] = {}
+    dropped: Dict[int, int] = {}
     for (_, group), event in sorted(last.items()):
         counts = groups.setdefault(group, {})
         for y, count in event.get("y", {}).items():
             counts[int(y)] = counts.get(int(y), 0) + count
+        dropped[group] = dropped.get(group, 0) + sum(event.get("dropped", {}).values())
     return {
         group: {
             "updates": sum(counts.values()),
             "counts": dict(sorted(counts.items())),
-            "mean": sum(y * count for y, count in counts.items()) / sum(counts.values()),
+            "mean": sum(y * count for y, count in counts.items()) / sum(counts.values())
+            if sum(counts.values())
+            else None,
+            "dropped": dropped[group],
         }
         for group, counts in groups.items()
-        if sum(counts.values())
+        if sum(counts.values()) or dropped[group]
     }
+
+
+def unheard_groups(plan: Json, events: Iterable[Json]) -> List[str]:
+    """Return a warning for each group with more dropped updates than others (`gsync_max_y`)."""
+    return [
+        "group %s: %d of its %d updates were dropped, because their Y was above gsync_max_y=%s. "
+        "The job learned %s from this group: give a larger gsync_max_y"
+        % (
+            group_label(plan, group),
+            found["dropped"],
+            found["dropped"] + found["updates"],
+            plan["options"].get("gsync_max_y"),
+            "little" if found["updates"] else "nothing",
+        )
+        for group, found in sorted(y_histograms(events).items())
+        if found["dropped"] > found["updates"]
+    ]
 
 
 def group_label(plan: Json, group: int) -> str:

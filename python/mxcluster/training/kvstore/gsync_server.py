@@ -10,6 +10,7 @@ import os
 import time
 
 import numpy
+from mxnet import nd
 
 from mxcluster import events, seal
 from mxcluster.errors import BadInput, MxclusterError
@@ -32,6 +33,15 @@ class GroupUpdate(object):
     learning rate divided by Y. Y is the number of updates since the group's own last one, with this
     one counted. The group then pulls a copy of the newest weights.
 
+    With `compensation`, the gradient g gets the correction of DC-ASGD (Zheng et al., ICML 2017,
+    arXiv 1609.08326) first: g + lambda * g * g * (the newest weights - the group's copy). The
+    members computed g with the group's copy, and the result estimates their gradient with the
+    newest weights. Here g is the sum times ``rescale_grad * W / |g|``, before a division by Y.
+
+    With `max_y`, an update with a larger Y is dropped. It leaves the weights as they are, so it
+    does not count for the Y of other groups. Its batches count for a schedule. The group pulls the
+    newest weights as after any update, and its next Y counts from here.
+
     Args:
         layout: a `gsync_layout.Layout`.
         host: the host of this process, by its number.
@@ -42,16 +52,32 @@ class GroupUpdate(object):
         divided: the quantity that Y divides: the learning rate (RATE), the gradient (GRADIENT, as
             in the paper, where both are the same), or nothing ("one").
         trace: True to write an event for each merge.
+        compensation: lambda, at least 0; 0 for no correction.
+        max_y: the largest Y of an update that is not dropped; 0 drops no update.
     """
 
-    def __init__(self, layout, host, group, sizes, memory, given=None, divided=RATE, trace=False):
+    def __init__(
+        self,
+        layout,
+        host,
+        group,
+        sizes,
+        memory,
+        given=None,
+        divided=RATE,
+        trace=False,
+        compensation=0.0,
+        max_y=0,
+    ):
         self._layout, self._host, self._group, self._sizes = layout, host, group, sizes
         self._memory = memory
         self._given, self._divided, self._trace = given or {}, divided, trace
+        self._compensation, self._max_y = compensation, max_y
         # The optimizer, and its number in the job, from 1.
         self._optimizer, self._number = None, 0
         self._parameters = {}
-        self._histogram, self._updates, self._reported = {}, 0, time.monotonic()
+        # {Y: number of updates} of those that changed the weights, and of the dropped ones.
+        self._histogram, self._dropped, self._reported = {}, {}, time.monotonic()
 
     def use(self, optimizer, number):
         """Use `optimizer` from now on; `number` is 1 for the job's first optimizer."""
@@ -86,8 +112,8 @@ class GroupUpdate(object):
                 )
             if parameter.states is None:
                 parameter.states = self._states(row, number, parameter)
-            y, scale = self._merge(number, parameter, total)
-        self._count(number, y, scale, total)
+            y, scale, is_dropped = self._merge(number, parameter, total)
+        self._count(number, y, scale, total, is_dropped)
 
     def refresh(self, group):
         """Copy the newest weights of all groups to the arrays that `group` pulls.
@@ -114,13 +140,14 @@ class GroupUpdate(object):
         optimizer_states.save(folder, name, number, found, self._host, self._layout.hosts)
 
     def close(self):
-        """Write the histogram of Y, counted since the start, to the events."""
+        """Write the histograms of Y, counted since the start, to the events."""
         self._reported = time.monotonic()
         events.from_env().write(
             "gsync",
             group=self._group,
-            updates=self._updates,
+            updates=sum(self._histogram.values()),
             y={str(y): n for y, n in sorted(self._histogram.items())},
+            dropped={str(y): n for y, n in sorted(self._dropped.items())},
         )
 
     def _states(self, row, number, parameter):
@@ -152,21 +179,31 @@ class GroupUpdate(object):
         return made
 
     def _merge(self, number, parameter, total):
+        """Return (Y, the scale of the gradient, whether the update was dropped)."""
         counters, optimizer = parameter.counters, self._optimizer
         size, workers = self._sizes[self._group], sum(self._sizes)
         y = int(counters[_UPDATES] - counters[_LAST + self._group] + 1)
-        counters[_UPDATES] += 1
+        is_dropped = 0 < self._max_y < y
+        if not is_dropped:
+            counters[_UPDATES] += 1
         counters[_BATCHES] += size
         counters[_LAST + self._group] = counters[_UPDATES]
         newest = self._memory.raise_round(self._number, int(-(-counters[_BATCHES] // workers)))
-        scale = optimizer.rescale_grad * workers / size / (y if self._divided == GRADIENT else 1)
+        scale = optimizer.rescale_grad * workers / size
+        if is_dropped:
+            parameter.publish()
+            return y, scale, True
+        if self._compensation and y > 1:  # At Y = 1 the group's copy is the newest.
+            total = parameter.compensated(total, self._compensation * scale)
+        # The correction estimates the gradient, and Y weighs the step. So Y divides the result.
+        scale /= y if self._divided == GRADIENT else 1
         with _set(optimizer, scale, y if self._divided == RATE else 1, newest):
             parameter.step(number, optimizer, total)
-        return y, scale
+        return y, scale, False
 
-    def _count(self, number, y, scale, total):
-        self._updates += 1
-        self._histogram[y] = self._histogram.get(y, 0) + 1
+    def _count(self, number, y, scale, total, is_dropped):
+        histogram = self._dropped if is_dropped else self._histogram
+        histogram[y] = histogram.get(y, 0) + 1
         if self._trace:
             values = view(total)
             events.from_env().write(
@@ -174,6 +211,7 @@ class GroupUpdate(object):
                 group=self._group,
                 parameter=number,
                 y=y,
+                dropped=is_dropped,
                 scale=scale,
                 size=len(values),
                 sum=float(values.sum(dtype=numpy.float64)),
@@ -208,6 +246,8 @@ def of_server(server):
         server.given,
         environ.get("MXCLUSTER_GSYNC_Y") or RATE,
         environ.get("MXCLUSTER_TRACE") == "1",
+        float(environ.get("MXCLUSTER_GSYNC_COMPENSATION") or 0),
+        int(environ.get("MXCLUSTER_GSYNC_MAX_Y") or 0),
     )
 
 
@@ -247,6 +287,22 @@ class Parameter(object):
             numpy.copyto(self._newest, self._snapshot)
         else:
             self.publish()
+
+    def compensated(self, total, strength):
+        """Return ``total * (1 + strength * total * (newest weights - group's copy))``.
+
+        Args: `total` the sum of the group's pushes, an NDArray; `strength` lambda times the scale
+        of the sum, a float. With this factor on the sum, and the optimizer's own scale, the scaled
+        gradient becomes g + lambda * g * g * d. The result is a new array: MXNet owns `total`.
+        """
+        result = nd.empty(total.shape)
+        numbers, sums = view(result), view(total)
+        numpy.subtract(self._newest, self._snapshot, out=numbers)
+        numbers *= sums
+        numbers *= float(strength)
+        numbers += 1
+        numbers *= sums
+        return result
 
     def publish(self):
         """Copy the newest weights to the group's copy."""

@@ -337,6 +337,22 @@ def test_gsync_y_reaches_the_servers(y):
     } == {y}
 
 
+def test_the_knobs_for_late_updates_reach_the_servers():
+    names = ("MXCLUSTER_GSYNC_COMPENSATION", "MXCLUSTER_GSYNC_MAX_Y")
+
+    def found(**given):
+        plan = local(**given)
+        return {
+            tuple(process["env"].get(name) for name in names)
+            for process in plan["processes"]
+            if process["role"] == "server"
+        }
+
+    assert found() == {("0.0", "0")}
+    assert found(gsync_compensation="1e-5", gsync_max_y="7") == {("1e-05", "7")}
+    assert found(kv="dist_sync") == {(None, None)}
+
+
 def test_for_node_splits_the_plan_by_host():
     plan = local()
     parts = {host: for_node(plan, host) for host in plan["nodes"]}

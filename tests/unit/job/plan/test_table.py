@@ -130,3 +130,17 @@ def test_gsync_with_one_group_gives_a_hint():
         assert way in text
     assert told not in table(plan_of(changed(one, {"options": {"kv": "dist_sync"}})))
     assert told not in table(plan(kv="dist_gsync"))
+
+
+def test_knobs_for_late_updates_without_a_good_effect_are_told():
+    one = load("good/local")
+    for host in one["hosts"].values():
+        host.pop("worker_group", None)
+    knobs = {"kv": "dist_gsync", "gsync_compensation": 0.04, "gsync_max_y": 4}
+    alone = table(plan_of(changed(one, {"options": knobs})))
+    assert "gsync_compensation=0.04, gsync_max_y=4: no effect with one group" in alone
+    assert "no effect" not in table(plan_of(changed(one, {"options": {"kv": "dist_gsync"}})))
+    assert "no effect" not in table(plan(**knobs)) and "drops most" not in table(plan(**knobs))
+    low = table(plan(kv="dist_gsync", gsync_max_y=1))
+    assert "gsync_max_y=1 drops most updates of groups of equal speed, which have a Y near 2" in low
+    assert "drops most" not in table(plan(kv="dist_gsync", gsync_max_y=2))

@@ -155,7 +155,7 @@ def test_the_text_describes_the_panels_of_the_picture():
         plan = fake_run.make_plan(workers=4, groups=groups)
         data = series.collect(plan, [])
         if groups == 2:
-            data["y"] = {0: {"updates": 1, "mean": 1.0, "counts": {1: 1}}}
+            data["y"] = {0: {"updates": 1, "mean": 1.0, "counts": {1: 1}, "dropped": 0}}
         verdict = {
             "ok": True,
             "job": "j",
@@ -169,6 +169,37 @@ def test_the_text_describes_the_panels_of_the_picture():
         pages[groups] = page.render(data, plan, verdict, b"\x89PNG", {})
     curves = 'alt="Loss, validation accuracy and samples per second of every worker over time'
     assert curves + '"' in pages[1] and curves + ', and the histogram of Y"' in pages[2]
+
+
+def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkeypatch):
+    plan = fake_run.make_plan(workers=4, groups=2, servers=1)
+    plan["options"]["gsync_max_y"] = 3
+    plain = fake_run.server_events
+
+    def lost(plan, index):
+        for event in plain(plan, index):
+            yield dict(event, y={}, dropped={"4": 17}) if event["group"] == 1 else event
+
+    pages = {}
+    for name, events in (("none", plain), ("all of b", lost)):
+        monkeypatch.setattr(fake_run, "server_events", events)
+        archives = fake_run.make_archives(str(tmp_path / (name + " archives")), plan)
+        run = tmp_path / name
+        verdict = report.assemble(str(run), archives, plan, cache_dir)
+        warned = [line for line in verdict["warnings"] if "gsync_max_y=3" in line]
+        assert verdict["ok"] and len(warned) == (name != "none"), verdict
+        pages[name] = Page(run / "report.html")
+    assert "Dropped" not in pages["none"].text
+    text = pages["all of b"].text
+    assert "Updates Dropped Mean Y" in text and "2–3 0 17" in text, text
+    assert "group b: 17 of its 17 updates were dropped" in text
+
+
+def test_a_run_with_dropped_updates_only_has_no_histogram(cache_dir):
+    plan = fake_run.make_plan(workers=2)
+    events = [dict(event, y={}, dropped={"4": 17}) for event in fake_run.server_events(plan, 0)]
+    data = series.collect(plan, events)
+    assert data["y"] and not curves.draw(data, plan, {"first_failure": None}, cache_dir)
 
 
 def test_a_dark_screen_inverts_the_picture(good_run):

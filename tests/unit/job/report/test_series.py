@@ -81,9 +81,50 @@ def test_y_sums_the_last_event_of_every_server():
             gsync(0, 2.0, 2, {}),
         ]
     ) == {
-        0: {"updates": 10, "counts": {1: 7, 2: 2, 10: 1}, "mean": 2.1},
-        1: {"updates": 4, "counts": {2: 4}, "mean": 2.0},
+        0: {"updates": 10, "counts": {1: 7, 2: 2, 10: 1}, "mean": 2.1, "dropped": 0},
+        1: {"updates": 4, "counts": {2: 4}, "mean": 2.0, "dropped": 0},
     }
+
+
+def late(server, group, y, dropped):
+    return {
+        "event": "gsync",
+        "role": "server",
+        "index": server,
+        "time": 1.0,
+        "group": group,
+        "y": y,
+        "dropped": dropped,
+    }
+
+
+def test_dropped_updates_are_counted_apart():
+    found = series.y_histograms(
+        [
+            late(0, 0, {"1": 3, "2": 1}, {"5": 1}),
+            late(1, 0, {"1": 4}, {"6": 1, "7": 3}),
+            late(0, 1, {}, {"9": 2}),
+            late(0, 2, {}, {}),
+        ]
+    )
+    assert found == {
+        0: {"updates": 8, "counts": {1: 7, 2: 1}, "mean": 1.125, "dropped": 5},
+        1: {"updates": 0, "counts": {}, "mean": None, "dropped": 2},
+    }
+
+
+def test_a_group_with_mostly_dropped_updates_gets_a_warning():
+    plan = fake_run.make_plan()
+    plan["options"]["gsync_max_y"] = 4
+    told = series.unheard_groups(
+        plan, [late(0, 0, {"1": 3}, {"5": 3}), late(0, 1, {}, {"9": 2}), late(1, 1, {}, {"6": 1})]
+    )
+    assert told == [
+        "group b: 3 of its 3 updates were dropped, because their Y was above gsync_max_y=4. The "
+        "job learned nothing from this group: give a larger gsync_max_y"
+    ]
+    (told,) = series.unheard_groups(plan, [late(0, 0, {"1": 3}, {"5": 4})])
+    assert "group a: 4 of its 7 updates" in told and "learned little from this group" in told
 
 
 def test_labels_name_the_group_if_there_are_several():
