@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
+from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS
@@ -148,11 +149,14 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
     return found, problems
 
 
-def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[str, str]) -> None:
+def refuse_secret_env(
+    names: Iterable[str], problems: Iterable[str], env: Dict[str, str], bound: int = 0
+) -> None:
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
     Args: `names` the variables of secret_env; `problems` those of `cast_secret_env`; `env` the
-    option env, whose names are forbidden here.
+    option env, whose names are forbidden here; `bound` the option bigarray_bound, which forbids
+    its variable.
     """
     refuse(
         list(problems)
@@ -176,6 +180,12 @@ def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[s
             for name in sorted(names)
             if name in env
         ]
+        + [
+            "secret_env: %s is refused, because bigarray_bound=%d sets it: leave one of them out"
+            % (name, bound)
+            for name in names
+            if name == BOUND and bound
+        ]
     )
 
 
@@ -189,6 +199,25 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
         yield (
             "staleness=%d has no meaning with kv=%s: leave staleness out, or use kv=dist_ssync"
             % (options["staleness"], kv)
+        )
+    compression, refused = options["compression"], schemes.of(kv).no_compression
+    if compression != "none" and script:
+        yield (
+            "compression=%s with a script: a script sets the compression itself; leave compression "
+            "out, and call kv.set_gradient_compression({'type': '%s', 'threshold': %g}) in the "
+            "script before the first init()"
+            % (compression, compression, options["compression_threshold"])
+        )
+    elif compression != "none" and refused:
+        yield "compression=%s with kv=%s: %s; use -e compression=none, or another kv" % (
+            compression,
+            kv,
+            refused,
+        )
+    if options["bigarray_bound"] and BOUND in options["env"]:
+        yield (
+            "bigarray_bound=%d and env: %s=%s set the same value: leave one of them out"
+            % (options["bigarray_bound"], BOUND, shown(options["env"][BOUND]))
         )
     if options["script_args"] and not script:
         yield (

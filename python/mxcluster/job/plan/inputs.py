@@ -60,7 +60,9 @@ def plan_job(
         given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
     if secrets:
-        knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
+        knobs.refuse_secret_env(
+            secrets["names"], secrets["problems"], options["env"], options["bigarray_bound"]
+        )
     job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + options["kv"]
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(

@@ -78,6 +78,7 @@ def test_the_keys_of_a_process():
         "address",
         "port",
         "gpus",
+        "work_load",
         "group",
         "share",
         "folder",
