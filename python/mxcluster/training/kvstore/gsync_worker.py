@@ -62,7 +62,7 @@ class GroupedStore(OwnStore):
     def pushpull(self, key, value, out=None, priority=0):
         """Push the gradients `value`, then pull weights into `out`; one call from MXNet 1.7 on."""
         # MXNet's pushpull refuses compressed gradients.
-        if out is None or self._compresses or not hasattr(KVStore, "pushpull"):
+        if out is None or self.compresses or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
         self._tell(key, value)
         keys, values = self._spread(key, value)

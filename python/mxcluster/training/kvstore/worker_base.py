@@ -41,7 +41,6 @@ class OwnStore(KVStore):
         self._number = 0  # number of the optimizer, 1 for the first one that was set
         self._checked = set()  # the script's keys with a checked gradient
         self._warned = False
-        self._compresses = False
         server_messages.tell(self, "begin", self.name)
 
     def _places(self, number, size):
@@ -144,7 +143,6 @@ class OwnStore(KVStore):
             super(OwnStore, self).set_gradient_compression(compression_params)
         finally:
             del self.in_trainer
-        self._compresses = True
 
     # -- our own methods
 
