@@ -41,6 +41,7 @@ VARIABLES = (
     "workers_per_host",
     "servers_per_host",
     "gpus",
+    "gpu_speeds",
     "mxcluster_user",
 )
 

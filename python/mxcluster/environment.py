@@ -1,4 +1,7 @@
-"""Environment variables that the plan and the checks of a node must set to the same value."""
+"""Environment variables that several parts of mxcluster set or read."""
 
 # The driver's tools number GPUs in PCI bus order. By default CUDA puts the fastest GPU first.
 GPU_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+# MXNet splits an array of this many numbers or more over all servers. Unset it is 1,000,000.
+BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"

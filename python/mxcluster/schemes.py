@@ -40,6 +40,8 @@ class Scheme(NamedTuple):
     servers_of_a_group: bool = False
     # The stock scheme that one group of all workers trains, or "".
     with_one_group: str = ""
+    # Why gradients cannot be compressed under this scheme, or "".
+    no_compression: str = ""
 
 
 SCHEMES = (
@@ -52,6 +54,8 @@ SCHEMES = (
         waits=NOBODY,
         merges=EVERYBODY,
         is_distributed=False,
+        no_compression="one process sends no gradient, and MXNet does not compress the sum on the "
+        "CPU",
     ),
     Scheme(
         "device",
@@ -114,6 +118,8 @@ SCHEMES = (
         merges=NOBODY,
         store="ssync_worker:StaleStore",
         update="ssync_server:of_server",
+        no_compression="the clock of the workers passes through the same store, and MXNet would "
+        "compress the clock too",
     ),
 )
 NAMES = tuple(scheme.name for scheme in SCHEMES)

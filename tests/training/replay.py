@@ -250,6 +250,25 @@ def part(worker, parameters, steps):
     )
 
 
+def compressed(worker, threshold):
+    """Return the log of a worker with the gradients that 2-bit compression makes of its own.
+
+    MXNet adds each gradient to what is left of the gradients before it. Where the sum reaches
+    `threshold` or -`threshold`, MXNet sends this number and takes it off the sum, in float32.
+    Source: quantize_2bit in gradient_compression-inl.h.
+    """
+    left, sent = [np.zeros_like(array) for array in worker["initial"]], []
+    for gradients in worker["gradients"]:
+        left = [rest + gradient for rest, gradient in zip(left, gradients)]
+        step = [
+            np.float32(threshold) * (1.0 * (sums >= threshold) - (sums <= -threshold))
+            for sums in left
+        ]
+        left = [(sums - part).astype("float32") for sums, part in zip(left, step)]
+        sent.append([part.astype("float32") for part in step])
+    return dict(worker, gradients=sent)
+
+
 def slices(size, servers=1, bound=1000 * 1000):
     """Return (begin, end) of each slice of a parameter.
 

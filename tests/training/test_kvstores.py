@@ -13,7 +13,7 @@ import pytest
 from mxcluster import exit_codes
 from tests.training.conftest import also_between
 from tests.training.loopback import NODE_PACKAGE, Job
-from tests.training.replay import OPTIMIZERS, explain, load, part
+from tests.training.replay import OPTIMIZERS, NoOrder, compressed, explain, load, part
 
 MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
 
@@ -195,6 +195,81 @@ def check_merges(
     if not any(slice.ambiguous for slice in found) and y != "one":
         assert told == collections.Counter(y for slice in found for y in slice.ys)
     return found
+
+
+# kv, groups, frontend. From MXNet 1.7 on Module and Trainer of MXNet alone cannot compress.
+COMPRESSIONS = [
+    ("dist_sync", [0, 0], "module"),
+    ("dist_device_sync", [0, 0], "module"),
+    ("dist_sync", [0, 0], "gluon"),
+    ("dist_gsync", [0, 0], "module"),
+    ("dist_gsync", [0, 0, 1], "module"),
+    ("dist_gsync", [0, 0, 1], "gluon"),
+    ("dist_gsync", [0, 1], "plain"),
+]
+
+
+@pytest.mark.parametrize("case", COMPRESSIONS, ids=lambda case: "-".join(map(str, case)))
+def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, scripts, case):
+    """The servers merge multiples of the threshold, and the rest is left over for the next step.
+
+    Arrays are split over two servers.
+    """
+    kv, groups, frontend = case
+    threshold, bound = 0.25, 50
+    job, workers = train(
+        every_mxnet.python,
+        tmp_path,
+        scripts,
+        frontend,
+        kv,
+        groups,
+        30,
+        2,
+        [params(**MOMENTUM), "delay=0.02", "compress=%g" % threshold],
+        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
+    )
+    sent = [compressed(worker, threshold) for worker in workers]
+    assert all(np.abs(step[0]).max() == threshold for step in sent[0]["gradients"]), "void"
+    grouped = len(set(groups)) > 1
+    more = dict(
+        rescale=1.0 / 8 if frontend == "gluon" else 1.0 / (8 * len(groups)),
+        y="rate",
+        lr_mult=workers[0]["lr_mult"],
+        wd_mult=workers[0]["wd_mult"],
+        # With one group MXNet cuts arrays, in units of 16 numbers; all cuts have the same order.
+        **(dict(servers=2, bound=bound) if grouped else {}),
+    )
+    explain(sent, groups, OPTIMIZERS["sgd"](**MOMENTUM), **more)
+    with pytest.raises(NoOrder):
+        explain(workers, groups, OPTIMIZERS["sgd"](**MOMENTUM), **more)
+
+
+def test_every_compressed_update_is_there_once(every_mxnet, tmp_path, scripts):
+    """Under dist_async too the servers give the optimizer multiples of the threshold."""
+    _, workers = train(
+        every_mxnet.python,
+        tmp_path,
+        scripts,
+        "module",
+        "dist_async",
+        [0, 0, 0],
+        40,
+        2,
+        [params(learning_rate=0.05, wd=0), "delay=0.02", "final=1", "compress=0.25"],
+        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"},
+    )
+    sent = [compressed(worker, 0.25) for worker in workers]
+    for place, name in enumerate(workers[0]["names"]):
+        pushed = sum(
+            step[place].astype("float64") for worker in sent for step in worker["gradients"]
+        )
+        expected = workers[0]["initial"][place] - 0.05 / 8 * pushed
+        for worker in workers:
+            assert (
+                np.abs(worker["final"][place] - expected).max()
+                <= 1e-5 * np.abs(expected).max() + 1e-7
+            ), name
 
 
 def test_y_divides_what_every_optimizer_feels(every_mxnet, scripts):

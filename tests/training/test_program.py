@@ -5,9 +5,12 @@ import os
 import subprocess
 import textwrap
 
+import numpy as np
 import pytest
 
 from mxcluster.datasets import write_digits
+from mxcluster.job import options
+from mxcluster.job.plan import processes
 from tests import recordio_files
 from tests.training.conftest import also_between
 from tests.training.loopback import NODE_PACKAGE, Job
@@ -92,6 +95,65 @@ def test_digits_are_learnt_and_told(every_mxnet, tmp_path, digits):
     assert all(
         0 <= batch["train_accuracy"] <= 1 and batch["samples_per_s"] > 0 for batch in lasts
     ), lasts
+
+
+@also_between
+def test_unequal_gpus_share_a_batch_by_their_speeds(every_mxnet, tmp_path, digits):
+    """Two devices of speeds 3 and 1 train to the weights of one device. CPUs stand in for GPUs."""
+    run = Run(
+        every_mxnet.python,
+        textwrap.dedent("""
+        import random, sys
+        import mxnet as mx, numpy as np
+        from mxnet.executor_manager import _split_input_slice
+        from mxcluster import work_load
+        from mxcluster.training.programs.image_classification import args, data, networks, shard
+        from mxcluster.training.programs.image_classification import training
+
+        def trained(contexts, speeds, kv):
+            options = ["--data-dir", sys.argv[1], "--num-epochs", "3", "--num-examples", "320"]
+            chosen = args.parse(options)
+            chosen.work_load = speeds
+            training._seed(0)
+            train, validation = data.load("digits", sys.argv[1], 320, 0)
+            share = shard.from_env({}, "local", 1, 0, 320, 32, 0)
+            made = training.Training(
+                chosen, contexts, networks.symbol("mlp", 10), (1, 8, 8), mx.kv.create(kv), share,
+                train, validation,
+            )
+            made.run()
+            parts = [part.stop - part.start for part in made.module._exec_group.slices]
+            weights = made.module.get_params()[0]
+            return parts, {name: array.asnumpy() for name, array in weights.items()}
+
+        one = trained([mx.cpu(0)], [], "local")
+        assert one[0] == [32]
+        two = [mx.cpu(0), mx.cpu(1)]
+        for kv, speeds, parts in (
+            ("local", [3.0, 1.0], [24, 8]), ("device", [2.5, 1.0], [23, 9]), ("local", [], [16, 16])
+        ):
+            other = trained(two, speeds, kv)
+            assert other[0] == parts, other[0]
+            for name, weight in one[1].items():
+                assert np.abs(weight - other[1][name]).max() <= 1e-5, (kv, speeds, name)
+        chance, compared = random.Random(0), 0
+        for _ in range(2000):
+            batch = chance.randint(1, 40)
+            loads = [chance.choice([1, 2, 3, 0.5, 10, 2.5]) for _ in range(chance.randint(1, 5))]
+            found = work_load.split(batch, loads)
+            try:
+                theirs = [part.stop - part.start for part in _split_input_slice(batch, loads)]
+            except ValueError:
+                assert 0 in found, (batch, loads, found)
+            else:
+                assert theirs == found, (batch, loads)
+                compared += 1
+        assert compared > 1000
+        """),
+        tmp_path,
+        [digits],
+    ).succeeded()
+    assert [end["accuracy"] for end in run.of("end")] == [run.of("end")[0]["accuracy"]] * 4
 
 
 @pytest.mark.parametrize("policy,status,epochs", [("stop", 97, 0), ("continue", 0, 2)])
@@ -322,3 +384,31 @@ def test_a_job_with_unequal_shares(mxnet_new, tmp_path, digits, kv):
     ends = job.events("end")
     assert len(ends) == 3 and len({end["accuracy"] for end in ends}) == 1, ends
     assert ends[0]["accuracy"] >= 0.9, job.evidence()
+
+
+@pytest.mark.parametrize("kv, groups", [("dist_sync", (0, 0)), ("dist_gsync", (0, 0, 1))])
+def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits, kv, groups):
+    """Arrays of 1000 numbers are split over both servers, as their parts of a checkpoint show."""
+    script = tmp_path / "main.py"
+    script.write_text(MAIN)
+    plan = dict(options.cast({"compression": "2bit", "bigarray_bound": 1000, "kv": kv}), lr=0.05)
+    arguments = processes.program_arguments({"gpus": []}, plan, str(digits), None)
+    job = Job(
+        every_mxnet.python,
+        tmp_path / "job",
+        script,
+        kv,
+        groups,
+        servers=2,
+        arguments=arguments + ["--savemodel", "--num-epochs", "12"],
+        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "MXCLUSTER_COMPRESSION": "2bit"},
+    ).succeed()
+    ends = job.events("end")
+    assert len(ends) == len(groups) and ends[0]["accuracy"] >= 0.9, job.evidence()
+    sizes = []
+    for rank in (0, 1):
+        path = tmp_path / "job" / "checkpoints" / ("mlp-0012.server-%d.npz" % rank)
+        with np.load(str(path)) as file:
+            sizes.append({key: int(file[key]) for key in file.files if key.startswith("size_")})
+    split = {key: (sizes[0][key], sizes[1][key]) for key in set(sizes[0]) & set(sizes[1])}
+    assert split == {"size_0": (4096, 4096), "size_2": (4096, 4096)}, sizes

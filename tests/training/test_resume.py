@@ -49,7 +49,7 @@ def train(
     folder.mkdir()
     script = folder / "main.py"
     script.write_text(MAIN)
-    epochs = options.pop("epochs", EPOCHS)
+    epochs, compress = options.pop("epochs", EPOCHS), options.pop("compress", "none")
     arguments = [
         "--kv-store",
         kv,
@@ -64,12 +64,16 @@ def train(
         0.02,
         "--keep-checkpoints",
         options.pop("keep", EPOCHS),
+        "--compression",
+        compress,
     ]
     # Small enough to split some arrays over the servers.
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
     if placement:
         environment["MXCLUSTER_PLACEMENT"] = placement
     environment.update(options.pop("knobs", {}))
+    if compress != "none":
+        environment["MXCLUSTER_COMPRESSION"] = compress
     if resumed:
         shutil.copytree(str(resumed), str(folder / "resume"))
         environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
@@ -103,14 +107,18 @@ def states_of(folder, name):
     return {parameter: np.concatenate(parts) for parameter, parts in pieces.items()}
 
 
-def check_restored(job, servers, saved, bound=2000):
-    """Check that every server has restored its own part of the saved states, bit by bit."""
+def check_restored(job, servers, saved, bound=2000, unit=1):
+    """Check that every server has restored its own part of the saved states, bit by bit.
+
+    Arrays are cut in units of `unit` numbers.
+    """
     found = {}
     for event in job.events("restored"):
         found.setdefault(event["parameter"], {})[event["rank"]] = event["states"]
     assert set(found) == set(saved)
     for parameter, whole in saved.items():
-        cuts = [int(whole.size / servers * rank + 0.5) for rank in range(servers + 1)]
+        units = -(-whole.size // unit)
+        cuts = [unit * int(units / servers * rank + 0.5) for rank in range(servers + 1)]
         parts = {rank: whole[cuts[rank] : cuts[rank + 1]] for rank in range(servers)}
         if whole.size < bound:
             parts = dict.fromkeys(found[parameter], whole)
@@ -249,6 +257,24 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
         ).succeed()
         check_restored(job, servers, saved)
         assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
+
+
+def test_compressed_gradients_resume(every_mxnet, tmp_path, digits):
+    """MXNet then cuts arrays in units of 16 numbers: 8192 into 2736, 2720 and 2736."""
+    train(
+        every_mxnet.python, tmp_path / "first", digits, "dist_sync", servers=2, compress="2bit"
+    ).succeed()
+    kept = tmp_path / "first" / "checkpoints"
+    job = train(
+        every_mxnet.python,
+        tmp_path / "again",
+        digits,
+        "dist_sync",
+        servers=3,
+        resumed=kept,
+        compress="2bit",
+    ).succeed()
+    check_restored(job, 3, states_of(kept, "mlp-%04d" % CUT), unit=16)
 
 
 def parameters_locked_by(pid):

@@ -38,6 +38,11 @@ def test_a_name_without_a_row_is_refused():
     assert all(word in str(refusal.value) for word in ("dist_gsynch", "did you mean", "dist_gsync"))
 
 
+def test_the_schemes_that_refuse_compression():
+    found = [one.name for one in schemes.SCHEMES if one.no_compression]
+    assert found == ["local", "dist_ssync"]
+
+
 def test_waiting_sets_of_each_kv():
     assert schemes.waiting_sets("dist_gsync", GROUPS) == GROUPS
     for kv in ("dist_sync", "dist_device_sync", "dist_ssync"):

@@ -39,6 +39,7 @@ OF_A_HOST = (
     "workers_per_host",
     "servers_per_host",
     "gpus",
+    "gpu_speeds",
     "node_host_key",
 )
 

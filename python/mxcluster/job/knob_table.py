@@ -24,6 +24,9 @@ PROGRAMS = ("image_classification",)
 # The networks of the program itself; those of MXNet's model zoo come with the node record.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 
+# A smaller array gains nothing from a message to every server.
+LEAST_BOUND = 1000
+
 _CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
 
 
@@ -41,6 +44,14 @@ def _is_job_id_or_empty(text: str) -> bool:
 
 def _is_none_or_from_5_s(seconds: float) -> bool:
     return seconds == 0 or seconds >= 5
+
+
+def _is_bound(numbers: int) -> bool:
+    return numbers == 0 or LEAST_BOUND <= numbers <= 2**31 - 1
+
+
+def _has_6_decimals(number: float) -> bool:
+    return number > 0 and round(number, 6) == number
 
 
 def _are_classes(texts: List[str]) -> bool:
@@ -218,6 +229,31 @@ SECTIONS = {
             "gradient, and `one` disables the division. For SGD without weight decay and "
             "clipping, `rate` and `gradient` give the same result.",
             inherited=True,
+        ),
+        _choice(
+            "compression",
+            "none",
+            ("none", "2bit"),
+            "What a worker sends in place of a gradient. `none` is the gradient itself. `2bit` "
+            "sends 2 bits for each number, a 16th of the bytes: a worker adds the gradient to what "
+            "it has left over, and sends -`compression_threshold`, 0 or `compression_threshold`; "
+            "the rest is left over for the next step. Only the program compresses; a script calls "
+            "`kv.set_gradient_compression`. Refused under %s."
+            % " and ".join("`%s`" % one.name for one in schemes.SCHEMES if one.no_compression),
+            inherited=True,
+            flag="--compression",
+        ),
+        _knob(
+            "compression_threshold",
+            "float",
+            0.5,
+            check=_has_6_decimals,
+            message="a number above 0 with at most 6 decimals, such as 0.5, because MXNet tells "
+            "the servers no further decimals",
+            description="The number that `compression=2bit` sends for one of the gradient, which "
+            "is the sum over a worker's batch. Above 0, with at most 6 decimals.",
+            inherited=True,
+            flag="--compression-threshold",
         ),
         _knob(
             "gsync_compensation",
@@ -417,6 +453,17 @@ SECTIONS = {
             message="the name of a network interface, such as eth0",
             description="The network interface of the training traffic, such as `ib0`. The "
             "default is the interface of the node's address.",
+        ),
+        _knob(
+            "bigarray_bound",
+            "int",
+            0,
+            check=_is_bound,
+            message="0 (MXNet's 1000000) or a whole number from %d to 2147483647" % LEAST_BOUND,
+            description="An array of at least this many numbers is split evenly over all servers; "
+            "a smaller one is on one server. All processes get it as "
+            "`MXNET_KVSTORE_BIGARRAY_BOUND`. 0 is MXNet's 1000000, otherwise at least %d."
+            % LEAST_BOUND,
         ),
         _knob(
             "ps_verbose",

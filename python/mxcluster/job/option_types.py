@@ -10,6 +10,7 @@ import re
 from typing import Any, Callable, Dict, List, NamedTuple, Union
 
 from mxcluster.errors import BadInput, did_you_mean
+from mxcluster.numbers import to_float
 
 WORDS = {
     "true": True,
@@ -178,6 +179,26 @@ def to_gpus(value: Any) -> Union[str, List[int]]:
     if len(set(numbers)) != len(numbers) or any(number < 0 for number in numbers):
         raise ValueError("not a list of GPU numbers")
     return numbers
+
+
+def to_numbers(value: Any) -> List[float]:
+    """Return a list of floats from a number, a list or a text such as '3,1'. The text '' gives [].
+
+    Wrong numbers raise ValueError.
+    """
+    if isinstance(value, str):
+        value = value.strip()
+        value = (
+            _from_json(value, [])
+            if value.startswith("[")
+            else [part for part in value.split(",") if value]
+        )
+    return [to_float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
+
+
+def are_above_0(numbers: List[float]) -> bool:
+    """Return True if all `numbers` are above 0."""
+    return all(number > 0 for number in numbers)
 
 
 def is_job_id(text: str) -> bool:

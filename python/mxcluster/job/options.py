@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
+from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS
@@ -71,6 +72,26 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["gsync_max_y"] and not _has_groups(given),
         "gsync_max_y=%(gsync_max_y)d has no meaning with kv=%(kv)s: leave gsync_max_y out, or use "
         "kv=dist_gsync",
+    ),
+    (
+        lambda given: given["compression"] != "none" and given["script"],
+        "compression=%(compression)s with a script: a script sets the compression itself; leave "
+        "compression out, and call kv.set_gradient_compression({'type': '%(compression)s', "
+        "'threshold': %(compression_threshold)g}) in the script before the first init()",
+    ),
+    (
+        lambda given: (
+            given["compression"] != "none"
+            and not given["script"]
+            and schemes.of(given["kv"]).no_compression
+        ),
+        "compression=%(compression)s with kv=%(kv)s: %(no_compression)s; use -e compression=none, "
+        "or another kv",
+    ),
+    (
+        lambda given: given["bigarray_bound"] and BOUND in given["env"],
+        "bigarray_bound=%(bigarray_bound)d and env: {bound}=%(given_bound)s set the same value: "
+        "leave one of them out".format(bound=BOUND),
     ),
     (
         lambda given: given["script_args"] and not given["script"],
@@ -229,11 +250,14 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
     return found, problems
 
 
-def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[str, str]) -> None:
+def refuse_secret_env(
+    names: Iterable[str], problems: Iterable[str], env: Dict[str, str], bound: int = 0
+) -> None:
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
     Args: `names` the variables of secret_env; `problems` those of `cast_secret_env`; `env` the
-    option env, whose names are forbidden here.
+    option env, whose names are forbidden here; `bound` the option bigarray_bound, which forbids
+    its variable.
     """
     refuse(
         list(problems)
@@ -257,6 +281,12 @@ def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[s
             for name in sorted(names)
             if name in env
         ]
+        + [
+            "secret_env: %s is refused, because bigarray_bound=%d sets it: leave one of them out"
+            % (name, bound)
+            for name in names
+            if name == BOUND and bound
+        ]
     )
 
 
@@ -266,7 +296,12 @@ def _is_own(variable: str) -> bool:
 
 def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     cut = ("script_args", "server_classes", "data_src")
-    texts = dict(options, **{name: shown(options[name]) for name in cut})
+    texts = dict(
+        options,
+        no_compression=schemes.of(options["kv"]).no_compression,
+        given_bound=shown(options["env"].get(BOUND)),
+        **{name: shown(options[name]) for name in cut},
+    )
     for contradict, message in CONTRADICTIONS:
         if contradict(options):
             yield message % texts

@@ -21,6 +21,7 @@ Settings:
                              all), or lists (of keys)
     hidden, seed             the size of the hidden layer, and a number that changes the data
     freeze=n                 gluon: fc1_weight is not trained from step n on
+    compress=t               2-bit gradient compression with the threshold t (not feedforward)
     final=1                  pulls the weights once more when all workers are done
     pause, delay             seconds to sleep after a step, and the longest of random sleeps
 """
@@ -50,6 +51,7 @@ settings = {
     "pause": "0",
     "delay": "",
     "freeze": "",
+    "compress": "",
     "final": "",
 }
 settings.update(argument.split("=", 1) for argument in sys.argv[5:])
@@ -146,6 +148,7 @@ lr_mult, wd_mult = json.loads(settings["lr_mult"] or "{}"), json.loads(settings[
 if settings["mult"]:
     lr_mult["fc2_weight"], wd_mult["fc2_weight"] = 2.0, 0.5
 settings["pause"] = os.environ.get("PAUSE", settings["pause"])
+compression = settings["compress"] and {"type": "2bit", "threshold": float(settings["compress"])}
 hidden = int(settings["hidden"])
 delays = np.random.RandomState(index)
 recorder = Recorder(kv)
@@ -210,7 +213,7 @@ def own_optimizer(names):
 
 
 def train_module(own):
-    module = mx.mod.Module(symbol())
+    module = mx.mod.Module(symbol(), compression_params=compression or None)
     module.bind([("data", (BATCH, WIDTH))], [("softmax_label", (BATCH,))])
     module.init_params(mx.init.Xavier())
     names = module._param_names
@@ -252,7 +255,13 @@ def train_gluon():
     net, parameters = network()
     for name, parameter in zip(LAYERS, parameters):
         parameter.lr_mult, parameter.wd_mult = lr_mult.get(name, 1.0), wd_mult.get(name, 1.0)
-    trainer = mx.gluon.Trainer(net.collect_params(), settings["optimizer"], params, kvstore=kv)
+    trainer = mx.gluon.Trainer(
+        net.collect_params(),
+        settings["optimizer"],
+        params,
+        kvstore=kv,
+        compression_params=compression or None,
+    )
     for step, (x, y) in enumerate(batches):
         if settings["freeze"] == str(step):
             parameters[0].grad_req = "null"
@@ -268,6 +277,8 @@ def train_gluon():
 def train_plain():
     net, parameters = network()
     keys = LAYERS if settings["keys"] == "string" else [3, 5, 8, 13]
+    if compression:
+        kv.set_gradient_compression(compression)
     arrays, gradients = [p.data() for p in parameters], [p.grad() for p in parameters]
     # Servers know a string key by its position in the order of init.
     kv.set_optimizer(

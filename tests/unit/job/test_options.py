@@ -313,6 +313,19 @@ def test_the_value_of_staleness(given, value):
             ["max_restarts=2 with a script", "its own training program only"],
         ),
         ({"env": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
+        (
+            {"compression": "2bit", "kv": "dist_ssync"},
+            ["compression=2bit with kv=dist_ssync: the clock", "use -e compression=none"],
+        ),
+        ({"compression": "2bit", "kv": "local"}, ["compression=2bit with kv=local: one process"]),
+        (
+            {"compression": "2bit", "script": "my.py", "compression_threshold": "2"},
+            ["compression=2bit with a script", "{'type': '2bit', 'threshold': 2}", "before the fi"],
+        ),
+        (
+            {"bigarray_bound": "2000", "env": {"MXNET_KVSTORE_BIGARRAY_BOUND": 5000}},
+            ["bigarray_bound=2000", "MXNET_KVSTORE_BIGARRAY_BOUND='5000'", "one of them"],
+        ),
         ({"env": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
     ],
 )
@@ -340,6 +353,36 @@ def test_valid_combinations_of_options_are_accepted():
         {"env": {"HOME": "/x", "LD_LIBRARY_PATH": "/x", "PYTHONUNBUFFERED": "1", "TMPDIR": "/x"}}
     )
     options.cast({"stall_timeout": "0", "start_timeout": 5, "restart_delay": "0"})
+    for kv in ("device", "dist_sync", "dist_device_sync", "dist_async", "dist_gsync"):
+        options.cast({"compression": "2bit", "compression_threshold": "0.000001", "kv": kv})
+    options.cast({"bigarray_bound": "1000", "kv": "local", "env": {"MXNET_KVSTORE": "1"}})
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("compression", "1bit"),
+        ("compression_threshold", "0"),
+        ("compression_threshold", "-0.5"),
+        ("compression_threshold", "0.0000001"),
+        ("compression_threshold", "0.0012345"),
+        ("bigarray_bound", "999"),
+        ("bigarray_bound", "2147483648"),
+        ("bigarray_bound", "1e6"),
+    ],
+)
+def test_values_that_mxnets_servers_cannot_use_are_refused(name, value):
+    assert "%s='%s' is refused" % (name, value) in refused(**{name: value})
+
+
+def test_a_resumed_job_compresses_as_before():
+    old = {"kv": "dist_sync", "compression": "2bit", "compression_threshold": 2.0}
+    merged = options.inherit({}, dict(old, bigarray_bound=2000))
+    assert (merged["compression"], merged["compression_threshold"]) == ("2bit", 2.0)
+    assert "bigarray_bound" not in merged  # a matter of the machines
+    assert options.inherit({"compression": "none"}, old, anew=["compression"])["compression"] == (
+        "none"
+    )
 
 
 def test_a_given_option_counts_also_at_its_default():

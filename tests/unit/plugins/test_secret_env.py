@@ -77,3 +77,7 @@ def test_reserved_names_are_refused():
     assert "use absolute paths" in lines[2]
     with pytest.raises(BadInput, match="secret_env: LD_LIBRARY_PATH is refused: give it in env"):
         options.refuse_secret_env(["LD_LIBRARY_PATH"], [], {})
+    bound = "MXNET_KVSTORE_BIGARRAY_BOUND"
+    options.refuse_secret_env([bound], [], {})
+    with pytest.raises(BadInput, match="secret_env: %s is refused, because bigarray_bou" % bound):
+        options.refuse_secret_env([bound], [], {}, 2000)

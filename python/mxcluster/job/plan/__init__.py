@@ -125,6 +125,7 @@ def make_plan(
 
     held = held or {}
     servers, each = processes.servers_of(servers, options["kv"], grouped)
+    processes.check_bound(options["bigarray_bound"], len(servers))
     port = ports.root_port(
         options["root_port"],
         processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
@@ -174,15 +175,22 @@ def make_plan(
     for process in plan["processes"]:
         if process["role"] == "server" and each > 1:
             process["group"] = process["index"] % each
+    gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
     _equip(
         plan,
-        gpus.per_worker(workers, options["gpus"], variables, records, held),
+        gpu_lists,
+        gpus.work_loads(workers, gpu_lists, variables, records),
         data_dirs or {},
         model_file,
     )
     batches(plan)  # raises BadInput for a share without a sample
     if wanted and fitted and fitted.positions is not None:
         profiled.check_batches(options, parts, workers)
+    if not options["script"]:
+        gpus.check_batch(
+            options["batch_size"],
+            [process for process in plan["processes"] if process["role"] == "worker"],
+        )
     return plan
 
 
@@ -348,6 +356,7 @@ def _shares(
 def _equip(
     plan: Plan,
     gpu_lists: List[List[int]],
+    work_loads: List[List[float]],
     data_dirs: Dict[str, str],
     model_file: Optional[str],
 ) -> None:
@@ -356,7 +365,7 @@ def _equip(
     for process in plan["processes"]:
         if process["role"] == "worker":
             index = process["index"]
-            process["gpus"] = gpu_lists[index]
+            process["gpus"], process["work_load"] = gpu_lists[index], work_loads[index]
             process["group"] = [index in group for group in plan["groups"]].index(True)
             process["share"] = plan["shares"][index]
         process["folder"] = processes.own_folder(process, plan["options"])

@@ -1,8 +1,9 @@
-"""Assign GPUs to workers."""
+"""Assign GPUs to workers, and split a worker's batch among its GPUs."""
 
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from mxcluster.errors import BadInput, for_each
+from mxcluster import work_load
+from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.plan.members import host_variable
 from mxcluster.job.plan.ports import Held
 from mxcluster.lists import unique
@@ -42,6 +43,72 @@ def per_worker(
         )
     )
     return [queues[host].pop(0) for host in lines]
+
+
+def work_loads(
+    lines: Sequence[str],
+    gpu_lists: Sequence[Sequence[int]],
+    variables: Dict[str, Dict[str, Any]],
+    records: Dict[str, Dict[str, Any]],
+) -> List[List[float]]:
+    """Return the speed of each GPU of each worker, by index; [] for a worker with equal GPUs.
+
+    The host variable gpu_speeds holds the speed of each GPU of the node, in the order of their
+    numbers. Only the proportions of the speeds matter. BadInput if a list has another length.
+
+    Args: `lines` the workers' hosts by index; `gpu_lists` the GPU numbers of each worker.
+    """
+    hosts = unique(lines)
+    by_host = dict(
+        zip(hosts, for_each(lambda host: _speeds(host, variables, records[host]), hosts))
+    )
+    found = [
+        [by_host[host][number] for number in numbers] if by_host[host] else []
+        for host, numbers in zip(lines, gpu_lists)
+    ]
+    return [speeds if len(set(speeds)) > 1 else [] for speeds in found]
+
+
+def _speeds(host: str, variables: Dict[str, Dict[str, Any]], record: Dict[str, Any]) -> List[float]:
+    speeds: List[float] = host_variable("gpu_speeds", host, variables)
+    there = record.get("gpus") or 0
+    if speeds and len(speeds) != there:
+        raise BadInput(
+            "%s: gpu_speeds=%s has %d numbers, and the node has %s: give the speed of each GPU of "
+            "the node, in the order of their numbers, or leave gpu_speeds out"
+            % (
+                host,
+                ",".join("%g" % speed for speed in speeds),
+                len(speeds),
+                "no GPU" if not there else "one GPU" if there == 1 else "%d GPUs" % there,
+            )
+        )
+    return speeds
+
+
+def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
+    """Refuse a batch in which a GPU of a worker gets no sample.
+
+    Args: `workers` the processes of the plan with the role worker.
+    """
+    problems = []
+    for process in workers:
+        gpus, loads = process["gpus"], process["work_load"]
+        samples = work_load.split(batch_size, loads or [1] * len(gpus)) if gpus else []
+        if 0 in samples:
+            problems.append(
+                "batch_size=%d is too small for the GPUs %s of %s on %s: they would get %s "
+                "samples%s; use a larger batch_size, or fewer GPUs with gpus"
+                % (
+                    batch_size,
+                    ",".join(map(str, gpus)),
+                    process["name"],
+                    process["host"],
+                    ", ".join(map(str, samples)),
+                    " (by gpu_speeds)" if loads else "",
+                )
+            )
+    refuse(problems)
 
 
 def takes_all(

@@ -69,7 +69,9 @@ def plan_job(
     if measures:
         options["program"] = measuring.PROGRAM
     if secrets:
-        knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["env"])
+        knobs.refuse_secret_env(
+            secrets["names"], secrets["problems"], options["env"], options["bigarray_bound"]
+        )
     job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + (
         measuring.PROGRAM if measures else options["kv"]
     )

@@ -4,7 +4,16 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.option_types import Option, between, cast_value, to_gpus, to_int, to_text
+from mxcluster.job.option_types import (
+    Option,
+    are_above_0,
+    between,
+    cast_value,
+    to_gpus,
+    to_int,
+    to_numbers,
+    to_text,
+)
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique
 from mxcluster.numbers import to_float
@@ -41,6 +50,14 @@ HOST_VARIABLES = {
             to_gpus,
             None,
             "auto, '' (no GPU) or a list of GPU numbers such as [0, 1]",
+        ),
+        Option(
+            "gpu_speeds",
+            [],
+            to_numbers,
+            are_above_0,
+            "'' (equal speeds) or a list of numbers above 0 such as [3, 1], one for each GPU of "
+            "the node",
         ),
     )
 }

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
-from mxcluster.environment import GPU_ORDER
+from mxcluster.environment import BOUND, GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job import checkpoints
 from mxcluster.job.knob_table import NETWORKS, OPTIONS
@@ -45,6 +45,7 @@ def lay_out(
                 "address": address,
                 "port": port + taken[address] if scheduler else None,
                 "gpus": [],
+                "work_load": [],
                 "group": None,
                 "share": None,
             }
@@ -74,6 +75,19 @@ def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
     # sorted() is stable, also in reverse, so ports of one address stay in ascending order.
     order = sorted(by_port, key=lambda one: servers[one]["address"], reverse=True)
     return [order.index(one) for one in range(len(servers))]
+
+
+def check_bound(bound: int, servers: int) -> None:
+    """Refuse a bigarray_bound that would leave a server an empty part of an array.
+
+    MXNet cuts an array of `bound` or more numbers into a part for each of `servers` server
+    processes. Compressed gradients are cut in units of 16 numbers.
+    """
+    if bound and bound < 16 * servers:
+        raise BadInput(
+            "bigarray_bound=%d is too small for %d server processes: some would get an empty part "
+            "of an array; use at least %d, or fewer servers" % (bound, servers, 16 * servers)
+        )
 
 
 def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
@@ -142,12 +156,18 @@ def program_arguments(
         if knob.flag and value is not False:
             arguments += [knob.flag] if value is True else [knob.flag, str(value)]
     arguments += ["--gpus", ",".join(map(str, range(len(process["gpus"]))))]
+    if process.get("work_load"):
+        arguments += ["--work-load", _numbers(process["work_load"])]
     folder = options["data_dir"] or ("" if DATASETS[options["data"]].from_data_dir else data_dir)
     if folder:
         arguments += ["--data-dir", folder]
     if options["model_load_epoch"] and model_file:
         arguments += ["--model-load-file", model_file]
     return arguments
+
+
+def _numbers(numbers: Sequence[float]) -> str:
+    return ",".join("%.12g" % number for number in numbers)
 
 
 @functools.lru_cache(maxsize=1)  # the same for all processes of a plan
@@ -203,6 +223,8 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
         if options.get("data_dir"):
             env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
+        if process["work_load"]:
+            env["MXCLUSTER_WORK_LOAD"] = _numbers(process["work_load"])
     if schemes.of(plan["kv"]).servers_of_a_group and len(plan["groups"]) > 1:
         servers = [one for one in plan["processes"] if one["role"] == "server"]
         env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
@@ -213,6 +235,10 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         env["MXCLUSTER_PLACEMENT"] = homes(plan)
     if options["server_classes"]:
         env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
+    if options["compression"] != "none":
+        env["MXCLUSTER_COMPRESSION"] = options["compression"]
+    if options["bigarray_bound"]:
+        env[BOUND] = str(options["bigarray_bound"])
     if options["resume"]:
         env["MXCLUSTER_RESUME"] = checkpoints.name_of(
             options["network"], options["model_load_epoch"]

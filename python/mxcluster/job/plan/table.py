@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster import schemes
+from mxcluster import schemes, work_load
 from mxcluster.cluster.files import batches_per_epoch, cut
 from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput, some
@@ -80,6 +80,11 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
         )
     lines += profile["notes"]
     lines += _of_groups(options, len(plan["groups"]))
+    if options["bigarray_bound"]:
+        lines.append(
+            "arrays of %d numbers or more are split over all servers (bigarray_bound)"
+            % options["bigarray_bound"]
+        )
     counts = batches(plan)
     if counts is None:
         return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]
@@ -99,7 +104,13 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             "data_dir=%s is not used: data=%s has no files" % (options["data_dir"], options["data"])
         )
     lines.append(_step(options, plan["workers"]))
+    if options["compression"] != "none":
+        lines.append(
+            "gradients are sent with %s for each number, threshold %g (compression)"
+            % (options["compression"].replace("bit", " bits"), options["compression_threshold"])
+        )
     lines.append("batches per epoch: %s" % _per_worker(counts[0]))
+    lines += _splits(plan)
     if any(counts[1]):
         lines.append(
             "samples repeated per epoch to fill the batches: %d to %d a worker"
@@ -143,6 +154,19 @@ def _step(options: Dict[str, Any], workers: int) -> str:
         "push by itself (-e lr_scale=none takes lr as it is)"
         % (step, options["lr"], workers, options["kv"])
     )
+
+
+def _splits(plan: Dict[str, Any]) -> List[str]:
+    """Return the line about batches that unequal GPUs of a worker share; [] without any."""
+    workers: Dict[str, List[int]] = {}
+    for process in plan["processes"]:
+        if process["work_load"]:
+            samples = work_load.split(plan["options"]["batch_size"], process["work_load"])
+            workers.setdefault(" + ".join(map(str, samples)), []).append(process["index"])
+    return [
+        "samples of a batch for each GPU: %s (gpu_speeds)"
+        % ", ".join("%s (%s)" % (samples, _runs(those)) for samples, those in workers.items())
+    ] * bool(workers)
 
 
 def _row(process: Dict[str, Any], plan: Dict[str, Any]) -> Tuple[str, ...]:

@@ -9,12 +9,12 @@ import os
 from mxnet import nd
 from mxnet.kvstore import KVStore
 
+from mxcluster.environment import BOUND
 from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.kvstore.worker_base import IS_OLD, OwnStore, first, pairs, part
 
 # Attributes of an optimizer that all processes compute alike.
 _COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr_scheduler")
-BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
 
 
 class GroupedStore(OwnStore):
@@ -61,7 +61,8 @@ class GroupedStore(OwnStore):
 
     def pushpull(self, key, value, out=None, priority=0):
         """Push the gradients `value`, then pull weights into `out`; one call from MXNet 1.7 on."""
-        if out is None or not hasattr(KVStore, "pushpull"):
+        # MXNet's pushpull refuses compressed gradients.
+        if out is None or self.compresses or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
         self._tell(key, value)
         keys, values = self._spread(key, value)

@@ -70,9 +70,11 @@ def install(make):
 
 
 def _hook():
-    """Wrap methods of Trainer and Module, so that our stores know when a step begins and ends.
+    """Wrap methods of Trainer, Module and KVStore.
 
-    ``KVStore.in_trainer`` is True while Trainer makes its store and asks for the store's type.
+    Our stores learn when a step begins and ends. ``KVStore.in_trainer`` is True while Trainer makes
+    its store and asks for the store's type. ``KVStore.compresses`` is True for a store that
+    compresses gradients.
     """
     from mxnet import gluon, module
 
@@ -95,6 +97,23 @@ def _hook():
         finally:
             store.end_step()
 
+    stock.KVStore.compresses = False
+
+    def compressing(store, function, *args, **kwargs):
+        function(store, *args, **kwargs)
+        store.compresses = True
+
+    def both(store, function, key, value, out=None, priority=0):
+        # From MXNet 1.7 on Module and Trainer call pushpull. Distributed stores raise an error
+        # there if they compress gradients (PushPullImpl in kvstore_dist.h); push and pull do not.
+        if not store.compresses or "dist" not in store.type:
+            return function(store, key, value, out=out, priority=priority)
+        store.push(key, value, priority)
+        store.pull(key, out=value if out is None else out, priority=priority)
+
+    _wrap(stock.KVStore, "set_gradient_compression", compressing)
+    if hasattr(stock.KVStore, "pushpull"):
+        _wrap(stock.KVStore, "pushpull", both)
     _wrap(gluon.Trainer, "_init_kvstore", asked)
     _wrap(gluon.Trainer, "step", stepped)
     _wrap(module.Module, "update", stepped)

@@ -61,7 +61,7 @@ class Updates(object):
                 "here: resume with the same optimizer" % (number, len(saved), len(arrays))
             )
         for target, source in zip(arrays, saved):
-            piece = share(source, total, size_of(weight), self._rank, self._servers)
+            piece = share(source, total, size_of(weight), self._rank, self._servers, unit_of_cuts())
             if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
                 raise BadInput(
                     "parameter %d: the checkpoint has %d numbers of %s for a state of %d of %s: "
@@ -183,18 +183,22 @@ def joined(parts):
     return result
 
 
-def share(state, total, size, rank, servers):
+def share(state, total, size, rank, servers, unit=1):
     """Return this server's part of the flat array `state` of one weight. Pure.
 
     Args: `total` the elements of the whole weight; `size` its elements on this server; `rank` of
-    the server among `servers` servers. A state that is not split comes back whole. ps-lite cuts at
-    ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey). Raises BadInput if `size`
-    is not the size of this cut.
+    the server among `servers` servers; `unit` see `unit_of_cuts`. A state that is not split comes
+    back whole. MXNet cuts at ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey),
+    and compressed gradients in units (EncodeCompressedKey). Raises BadInput if `size` is not the
+    size of this cut.
     """
     if state.size != total or size == total:
         return state
-    begin = int(math.floor(float(total) / servers * rank + 0.5))
-    end = int(math.floor(float(total) / servers * (rank + 1) + 0.5))
+    units = -(-total // unit)
+    begin, end = [
+        min(total, unit * int(math.floor(float(units) / servers * number + 0.5)))
+        for number in (rank, rank + 1)
+    ]
     if end - begin != size:
         raise BadInput(
             "server %d of %d holds %d of %d numbers of a weight, and should hold %d: the "
@@ -202,6 +206,14 @@ def share(state, total, size, rank, servers):
             % (rank, servers, size, total, end - begin)
         )
     return state[begin:end]
+
+
+def unit_of_cuts():
+    """Return the number of elements in which the job's workers cut arrays over the servers.
+
+    With 2-bit compression a float32 holds 16 elements of a gradient, and is not divided.
+    """
+    return 16 if os.environ.get("MXCLUSTER_COMPRESSION") == "2bit" else 1
 
 
 def flat(state):

@@ -11,6 +11,7 @@ import numpy
 from mxnet.base import _LIB, KVStoreHandle, c_str, check_call, py_str
 from mxnet.kvstore import KVStore
 
+from mxcluster import schemes
 from mxcluster.training.kvstore import server_messages
 
 IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
@@ -121,11 +122,27 @@ class OwnStore(KVStore):
         )
 
     def set_gradient_compression(self, compression_params):
-        """Raise ValueError: the store does not compress gradients."""
-        raise ValueError(
-            "%s does not compress gradients; leave compression_params out or use dist_sync"
-            % self.name
-        )
+        """Compress the gradients of later pushes; `compression_params` are those of MXNet's stores.
+
+        All workers must call this, before the first `init`, with the same parameters. Raises
+        ValueError after an `init`, and under a scheme without compression.
+        """
+        reason = schemes.of(self.name).no_compression
+        if reason:
+            raise ValueError(
+                "%s does not compress gradients: %s. Leave compression_params out, or use "
+                "dist_sync" % (self.name, reason)
+            )
+        if self._names:
+            raise ValueError(
+                "set_gradient_compression() came after init(), and MXNet places compressed "
+                "parameters in another way: call set_gradient_compression() before init()"
+            )
+        try:
+            self.in_trainer = False  # hides the class's value, so MXNet finds "dist" in `type`
+            super(OwnStore, self).set_gradient_compression(compression_params)
+        finally:
+            del self.in_trainer
 
     # -- our own methods
 

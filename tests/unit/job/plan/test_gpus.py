@@ -1,7 +1,7 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.job.plan.gpus import per_worker
+from mxcluster.job.plan.gpus import check_batch, per_worker, work_loads
 
 RECORDS = {"a": {"gpus": 4}, "b": {"gpus": 1}, "c": {"gpus": 0}, "d": {}}
 
@@ -53,6 +53,64 @@ def test_gpus_of_workers(lines, asked, variables, expected):
 def test_unusable_gpu_numbers_are_refused(lines, asked, variables, words):
     with pytest.raises(BadInput) as refusal:
         per_worker(lines, asked, variables, RECORDS)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "lines, gpu_lists, speeds, expected",
+    [
+        (["a", "b"], [[0, 1, 2, 3], [0]], {}, [[], []]),
+        (["a"], [[0, 1, 2, 3]], {"a": "3,1,2,1"}, [[3, 1, 2, 1]]),
+        (["a"], [[3, 0]], {"a": [3, 1, 2, 0.5]}, [[0.5, 3]]),  # the order of the worker's GPUs
+        (["a", "a"], [[0, 1], [2, 3]], {"a": "3,1,2,1"}, [[3, 1], [2, 1]]),
+        (["a", "a"], [[0, 1], [2, 3]], {"a": [3, 3, 1, 2]}, [[], [1, 2]]),  # equal GPUs
+        (["a"], [[]], {"a": "3,1,2,1"}, [[]]),  # on the CPU
+        (["a"], [[0, 1, 2, 3]], {"a": ""}, [[]]),
+        (["b"], [[0]], {"b": 7}, [[]]),
+    ],
+)
+def test_speeds_of_a_workers_gpus(lines, gpu_lists, speeds, expected):
+    variables = {host: {"gpu_speeds": speed} for host, speed in speeds.items()}
+    assert work_loads(lines, gpu_lists, variables, RECORDS) == expected
+
+
+@pytest.mark.parametrize(
+    "speeds, words",
+    [
+        ({"a": "3,1"}, ["a: gpu_speeds=3,1 has 2 numbers", "the node has 4 GPUs", "leave"]),
+        ({"b": "3,1"}, ["b: gpu_speeds=3,1", "one GPU"]),
+        ({"c": "3"}, ["c: gpu_speeds=3", "the node has no GPU"]),
+        ({"a": "3,1,0,1"}, ["a: gpu_speeds='3,1,0,1'", "above 0"]),
+        ({"a": "3,-1,1,1", "b": "fast"}, ["a: gpu_speeds='3,-1,1,1'", "b: gpu_speeds='fast'"]),
+        ({"a": [1, 1, True, 1]}, ["a: gpu_speeds=[1, 1, True, 1]"]),
+        ({"a": [1, 1, float("nan"), 1]}, ["a: gpu_speeds="]),
+    ],
+)
+def test_wrong_speeds_are_refused(speeds, words):
+    variables = {host: {"gpu_speeds": speed} for host, speed in speeds.items()}
+    with pytest.raises(BadInput) as refusal:
+        work_loads(["a", "b", "c"], [[0, 1], [0], []], variables, RECORDS)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "batch_size, gpus, load, words",
+    [
+        (4, [2, 5], [20.0, 1.0], ["batch_size=4", "GPUs 2,5 of worker-0 on a", "4, 0", "speeds"]),
+        (6, [0, 1, 2, 3], [], ["batch_size=6", "2, 2, 2, 0 samples; use"]),
+        (1, [0, 1], [], ["batch_size=1", "0, 1 samples"]),
+        (6, [0, 1], [20.0, 1.0], ["6, 0"]),
+        (8, [0, 1, 2, 3], [], []),
+        (1, [], [], []),
+        (11, [0, 1], [20.0, 1.0], []),
+    ],
+)
+def test_a_gpu_without_a_sample_is_refused(batch_size, gpus, load, words):
+    process = {"name": "worker-0", "host": "a", "gpus": gpus, "work_load": load}
+    if not words:
+        return check_batch(batch_size, [process])
+    with pytest.raises(BadInput) as refusal:
+        check_batch(batch_size, [process])
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
 
 

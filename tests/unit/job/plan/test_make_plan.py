@@ -81,6 +81,7 @@ def test_the_keys_of_a_process():
         "address",
         "port",
         "gpus",
+        "work_load",
         "group",
         "share",
         "folder",

@@ -110,6 +110,10 @@ def test_command_of_the_program():
         "32",
         "--lr",
         "0.001",
+        "--compression",
+        "none",
+        "--compression-threshold",
+        "0.5",
         "--lr-factor",
         "1.0",
         "--lr-factor-epoch",
@@ -180,6 +184,8 @@ PLAN = {
         "env": {"OMP_NUM_THREADS": "1"},
         "server_classes": ["mine:Sgd", "mine:Decay"],
         "resume": "old",
+        "compression": "none",
+        "bigarray_bound": 0,
         "network": "mlp",
         "model_load_epoch": 5,
     },
@@ -191,6 +197,7 @@ PROCESS = {
     "address": "10.0.0.2",
     "port": 9094,
     "gpus": [1, 3],
+    "work_load": [],
     "group": 1,
     "share": [0.1, 1 / 3],
 }
@@ -226,6 +233,29 @@ def test_environment_of_a_worker():
         "MXCLUSTER_RESUME": "mlp-0005",
         "OMP_NUM_THREADS": "1",
     }
+
+
+def test_unequal_gpus_are_an_argument_and_a_variable():
+    worker, chosen = dict(PROCESS, work_load=[3.0, 0.1]), options.cast({})
+    arguments = processes.program_arguments(worker, chosen, "", None)
+    assert arguments[-4:] == ["--gpus", "0,1", "--work-load", "3,0.1"]
+    assert "--work-load" not in processes.program_arguments(PROCESS, chosen, "", None)
+    assert processes.environment(worker, PLAN)["MXCLUSTER_WORK_LOAD"] == "3,0.1"
+    assert "MXCLUSTER_WORK_LOAD" not in processes.environment(dict(PROCESS, role="server"), PLAN)
+
+
+@pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
+def test_bound_and_compression_are_variables_of_all_processes(role):
+    chosen = dict(PLAN["options"], bigarray_bound=2000, compression="2bit")
+    env = processes.environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
+    assert env["MXNET_KVSTORE_BIGARRAY_BOUND"] == "2000" and env["MXCLUSTER_COMPRESSION"] == "2bit"
+
+
+def test_a_bound_that_leaves_servers_empty_parts_is_refused():
+    processes.check_bound(0, 1000)
+    processes.check_bound(1000, 62)
+    with pytest.raises(BadInput, match="bigarray_bound=1000 .* 63 server .* at least 1008, or few"):
+        processes.check_bound(1000, 63)
 
 
 def test_environment_of_a_server():

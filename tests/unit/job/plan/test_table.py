@@ -36,6 +36,23 @@ worker     4      slow1  10.1.0.4:9091  ib0        0     slow   0.888889 1
     )
 
 
+def test_the_table_shows_what_differs_from_the_defaults():
+    case = changed(
+        load("good/gpus"),
+        {
+            "options": {"compression": "2bit", "bigarray_bound": "5000", "kv": "dist_async"},
+            "hosts": {"fast1": {"gpu_speeds": "3,1,3,1"}, "fast2": {"gpu_speeds": "9,1,1,3"}},
+        },
+    )
+    found = plan_of(case)
+    lines = table(found).splitlines()
+    assert lines[2] == "arrays of 5000 numbers or more are split over all servers (bigarray_bound)"
+    assert lines[5] == "gradients are sent with 2 bits for each number, threshold 0.5 (compression)"
+    assert lines[7] == "samples of a batch for each GPU: 24 + 8 (workers 0-1) (gpu_speeds)"
+    loads = [process["work_load"] for process in found["processes"] if process["role"] == "worker"]
+    assert loads == [[3, 1], [3, 1], [], [], []]
+
+
 def test_the_table_shows_staleness_and_equal_batches():
     lines = table(plan(kv="dist_ssync", staleness="2", num_examples="1280")).splitlines()
     assert lines[1] == "kv dist_ssync (staleness 2), 4 workers in 2 groups, 2 servers"

@@ -65,6 +65,22 @@ def test_an_array_survives_another_number_of_servers(states, total, before, afte
         assert (states.share(joined, total, len(piece), rank, after) == piece).all()
 
 
+@pytest.mark.parametrize("total", [48, 1000, 1001, 8192, 10007])
+@pytest.mark.parametrize("servers", [2, 3])
+def test_compressed_gradients_are_cut_in_units_of_16(states, monkeypatch, total, servers):
+    """Once the states of such a weight were refused at a resume, or given to a wrong part."""
+    whole, words = np.arange(total, dtype="f4"), -(-total // 16)
+    # kvstore_dist.h, EncodeCompressedKey: all servers but the last get whole words of 16 numbers.
+    edges = [16 * int(np.floor(words / servers * rank + 0.5)) for rank in range(servers)] + [total]
+    monkeypatch.setenv("MXCLUSTER_COMPRESSION", "2bit")
+    for rank in range(servers):
+        begin, end = edges[rank], edges[rank + 1]
+        piece = states.share(whole, total, end - begin, rank, servers, states.unit_of_cuts())
+        assert (piece == whole[begin:end]).all()
+    monkeypatch.delenv("MXCLUSTER_COMPRESSION")
+    assert states.unit_of_cuts() == 1
+
+
 def test_an_array_of_another_network_is_refused(states):
     with pytest.raises(
         BadInput, match="server 1 of 2 holds 4 of 10 numbers of a weight, and should hold 5"

@@ -2,12 +2,20 @@
 
 import argparse
 
+from mxcluster import work_load
 from mxcluster.errors import BadInput
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS
 
 # Argument -> its option in train.yml. Type, default and limits stand in the table of knobs.
 SHARED = {knob.flag: knob.name for knob in OPTIONS if knob.flag}
+_WORK_LOAD = option_types.Option(
+    "work_load",
+    [],
+    option_types.to_numbers,
+    option_types.are_above_0,
+    "numbers above 0, one for each GPU, such as 3,1",
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -18,7 +26,8 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv):
     """Return a Namespace of `argv` (list of str), with an attribute for each option, such as `kv`.
 
-    `gpus` is a list of int. A wrong flag or value raises BadInput.
+    `gpus` is a list of int, `work_load` a list of float, [] for equal parts. A wrong flag or value
+    raises BadInput.
     """
     declared = {knob.name: knob for knob in OPTIONS}
     parser = _Parser(
@@ -40,6 +49,12 @@ def parse(argv):
     parser.set_defaults(kv="local")
     parser.add_argument("--gpus", default="", help="GPU numbers such as 0,1; empty: CPU")
     parser.add_argument(
+        "--work-load",
+        default="",
+        help="relative speeds of the GPUs such as 3,1, which share a batch in this proportion; "
+        "empty: equal parts",
+    )
+    parser.add_argument(
         "--data-dir",
         default="",
         help="folder with the data set's files; empty: $MXCLUSTER_DATA_DIR",
@@ -52,7 +67,8 @@ def parse(argv):
     )
     args = parser.parse_args(argv)
     problems = []
-    for flag, name in list(SHARED.items()) + [("--gpus", "gpus")]:
+    declared["work_load"] = _WORK_LOAD
+    for flag, name in list(SHARED.items()) + [("--gpus", "gpus"), ("--work-load", "work_load")]:
         try:
             setattr(
                 args,
@@ -68,13 +84,25 @@ def parse(argv):
         )
     if problems:
         raise BadInput("; ".join(problems))
-    if args.batch_size < len(args.gpus):
-        raise BadInput(
-            "--batch-size %d cannot be divided among %d GPUs: use a larger batch or fewer GPUs"
-            % (args.batch_size, len(args.gpus))
-        )
+    _check_work_load(args)
     _check_load(args)
     return args
+
+
+def _check_work_load(args):
+    speeds = args.work_load
+    if speeds and len(speeds) != len(args.gpus):
+        raise BadInput(
+            "--work-load has %d numbers for %d GPUs: give one number for each of --gpus"
+            % (len(speeds), len(args.gpus))
+        )
+    samples = work_load.split(args.batch_size, speeds or [1] * len(args.gpus)) if args.gpus else []
+    if 0 in samples:
+        raise BadInput(
+            "--batch-size %d cannot be divided among %d GPUs, which would get %s samples: use a "
+            "larger batch or fewer GPUs"
+            % (args.batch_size, len(args.gpus), ", ".join(map(str, samples)))
+        )
 
 
 def _check_load(args):

@@ -78,7 +78,13 @@ class Training:
         self.log = events.from_env()
         self.steps = 0
         self.steps_in_all = (args.num_epochs - args.model_load_epoch) * share.batches
-        self.module = mx.mod.Module(symbol, context=contexts)
+        # `work_load` is checked; MXNet's default is equal parts.
+        self.module = mx.mod.Module(
+            symbol,
+            context=contexts,
+            work_load_list=args.work_load or None,
+            compression_params=self._compression(),
+        )
         self.module.bind(
             [("data", (args.batch_size,) + shape)], [("softmax_label", (args.batch_size,))]
         )
@@ -91,6 +97,12 @@ class Training:
         set_seed((args.seed + 1 + share.index) % 2**31)
         self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
         self.saver = self._saver()
+
+    def _compression(self):
+        """Return the parameters of MXNet's gradient compression (dict), None for no compression."""
+        if self.args.compression == "none":
+            return None
+        return {"type": self.args.compression, "threshold": self.args.compression_threshold}
 
     def _optimizer(self):
         """Return the parameters of SGD (dict). A schedule counts the updates of shard.updates()."""

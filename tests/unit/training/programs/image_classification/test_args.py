@@ -40,6 +40,13 @@ def test_the_plans_arguments_are_accepted():
     assert (parsed["data_dir"], parsed["model_load_file"]) == ("/data", "/job/squeeze.params")
 
 
+def test_gpus_of_unequal_speed_share_a_batch():
+    worker = {"gpus": [4, 6], "work_load": [3.0, 0.125]}
+    parsed = args.parse(processes.program_arguments(worker, options.cast({}), "/data", None))
+    assert parsed.work_load == [3.0, 0.125] and parsed.gpus == [0, 1]
+    assert args.parse(["--gpus", "0,1"]).work_load == []
+
+
 @pytest.mark.parametrize(
     "argv,message",
     [
@@ -53,6 +60,12 @@ def test_the_plans_arguments_are_accepted():
         (["--gpus", "0,0"], "--gpus='0,0' is refused"),
         (["--gpus", "auto"], "--gpus auto is for train.yml"),
         (["--gpus", "0,1", "--batch-size", "1"], "--batch-size 1 cannot be divided among 2 GPUs"),
+        (["--gpus", "0,1,2,3", "--batch-size", "6"], "would get 2, 2, 2, 0 samples"),
+        (["--gpus", "0,1", "--work-load", "100,1"], "would get 32, 0 samples"),
+        (["--gpus", "0,1", "--work-load", "3"], "--work-load has 1 numbers for 2 GPUs"),
+        (["--work-load", "3,1"], "--work-load has 2 numbers for 0 GPUs"),
+        (["--gpus", "0,1", "--work-load", "3,0"], "--work-load='3,0' is refused: it must be num"),
+        (["--compression", "1bit"], "--compression='1bit' is refused"),
         (["--learning-rate", "1"], "unrecognized arguments: --learning-rate 1; --help"),
         (["--model-load-epoch", "3"], "--model-load-file"),
         (["--model-load-file", "x.params"], "--model-load-epoch"),
