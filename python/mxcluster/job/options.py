@@ -214,6 +214,30 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(data, options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
+    if options["balance"] != "none":
+        asked = "balance=%s" % options["balance"]
+        fitting = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
+        if script:
+            yield (
+                "%s with a script: only the program of mxcluster changes its batch sizes; use "
+                "-e balance=none, or leave the script out" % asked
+            )
+        if kv not in fitting:
+            yield (
+                "%s with kv=%s: unequal batches keep the step of an update only where each update "
+                "sums up one batch of every worker; use kv=%s, or -e balance=none"
+                % (asked, kv, " or ".join(fitting))
+            )
+        if options["data_allocator"]:
+            yield (
+                "%s with data_allocator=1: the batch sizes decide the shares of the data; leave "
+                "data_allocator out, or use -e balance=none" % asked
+            )
+    if options["step_ms"] and script:
+        yield (
+            "step_ms=%g with a script: only the program of mxcluster pads its steps; leave step_ms "
+            "or the script out" % options["step_ms"]
+        )
     if options["max_restarts"]:
         asked = "max_restarts=%d" % options["max_restarts"]
         if options["detach"]:

@@ -12,7 +12,17 @@ from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput, for_each
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
-from mxcluster.job.plan import addresses, firewall, gpus, groups, members, ports, processes, shares
+from mxcluster.job.plan import (
+    addresses,
+    firewall,
+    gpus,
+    groups,
+    members,
+    paces,
+    ports,
+    processes,
+    shares,
+)
 from mxcluster.job.plan.table import batches, table
 
 __all__ = ["make_plan", "make_cluster_files", "for_node", "table", "batches"]
@@ -35,6 +45,7 @@ def make_plan(
     data_dirs: Optional[Dict[str, str]] = None,
     model_file: Optional[str] = None,
     held: Optional[ports.Held] = None,
+    checkpoint: Optional[Dict[str, Any]] = None,
 ) -> Plan:
     """Return the plan of one job, or raise BadInput with each fault and its cure.
 
@@ -53,6 +64,7 @@ def make_plan(
             folder.
         held: {host: ports and GPUs in use, see `mxcluster.node.probe.held`}; without it, all count
             as free.
+        checkpoint: the manifest of the checkpoint from which the job resumes.
     """
     if not is_job_id(job):
         raise BadInput(
@@ -105,6 +117,12 @@ def make_plan(
         processes.check_network(options["network"], workers[0], records[workers[0]])
 
     held = held or {}
+    gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
+    balance = paces.first_sizes(
+        options, workers, variables, gpu_lists, paces.earlier_sizes(checkpoint or {}, count)
+    )
+    if balance:  # The batch sizes decide the shares, from the first epoch on.
+        parts = shares.proportional(balance["sizes"])
     servers, each = processes.servers_of(servers, options["kv"], grouped)
     port = ports.root_port(
         options["root_port"],
@@ -129,6 +147,8 @@ def make_plan(
         "together": schemes.merged_sets(options["kv"], grouped),
         "shares": [list(share) for share in parts],
         "staleness": options["staleness"],
+        "balance": balance,
+        "slowdowns": paces.slowdowns(options, workers, variables),
         "files": {
             "hosts": cluster_files.render_hosts(lines),
             "groups": cluster_files.render_groups(grouped, lines),
@@ -149,7 +169,7 @@ def make_plan(
             process["group"] = process["index"] % each
     _equip(
         plan,
-        gpus.per_worker(workers, options["gpus"], variables, records, held),
+        gpu_lists,
         data_dirs or {},
         model_file,
     )
@@ -318,5 +338,6 @@ def _equip(
             options,
             data_dirs.get(process["host"], ""),
             model_file,
+            paces.arguments(plan, process["index"]) if process["role"] == "worker" else (),
         )
         process["env"] = processes.environment(process, plan)

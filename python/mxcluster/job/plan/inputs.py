@@ -84,6 +84,7 @@ def plan_job(
             data_dirs={host: record["data_dir"] for host, record in records.items()},
             model_file="model.params" if model else None,
             held=held,
+            checkpoint=checkpoint.content if checkpoint else None,
         )
     except BadInput as refusal:
         named = [name + "_file" for name, text in files.items() if text is not None]

@@ -14,6 +14,7 @@ from mxcluster import events as event_files
 from mxcluster.errors import BadInput
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
+from mxcluster.job.plan import paces
 from mxcluster.job.report import archive, checkpoint_arrivals, files
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
@@ -90,7 +91,8 @@ def assemble(
         lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
         untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
         left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
-        warnings=[line for host in plan["nodes"] for line in _behind(host, said[host])],
+        warnings=[line for line in [paces.emulated(plan)] if line]
+        + [line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
     )
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
