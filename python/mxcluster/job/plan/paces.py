@@ -26,10 +26,10 @@ def first_sizes(
     or earlier batch sizes, whose proportion the sizes have. Without `speeds` all sizes are equal,
     as far as the bounds allow. BadInput if no sizes suit the bounds.
     """
+    limits = of_workers("worker_batch_max", lines, variables)
     if options["balance"] == "none":
         return None
     total = options["batch_size"] * len(lines)
-    limits = of_workers("worker_batch_max", lines, variables)
     least = [max(1, len(gpus)) for gpus in gpu_lists]
     most = [min(limit or total, total) for limit in limits]
     try:

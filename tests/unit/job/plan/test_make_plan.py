@@ -40,6 +40,8 @@ def test_the_keys_of_a_plan():
         "together",
         "shares",
         "staleness",
+        "balance",
+        "slowdowns",
         "files",
         "options",
         "nodes",

@@ -108,6 +108,8 @@ def test_command_of_the_program():
         "digits",
         "--batch-size",
         "32",
+        "--balance",
+        "none",
         "--lr",
         "0.001",
         "--lr-factor",
@@ -128,6 +130,8 @@ def test_command_of_the_program():
         "0",
         "--data-allocator",
         "0",
+        "--step-ms",
+        "0.0",
         "--gpus",
         "0,1",
     ]
