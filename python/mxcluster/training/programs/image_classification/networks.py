@@ -63,6 +63,8 @@ def check_loss(net):
     graph = json.loads(net.tojson())
     heads = {entry[0] for entry in graph["heads"]}
     for number, node in enumerate(graph["nodes"]):
+        if node["op"] == "null":  # a variable, which repeats the attributes of its operator
+            continue
         # The name of the entry depends on the version of MXNet.
         attributes = node.get("attrs") or node.get("attr") or node.get("param") or {}
         divides = attributes.get("normalization", "null") != "null"
