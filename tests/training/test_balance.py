@@ -252,7 +252,8 @@ def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path, scripts):
         arguments=["dist_sync", 3, tmp_path / "none"],
     )
     codes = job.wait()
-    assert codes["worker-0"] == 1, job.evidence()
+    # The other worker may end as a peer of this one.
+    assert 1 in (codes["worker-0"], codes["worker-1"]), job.evidence()
     assert "is not the one after the network's parameters" in job.evidence()
 
 
@@ -306,4 +307,5 @@ def test_sizes_that_do_not_fit_the_job_are_refused(
         + arguments,
     )
     codes = job.wait(grace=2)
-    assert codes["worker-0"] == 2 and message in job.evidence(), job.evidence()
+    assert 2 in (codes["worker-0"], codes["worker-1"]), job.evidence()
+    assert message in job.evidence(), job.evidence()

@@ -12,20 +12,20 @@ import mxnet as mx
 from mxcluster.training.programs.image_classification import main, training
 from mxcluster.training.programs.image_classification.data import batches
 
-index = os.environ["MXCLUSTER_INDEX"]
+index, folder = os.environ["MXCLUSTER_INDEX"], os.environ["MXCLUSTER_JOB_DIR"]
 order, run = batches.order, training.Training.run
 
 
 def written_order(*args):
     rows = order(*args)
-    with open("samples-%s.jsonl" % index, "a") as stream:
+    with open(os.path.join(folder, "samples-%s.jsonl" % index), "a") as stream:
         stream.write(json.dumps(rows.tolist()) + "\n")
     return rows
 
 
 def run_and_save(self):
     run(self)
-    mx.nd.save("weights-%s.params" % index, self.module.get_params()[0])
+    mx.nd.save(os.path.join(folder, "weights-%s.params" % index), self.module.get_params()[0])
 
 
 batches.order, training.Training.run = written_order, run_and_save
