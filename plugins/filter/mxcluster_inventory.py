@@ -38,6 +38,8 @@ VARIABLES = (
     "dmlc_interface",
     "worker_group",
     "worker_share",
+    "worker_batch_max",
+    "slowdown",
     "workers_per_host",
     "servers_per_host",
     "gpus",

@@ -150,6 +150,14 @@ def updates_each_push(scheme: Scheme) -> bool:
     return scheme.is_distributed and scheme.merges == NOBODY
 
 
+def sums_every_step(scheme: Scheme) -> bool:
+    """Return True if an update is the sum of one push of each worker, and all wait for it.
+
+    Then the batch sizes of the workers may differ, as long as their sum stays the same.
+    """
+    return scheme.is_distributed and scheme.waits == scheme.merges == EVERYBODY
+
+
 def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
     """Return the sets of workers that wait for each other; each worker is in one set.
 

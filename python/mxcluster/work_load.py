@@ -1,5 +1,6 @@
 """Split a batch among the GPUs of one worker, as MXNet's Module does. Pure."""
 
+import math
 from typing import List, Sequence
 
 
@@ -20,3 +21,13 @@ def split(batch_size: int, loads: Sequence[float]) -> List[int]:
         found.append(min(number, left))
         left -= found[-1]
     return found
+
+
+def least(loads: Sequence[float]) -> int:
+    """Return the smallest batch from which on each GPU gets a sample of every batch.
+
+    In batches of at least `enough` samples, the rounding of all other GPUs cannot take the last
+    sample of a GPU. Args: `loads` as in `split`.
+    """
+    enough = len(loads) * math.ceil(sum(loads) / min(loads))
+    return next(size for size in range(enough, 0, -1) if size == 1 or 0 in split(size - 1, loads))

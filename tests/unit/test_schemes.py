@@ -63,3 +63,8 @@ def test_merged_sets_of_each_kv():
 def test_the_schemes_whose_pushes_are_updates():
     found = [one.name for one in schemes.SCHEMES if schemes.updates_each_push(one)]
     assert found == ["dist_async", "dist_ssync"]
+
+
+def test_the_schemes_whose_updates_sum_up_all_workers():
+    found = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
+    assert found == ["dist_sync", "dist_device_sync"]

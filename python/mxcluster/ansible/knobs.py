@@ -36,6 +36,8 @@ OF_A_HOST = (
     "dmlc_interface",
     "worker_group",
     "worker_share",
+    "worker_batch_max",
+    "slowdown",
     "workers_per_host",
     "servers_per_host",
     "gpus",

@@ -262,19 +262,10 @@ def tile(
 def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
     """Return the range of samples (first, last + 1) of each worker, out of `samples` in all.
 
-    The largest remainder method (Hamilton) divides the samples. Each worker gets the whole part of
-    its quota. The remaining samples go to the largest remainders, at a tie to the lower index. The
-    ranges follow each other in the order of the shares and cover all samples. BadInput if a worker
-    would get no sample.
+    `largest_remainder` divides the samples. The ranges follow each other in the order of the shares
+    and cover all samples. BadInput if a worker would get no sample.
     """
-    quotas = [length(share) * samples for share in shares]
-    sizes = [int(quota) for quota in quotas]
-    # Rounded: the last bit of a float must not decide a tie between thirds.
-    remainders = [round(float(quota - size), 6) for quota, size in zip(quotas, sizes)]
-    for index in sorted(range(len(shares)), key=lambda i: (-remainders[i], i))[
-        : samples - sum(sizes)
-    ]:
-        sizes[index] += 1
+    sizes = largest_remainder([length(share) * samples for share in shares], samples)
     refuse(
         "worker %d with the share %r %r would get none of the %d training samples: give it a "
         "larger share, "
@@ -287,6 +278,22 @@ def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
         ranges[index] = (first, first + sizes[index])
         first += sizes[index]
     return ranges
+
+
+def largest_remainder(quotas: Sequence[Fraction], total: int) -> List[int]:
+    """Return `quotas`, with the sum `total`, as whole numbers with the same sum (Hamilton).
+
+    Each quota gets its whole part. What is left goes to the largest remainders, at a tie to the
+    lower index.
+    """
+    sizes = [int(quota) for quota in quotas]
+    # Rounded: the last bit of a float must not decide a tie between thirds.
+    remainders = [round(float(quota - size), 6) for quota, size in zip(quotas, sizes)]
+    for index in sorted(range(len(quotas)), key=lambda i: (-remainders[i], i))[
+        : total - sum(sizes)
+    ]:
+        sizes[index] += 1
+    return sizes
 
 
 def batches_per_epoch(

@@ -26,6 +26,14 @@ NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 
 # A smaller array gains nothing from a message to every server.
 LEAST_BOUND = 1000
+# The host variable with which the program emulates a slower machine; also its argument.
+SLOWDOWN = Option(
+    "slowdown",
+    1.0,
+    to_float,
+    between(1, 1000),
+    "a factor from 1 (the machine's own speed) to 1000, such as 2",
+)
 
 _CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
 
@@ -207,6 +215,19 @@ SECTIONS = {
             "The number of samples of a batch for each worker. At least 1.",
             inherited=True,
             flag="--batch-size",
+        ),
+        _choice(
+            "balance",
+            "none",
+            ("none", "batch"),
+            "`batch` lets the batch sizes of the workers follow their measured speeds at the end "
+            "of every epoch; their sum stays `batch_size` times the number of workers. `none` "
+            "gives every worker `batch_size`. Only for %s, and for the program, not for a script."
+            % " and ".join(
+                "`%s`" % one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)
+            ),
+            inherited=True,
+            flag="--balance",
         ),
         _positive("lr", 0.05, "The learning rate. Above 0.", inherited=True, flag="--lr"),
         _choice(
@@ -435,6 +456,18 @@ SECTIONS = {
         ),
     ),
     "The run: scheme, network, environment, timeouts.": (
+        _knob(
+            "step_ms",
+            "float",
+            0.0,
+            check=lambda value: value >= 0,
+            message="a number of milliseconds of at least 0",
+            description="For rehearsals: the forward and backward pass of `batch_size` samples "
+            "takes at least this number of milliseconds, more samples take longer in proportion, "
+            "and the host variable `slowdown` multiplies it. 0 adds nothing. The figures of such a "
+            "job are not those of its machines.",
+            flag="--step-ms",
+        ),
         _knob(
             "staleness",
             "raw",

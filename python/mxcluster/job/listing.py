@@ -324,12 +324,21 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
                 or not isinstance(indices, list)
                 or not all(isinstance(index, int) for index in indices)
             )
+        wrong = wrong or not all(
+            isinstance(factor, (int, float)) for factor in plan.get("slowdowns") or []
+        )
+        for size in (plan.get("balance") or {"sizes": []})["sizes"]:
+            wrong = wrong or not isinstance(size, int)
         adopted = dict(
             plan,
             nodes={host: dict(node) for host, node in plan["nodes"].items()},
             options=dict(plan["options"]),
         )
-        adopted["options"].update(lease=float(plan["options"]["lease"]), plan_only=False)
+        adopted["options"].update(
+            lease=float(plan["options"]["lease"]),
+            step_ms=float(plan["options"].get("step_ms") or 0),
+            plan_only=False,
+        )
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise BadInput(
             "the plan of the job %s on its nodes is invalid: end the job with stop.yml -e job=%s"

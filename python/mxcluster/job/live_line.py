@@ -12,6 +12,7 @@ is absent.
 import time
 from typing import Any, Dict, List, Optional, Tuple, cast
 
+from mxcluster.job import batch_sizes
 from mxcluster.job.verdict import clock, figure, first_failure, printable
 
 Answers = Dict[str, Optional[Dict[str, Any]]]
@@ -25,6 +26,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     - samples/s is the sum of the running workers, with the slowest worker named;
     - epoch and step are those of the worker with the least progress, and the ETA is the longest of
       all workers;
+    - b is the batch size of each worker, in order, if the sizes differ;
     - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on
       held-out samples.
 
@@ -127,6 +129,13 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
         if len(speeds) > 1:
             slowest = min(speeds, key=lambda name: speeds[name])
             parts.append((6, "(slowest %s %s)" % (slowest, figure(speeds[slowest]))))
+    sizes = [
+        int(batch["batch_size"])
+        for _, batch in sorted(running.items(), key=_number)
+        if batch.get("batch_size")
+    ]
+    if len(set(sizes)) > 1:
+        parts.append((6, "b %s" % batch_sizes.shown(sizes)))
     losses = [
         batch["loss"] for batch in (running or batches).values() if batch.get("loss") is not None
     ]
@@ -145,6 +154,11 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
     if remaining is not None:
         parts.append((2, "ETA %s" % clock(remaining)))
     return parts
+
+
+def _number(item: Tuple[str, Any]) -> Tuple[int, str]:
+    """Return the key by which (name, value) pairs of workers sort: worker-2 before worker-10."""
+    return len(item[0]), item[0]
 
 
 def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:

@@ -121,6 +121,8 @@ def is_event(value: Json) -> bool:
             _FIGURES[name](value[name])
         if value.get("event") == "gsync":
             _updates(value)
+        if value.get("event") == "balance":
+            _balance(value)
     except shapes.Wrong:
         return False
     return True
@@ -131,12 +133,17 @@ _updates = fields(
     {"dropped": dict_of(_digits, whole(), 100000)},
     lambda item: item,
 )
+_balance = fields(
+    {"epoch": whole(), "sizes": list_of(whole(1), 10000), "speeds": list_of(number, 10000)},
+    rest=lambda item: item,
+)
 _FIGURES = {
     "time": number,
     "done": either(None, number),
     "step": either(None, whole()),
     "epoch": either(None, whole()),
     "epochs": either(None, whole()),
+    "batch_size": either(None, whole()),
     "samples_per_s": either(None, number),
     "loss": either(None, number),
     "accuracy": either(None, number),

@@ -124,6 +124,7 @@ class Commands(object):
                 "save": self._save,
                 "forget": self._forget,
                 "measure": self._measure,
+                "assign": self._assign,
             }[message.kind](message)
         except (seal.NotSealed, self._guard.Forbidden) as refusal:
             self._tell(message, refusal)
@@ -203,6 +204,14 @@ class Commands(object):
 
     def _refresh(self, message):
         self._update.refresh(int(message.payload))
+
+    def _assign(self, message):
+        """Let the pushes of a key replace its value, for `kvstore.assigned_key`."""
+        if not hasattr(self._update, "assign"):
+            raise self._guard.Forbidden(
+                "servers of this job's scheme take keys of parameters only; use dist_sync"
+            )
+        self._update.assign(int(message.payload))
 
     @staticmethod
     def _serves(sender):

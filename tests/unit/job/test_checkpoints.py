@@ -8,9 +8,10 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints, options
 from mxcluster.job.plan import inputs
+from tests.inventories.cases import load
 
 
-def save(folder, epoch, servers=2, number=None, network="mlp"):
+def save(folder, epoch, servers=2, number=None, network="mlp", **more):
     """Write a checkpoint as the program and the servers do."""
     number = number or "id-%d" % epoch
     name = checkpoints.name_of(network, epoch)
@@ -32,7 +33,7 @@ def save(folder, epoch, servers=2, number=None, network="mlp"):
         )
     weights = put(".params", "weights")
     checkpoints.write_manifest(
-        str(folder / (name + ".json")), [weights], id=number, epoch=epoch, servers=servers
+        str(folder / (name + ".json")), [weights], id=number, epoch=epoch, servers=servers, **more
     )
 
 
@@ -179,6 +180,29 @@ def test_a_resumed_job_inherits_the_training_options(runs):
     )
     other = options.cast(inputs.resumed({"resume": "cut", "kv": "dist_gsync"}, str(runs))[0])
     assert (other["kv"], other["staleness"]) == ("dist_gsync", None)
+
+
+def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
+    """From the manifest in runs/ to the arguments of the workers."""
+    old = dict(options.cast({}), kv="dist_sync", balance="batch", savemodel=True)
+    (runs / "cut" / "plan.json").write_text(json.dumps({"options": old}))
+    save(runs / "cut" / "checkpoints", 4, batch_sizes=[48, 40, 24, 16], workers=4)
+    case = load("good/local")
+    (runs / "nodes").mkdir()
+    for host, record in case["records"].items():
+        record.update(schema=2, host=host, job_dir="/jobs", data_dir="/data")
+        (runs / "nodes" / (host + ".json")).write_text(json.dumps(record))
+    inventory = {"groups": case["groups"], "hosts": case["hosts"], "forks": 9}
+
+    def planned(**given):
+        return inputs.plan_job(
+            dict(given, resume="cut"), inventory, str(runs / "nodes"), str(runs), str(runs)
+        )["plan"]
+
+    plan = planned()
+    assert plan["balance"]["sizes"] == [48, 40, 24, 16]
+    assert "48,40,24,16" in plan["processes"][-1]["command"]
+    assert planned(num_workers="2")["balance"]["sizes"] == [32, 32]
 
 
 @pytest.mark.parametrize(

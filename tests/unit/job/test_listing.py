@@ -241,6 +241,9 @@ def test_a_plan_is_adopted_although_a_node_does_not_answer():
         ({"processes": [{}]}, "is invalid"),
         ({"together": [1]}, "is invalid"),
         ({"together": [["0"]]}, "is invalid"),
+        ({"slowdowns": ["2"]}, "is invalid"),
+        ({"balance": {"sizes": ["48"]}}, "is invalid"),
+        ({"balance": [48]}, "is invalid"),
         ({"nodes": {"a": {}, "z": {}}}, "has a part on z, missing in this inventory"),
     ],
 )

@@ -225,3 +225,21 @@ def test_texts_of_a_node_are_printable_and_its_figures_are_numbers():
         "echo": False,
     }
     assert live_line.line(answers) == "worker-3 on node2 nowhy ; ending the job"
+
+
+def test_unequal_batch_sizes_are_shown_in_the_order_of_the_workers():
+    answers = two_nodes()
+    for node, worker, size in (("node1", "worker-0", 48), ("node2", "worker-3", 16)):
+        answers[node]["progress"][worker]["batch"]["batch_size"] = size
+    assert "(slowest worker-3 401)  b 48/16  loss 0.31" in live_line.line(answers)
+    assert "b 48/16" not in live_line.line(answers, width=79)
+    answers["node2"]["progress"]["worker-3"]["batch"]["batch_size"] = 48
+    assert "b 48" not in live_line.line(answers)
+
+
+def test_many_batch_sizes_are_shown_as_a_range():
+    workers = {"worker-%d" % index: "running" for index in range(12)}
+    events = {name.replace("-", "_"): training(10, 10.0, 1.0, 0.1) for name in workers}
+    for index in range(12):
+        events["worker_%d" % index]["batch"]["batch_size"] = 30 + index
+    assert "b 30-41" in live_line.line({"a": answer("a", workers, **events)})

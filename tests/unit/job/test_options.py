@@ -441,3 +441,26 @@ def test_only_gsync_inherits_its_knobs():
 def test_only_ssync_inherits_the_staleness(given, old, staleness):
     merged = options.inherit(given, old, anew=list(given))
     assert options.cast(merged)["staleness"] == staleness
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync"])
+def test_balanced_batches_need_updates_that_sum_up_all_workers(kv):
+    assert options.cast({"kv": kv, "balance": "batch"})["balance"] == "batch"
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"kv": "dist_gsync"}, "balance=batch with kv=dist_gsync: unequal batches keep the step"),
+        ({"kv": "dist_async"}, "use kv=dist_sync or dist_device_sync, or -e balance=none"),
+        ({"kv": "dist_ssync"}, "balance=batch with kv=dist_ssync"),
+        ({"kv": "local"}, "balance=batch with kv=local"),
+        ({"script": "train.py"}, "balance=batch with a script: only the program of mxcluster"),
+        ({"data_allocator": 1}, "balance=batch with data_allocator=1: the batch sizes decide"),
+        ({"balance": "speed"}, "it must be one of none, batch"),
+        ({"balance": "none", "step_ms": -1}, "step_ms=-1 is refused"),
+        ({"balance": "none", "step_ms": 5, "script": "x.py"}, "step_ms=5 with a script"),
+    ],
+)
+def test_what_does_not_suit_balanced_batches_is_refused(given, words):
+    assert words in refused(**dict({"balance": "batch"}, **given))

@@ -323,3 +323,13 @@ def test_a_rendezvous_report_covers_its_own_node():
         replies.meeting(
             "node1", dict(MEETING, met=[{"host": "node2", "rtt": "quick", "offset": 0}])
         )
+
+
+@pytest.mark.parametrize(
+    "change", [{"sizes": "48"}, {"sizes": [48, 0]}, {"speeds": ["fast"]}, {"epoch": None}]
+)
+def test_an_event_about_batch_sizes_has_its_types(change):
+    event = {"event": "balance", "epoch": 1, "sizes": [48, 16], "speeds": [300.5, 100]}
+    assert replies.is_event(event) and replies.is_event({"event": "batch", "batch_size": 48})
+    assert not replies.is_event(dict(event, **change))
+    assert not replies.is_event({"event": "batch", "batch_size": "48"})

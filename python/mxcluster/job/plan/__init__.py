@@ -19,6 +19,7 @@ from mxcluster.job.plan import (
     gpus,
     groups,
     members,
+    paces,
     ports,
     processes,
     profiled,
@@ -48,6 +49,7 @@ def make_plan(
     model_file: Optional[str] = None,
     held: Optional[ports.Held] = None,
     profile: Optional[Dict[str, Any]] = None,
+    checkpoint: Optional[Dict[str, Any]] = None,
 ) -> Plan:
     """Return the plan of one job, or raise BadInput with each fault and its cure.
 
@@ -68,6 +70,7 @@ def make_plan(
             as free.
         profile: the measured speeds of the cluster, from `cluster.profile.read`. It gives groups,
             shares and the servers of parameters that the user has not given, if it fits.
+        checkpoint: the manifest of the checkpoint from which the job resumes.
     """
     if not is_job_id(job):
         raise BadInput(
@@ -124,6 +127,18 @@ def make_plan(
         processes.check_network(options["network"], workers[0], records[workers[0]])
 
     held = held or {}
+    gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
+    work_loads = gpus.work_loads(workers, gpu_lists, variables, records)
+    earlier = paces.earlier_sizes(checkpoint or {}, count)
+    balance = paces.first_sizes(
+        options,
+        workers,
+        variables,
+        [loads or [1.0] * len(numbers) for loads, numbers in zip(work_loads, gpu_lists)],
+        earlier or profiled.speeds(fitted),
+    )
+    if balance:  # The batch sizes decide the shares, from the first epoch on.
+        parts = shares.proportional(balance["sizes"])
     servers, each = processes.servers_of(servers, options["kv"], grouped)
     processes.check_bound(options["bigarray_bound"], len(servers))
     port = ports.root_port(
@@ -150,6 +165,8 @@ def make_plan(
         "shares": [list(share) for share in parts],
         "placement": placement,
         "staleness": options["staleness"],
+        "balance": balance,
+        "slowdowns": paces.slowdowns(options, workers, variables),
         "files": {
             "hosts": cluster_files.render_hosts(lines),
             "groups": cluster_files.render_groups(grouped, lines),
@@ -165,7 +182,7 @@ def make_plan(
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
     }
-    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note)
+    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note, not earlier)
     plan["needs_profile"] = (
         options["grouping"] == "auto"
         and origin == profiled.NOBODY
@@ -175,11 +192,10 @@ def make_plan(
     for process in plan["processes"]:
         if process["role"] == "server" and each > 1:
             process["group"] = process["index"] % each
-    gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
     _equip(
         plan,
         gpu_lists,
-        gpus.work_loads(workers, gpu_lists, variables, records),
+        work_loads,
         data_dirs or {},
         model_file,
     )
@@ -375,5 +391,6 @@ def _equip(
             options,
             data_dirs.get(process["host"], ""),
             model_file,
+            paces.arguments(plan, process["index"]) if process["role"] == "worker" else (),
         )
         process["env"] = processes.environment(process, plan)

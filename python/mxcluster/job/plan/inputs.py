@@ -104,6 +104,7 @@ def plan_job(
             model_file="model.params" if model else None,
             held=held,
             profile=measured,
+            checkpoint=checkpoint.content if checkpoint else None,
         )
     except BadInput as refusal:
         named = [name + "_file" for name, text in files.items() if text is not None]

@@ -11,6 +11,7 @@ KNOBS = (
     "network",
     "data",
     "batch_size",
+    "step_ms",
     "seed",
     "num_workers",
     "num_servers",

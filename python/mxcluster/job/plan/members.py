@@ -4,9 +4,11 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.job.knob_table import SLOWDOWN
 from mxcluster.job.option_types import (
     Option,
     are_above_0,
+    at_least,
     between,
     cast_value,
     to_gpus,
@@ -45,6 +47,14 @@ HOST_VARIABLES = {
             "a label of one line, at most 100 characters (put words such as yes and no in quotes)",
         ),
         Option(
+            "worker_batch_max",
+            0,
+            to_int,
+            at_least(0),
+            "a whole number of samples of at least 0 (0: no limit; only balance=batch uses it)",
+        ),
+        SLOWDOWN,
+        Option(
             "gpus",
             "auto",
             to_gpus,
@@ -66,6 +76,13 @@ HOST_VARIABLES = {
 def host_variable(name: str, host: str, variables: Dict[str, Dict[str, Any]]) -> Any:
     """Return the variable of a host, cast and checked, or its default."""
     return cast_value(HOST_VARIABLES[name], (variables.get(host) or {}).get(name), where=host)
+
+
+def of_workers(name: str, lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[Any]:
+    """Return the host variable `name` of each worker, by index; `lines` are the workers' hosts."""
+    hosts = unique(lines)
+    values = dict(zip(hosts, for_each(lambda host: host_variable(name, host, variables), hosts)))
+    return [values[host] for host in lines]
 
 
 def scheduler(groups: Dict[str, Sequence[str]]) -> str:

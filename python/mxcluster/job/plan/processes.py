@@ -123,8 +123,12 @@ def command(
     options: Dict[str, Any],
     data_dir: str,
     model_file: Optional[str],
+    more: Sequence[str] = (),
 ) -> List[str]:
-    """Return the argument list of a process; a relative `model_file` is inside the job folder."""
+    """Return the argument list of a process; a relative `model_file` is inside the job folder.
+
+    Args: `more` further arguments of a worker's training program.
+    """
     run = [node["python"], "-u", "-m", "mxcluster.training"]
     if process["role"] != "worker":
         return run + ["serve"]
@@ -140,6 +144,7 @@ def command(
         run
         + ["program", options["program"], "--"]
         + program_arguments(process, options, data_dir, model_file)
+        + list(more)
     )
 
 

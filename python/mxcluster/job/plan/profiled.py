@@ -8,12 +8,12 @@ from mxcluster import schemes
 from mxcluster.cluster import grouping, profile
 from mxcluster.cluster.files import cut
 from mxcluster.datasets import training_samples
+from mxcluster.environment import BOUND
 from mxcluster.errors import refuse
 from mxcluster.job.plan.groups import Groups
 from mxcluster.numbers import to_float
 
 Json = Dict[str, Any]
-BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
 FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of a plan's groups
 
 
@@ -39,6 +39,13 @@ def groups(fitted: Optional[profile.Fit]) -> Optional[Groups]:
     if fitted is None or fitted.positions is None:
         return None
     return profile.groups_of(fitted)
+
+
+def speeds(fitted: Optional[profile.Fit]) -> Optional[List[float]]:
+    """Return the samples/s of each worker of the job, or None without a profile that fits."""
+    if fitted is None or fitted.positions is None:
+        return None
+    return list(profile.job_speeds(fitted).values())
 
 
 def weights(
@@ -91,7 +98,7 @@ def placement(
         grouping.placement(
             found["parameters"],
             dict(speeds[places[server]] for server in wanted),
-            _bound(options["env"]),
+            options["bigarray_bound"] or _bound(options["env"]),
         ),
         "",
     )
@@ -119,7 +126,12 @@ def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) 
 
 
 def entry(
-    plan: Json, fitted: Optional[profile.Fit], origin: str, wants_shares: bool, note: str
+    plan: Json,
+    fitted: Optional[profile.Fit],
+    origin: str,
+    wants_shares: bool,
+    note: str,
+    wants_sizes: bool = False,
 ) -> Optional[Json]:
     """Return the plan's entry "profile", or None if the plan has no use for a profile.
 
@@ -127,14 +139,17 @@ def entry(
     "speeds": [samples/s of each worker], or [] if it does not fit}.
 
     Args: `plan` with its options and placement; `origin` of the groups; `wants_shares` whether a
-    profile that fits gives the shares; `note` of `placement`.
+    profile that fits gives the shares; `note` of `placement`; `wants_sizes` whether such a profile
+    gives the first batch sizes of a job that balances them.
     """
     options, grouped = plan["options"], schemes.of(plan["kv"]).waits == schemes.GROUP
-    if fitted is None or not (grouped or plan["placement"] or note):
+    wants_sizes = wants_sizes and bool(plan.get("balance"))
+    if fitted is None or not (grouped or plan["placement"] or note or wants_sizes):
         return None
     found, does_fit = fitted.profile, fitted.positions is not None
     uses = ["groups"] if origin == PROFILE else []
     uses += ["shares"] if wants_shares and does_fit else []
+    uses += ["first batch sizes"] if wants_sizes and does_fit else []
     uses += ["servers of the parameters"] if plan["placement"] else []
     lines = []
     if uses:
@@ -151,7 +166,7 @@ def entry(
                 ", measured with %s" % _listed(other) if other else "",
             )
         )
-    wanted = grouped and origin in (PROFILE, NOBODY) or wants_shares
+    wanted = grouped and origin in (PROFILE, NOBODY) or wants_shares or wants_sizes
     lines += [line for line in (fitted.note if wanted else "", note) if line]
     return {
         "job": found["job"],

@@ -5,8 +5,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster import schemes
 from mxcluster.cluster.files import Share, length, parse_data_sharding, tile
-from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.plan.members import host_variable
+from mxcluster.errors import BadInput, refuse
+from mxcluster.job.plan.members import of_workers
 from mxcluster.lists import unique
 
 # Users round shares in a file (0.33 0.67 ...): shares that differ by less than this part count as
@@ -16,11 +16,7 @@ ROUNDING = 0.01
 
 def weights(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[float]:
     """Return the host variable worker_share of each worker, by index (default 1)."""
-    hosts = unique(lines)
-    by_host = dict(
-        zip(hosts, for_each(lambda host: host_variable("worker_share", host, variables), hosts))
-    )
-    return [by_host[host] for host in lines]
+    return of_workers("worker_share", lines, variables)
 
 
 def are_given(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> bool:

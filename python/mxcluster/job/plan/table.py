@@ -6,7 +6,9 @@ from mxcluster import schemes, work_load
 from mxcluster.cluster.files import batches_per_epoch, cut
 from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput, some
+from mxcluster.job import batch_sizes
 from mxcluster.job.options import step_size
+from mxcluster.job.plan import paces
 from mxcluster.lists import spans
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
@@ -38,6 +40,9 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
             "all of them; use at most %d, or less with several workers"
             % (options["batch_size"], samples, options["data"], samples)
         )
+    if plan.get("balance"):
+        _, count, repeated = batch_sizes.epoch_of(plan["balance"]["sizes"], samples)
+        return [count] * len(repeated), repeated
     return batches_per_epoch(
         ranges, options["batch_size"], schemes.waiting_sets(plan["kv"], plan["groups"])
     )
@@ -85,6 +90,9 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             "arrays of %d numbers or more are split over all servers (bigarray_bound)"
             % options["bigarray_bound"]
         )
+    slow = paces.emulated(plan)
+    if slow:
+        lines.append(slow)
     counts = batches(plan)
     if counts is None:
         return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]
@@ -102,6 +110,15 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
     if options["data_dir"] and options["data"] == "synthetic":
         lines.append(
             "data_dir=%s is not used: data=%s has no files" % (options["data_dir"], options["data"])
+        )
+    if plan.get("balance"):
+        lines.append(
+            "batch sizes follow the workers' speeds (balance=%s), %d samples a step; first %s"
+            % (
+                options["balance"],
+                sum(plan["balance"]["sizes"]),
+                _per_worker(plan["balance"]["sizes"]),
+            )
         )
     lines.append(_step(options, plan["workers"]))
     if options["compression"] != "none":

@@ -16,7 +16,7 @@ from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
-from mxcluster.job.plan import measuring
+from mxcluster.job.plan import measuring, paces
 from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
@@ -94,7 +94,8 @@ def assemble(
         lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
         untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
         left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
-        warnings=series.unheard_groups(plan, events)
+        warnings=[line for line in [paces.emulated(plan)] if line]
+        + series.unheard_groups(plan, events)
         + [line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
     )

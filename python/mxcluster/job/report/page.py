@@ -62,6 +62,7 @@ def context(
         },
         "y": y_table(data, plan),
         "dropped": any(histogram["dropped"] for histogram in data["y"].values()),
+        "sizes": sizes_table(data, plan),
         "notes": [_note(event, data["begin"]) for event in data["notes"]],
         "options": [
             (name, json.dumps(value) if isinstance(value, (list, dict, bool)) else str(value))
@@ -124,6 +125,34 @@ def y_table(data: Json, plan: Json) -> List[Json]:
             "most": max(histogram["counts"].values(), default=0),
         }
         for group, histogram in sorted(data["y"].items())
+    ]
+
+
+def sizes_table(data: Json, plan: Json) -> List[Json]:
+    """Return a row for each set of batch sizes of a job that balances them, the first one first.
+
+    The fields are "when" (time since the begin), "epoch" (from 1), "sizes" and "speeds" (samples
+    per second), texts with the worker's values in order. [] for other jobs.
+    """
+    if not plan.get("balance"):
+        return []
+    begin = data["begin"]
+    rows = [{"when": "", "epoch": "", "sizes": plan["balance"]["sizes"], "speeds": []}] + [
+        {
+            "when": clock(event["time"] - begin),
+            "epoch": event["epoch"] + 1,
+            "sizes": event["sizes"],
+            "speeds": event["speeds"],
+        }
+        for event in data["balance"]
+    ]
+    return [
+        dict(
+            row,
+            sizes=", ".join(map(str, row["sizes"])),
+            speeds=", ".join(map(figure, row["speeds"])),
+        )
+        for row in rows
     ]
 
 

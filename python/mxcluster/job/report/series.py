@@ -15,6 +15,7 @@ def collect(plan: Json, events: List[Json]) -> Json:
          "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
                              "start"|"end"|"kv": last event or {}}},
          "y": {group: the group's entry of `y_histograms`},
+         "balance": [balance events],
          "notes": [note events]}
 
     Losses and speeds are smoothed and thinned to some hundred points.
@@ -54,6 +55,11 @@ def collect(plan: Json, events: List[Json]) -> Json:
         "begin": begin,
         "workers": workers,
         "y": y_histograms(events),
+        "balance": [
+            event
+            for event in events
+            if event["event"] == "balance" and event.get("role") == "worker"
+        ],
         "notes": [event for event in events if event["event"] == "note"],
     }
 

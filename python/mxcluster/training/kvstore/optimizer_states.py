@@ -37,10 +37,27 @@ class Updates(object):
         )
         self._numbers = {name: number for number, name in enumerate(names)}
         self._sizes = {}  # parameter -> elements of its weight on this server
+        self._assigned = set()  # keys that hold no parameters
+
+    def assign(self, index):
+        """Let the merged pushes of the key with the number `index` (int) replace its value.
+
+        The optimizer does not see the key, and checkpoints leave it out. Raises BadInput if the key
+        is a parameter.
+        """
+        if index in self._sizes:
+            raise BadInput(
+                "the key %d holds a parameter, which the optimizer has updated: exchange numbers "
+                "under a key that comes after all parameters" % index
+            )
+        self._assigned.add(index)
 
     def __call__(self, index, grad, weight):
         """Update `weight` with `grad`. The first update of a parameter takes its saved state."""
         index = index.decode() if isinstance(index, bytes) else index
+        if index in self._assigned:
+            weight[:] = grad
+            return
         if index not in self._sizes:
             self._sizes[index] = size_of(weight)
             if self._number(index) in self._given and index not in self._updater.states:

@@ -43,6 +43,8 @@ def test_the_keys_of_a_plan():
         "profile",
         "needs_profile",
         "staleness",
+        "balance",
+        "slowdowns",
         "files",
         "options",
         "nodes",

@@ -108,6 +108,8 @@ def test_command_of_the_program():
         "digits",
         "--batch-size",
         "32",
+        "--balance",
+        "none",
         "--lr",
         "0.001",
         "--compression",
@@ -132,6 +134,8 @@ def test_command_of_the_program():
         "0",
         "--data-allocator",
         "0",
+        "--step-ms",
+        "0.0",
         "--gpus",
         "0,1",
     ]

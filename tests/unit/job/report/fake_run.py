@@ -175,6 +175,21 @@ def server_events(plan, index):
             }
 
 
+def balance_events(host):
+    """Yield worker 0's events about the batch sizes of four workers."""
+    for epoch, sizes in ((1, [40, 40, 32, 16]), (3, [44, 40, 30, 14])):
+        yield {
+            "event": "balance",
+            "time": BEGIN + 3 * epoch,
+            "role": "worker",
+            "index": 0,
+            "host": host,
+            "epoch": epoch,
+            "sizes": sizes,
+            "speeds": [400.4, 390.0, 300.0, 150.0],
+        }
+
+
 def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
     """Return {host: tar file} of the job folders.
 
@@ -194,6 +209,8 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
             )
             if process["role"] == "worker":
                 events += worker_events(plan, process["index"], epochs, batches, until)
+                if plan.get("balance") and process["index"] == 0:
+                    events += balance_events(host)
             elif process["role"] == "server" and plan["kv"] == "dist_gsync" and failed is None:
                 events += server_events(plan, process["index"])
             if failed and failed[0] == process["name"]:

@@ -241,6 +241,30 @@ def test_every_foreign_text_is_escaped():
     assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
 
 
+def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path, cache_dir):
+    plan = fake_run.make_plan(kv="dist_sync", groups=1)
+    plan["balance"] = {"sizes": [32] * 4, "least": [1] * 4, "most": [128] * 4}
+    plan["slowdowns"] = [1, 1, 1, 2.5]
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
+    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
+    words = "emulated slowness: the program slows down worker 3 by 2.5: times and speeds"
+    assert [words in warning for warning in verdict["warnings"]] == [True], verdict
+    found = Page(tmp_path / "run" / "report.html").text
+    for text in (
+        words,
+        "start 32, 32, 32, 32",
+        " 2 40, 40, 32, 16 400, 390, 300, 150",
+        " 4 44, 40, 30, 14",
+    ):
+        assert text in found, text
+
+
+def test_other_jobs_show_no_batch_sizes_and_no_slowness(good_run):
+    found = Page(good_run / "report.html").text
+    assert "Batch sizes" not in found and "emulated" not in found
+    assert json.loads((good_run / "verdict.json").read_text())["warnings"] == []
+
+
 def size_of(png):
     return Image.open(io.BytesIO(png)).size
 

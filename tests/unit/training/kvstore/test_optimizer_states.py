@@ -86,3 +86,45 @@ def test_an_array_of_another_network_is_refused(states):
         BadInput, match="server 1 of 2 holds 4 of 10 numbers of a weight, and should hold 5"
     ):
         states.share(np.zeros(10), 10, 4, 1, 2)
+
+
+class Weight(list):
+    """A vector of MXNet as far as an update needs it."""
+
+    @property
+    def shape(self):
+        return (len(self),)
+
+
+def test_an_assigned_key_takes_the_sum_and_no_optimizer_sees_it(states, monkeypatch, tmp_path):
+    updated = []
+
+    class Updater:
+        states = {}
+
+        def __call__(self, index, grad, weight):
+            updated.append(index)
+            self.states[index] = None
+
+    monkeypatch.setattr(states, "get_updater", lambda optimizer: Updater())
+    updates = states.Updates(object(), given={2: (2, [np.ones(2)])})
+    updates.assign(2)
+    updates(0, Weight([1.0]), Weight([2.0]))
+    speeds = Weight([0.0, 0.0])
+    updates(2, Weight([300.0, 100.0]), speeds)
+    assert speeds == [300.0, 100.0] and updated == [0]
+    # A checkpoint has the parameter alone.
+    saved = {}
+    monkeypatch.setattr(
+        states, "save", lambda folder, name, number, found, *of: saved.update(found)
+    )
+    updates.save(str(tmp_path), "mlp-0001", "id")
+    assert list(saved) == ["size_0"]
+
+
+def test_a_parameter_cannot_become_an_assigned_key(states, monkeypatch):
+    monkeypatch.setattr(states, "get_updater", lambda optimizer: lambda *args: None)
+    updates = states.Updates(object())
+    updates(1, Weight([1.0]), Weight([2.0]))
+    with pytest.raises(BadInput, match="the key 1 holds a parameter"):
+        updates.assign(1)

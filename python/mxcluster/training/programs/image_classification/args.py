@@ -2,10 +2,10 @@
 
 import argparse
 
-from mxcluster import work_load
+from mxcluster import schemes, work_load
 from mxcluster.errors import BadInput
 from mxcluster.job import option_types
-from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.knob_table import OPTIONS, SLOWDOWN
 
 # Argument -> its option in train.yml. Type, default and limits stand in the table of knobs.
 SHARED = {knob.flag: knob.name for knob in OPTIONS if knob.flag}
@@ -16,6 +16,25 @@ _WORK_LOAD = option_types.Option(
     option_types.are_above_0,
     "numbers above 0, one for each GPU, such as 3,1",
 )
+
+
+def _to_sizes(value):
+    """Return a list of int from a text such as "48,16"; [] from "". Raises ValueError."""
+    return [option_types.to_int(size) for size in value.split(",")] if value else []
+
+
+# Arguments that the plan adds. `batch_sizes` checks the sizes against each other.
+_SIZES = tuple(
+    option_types.Option(
+        "--batch-" + name,
+        "",
+        _to_sizes,
+        lambda sizes: all(size >= 1 for size in sizes),
+        "a batch size of at least 1 for each worker, such as 48,16",
+    )
+    for name in ("sizes", "least", "most")
+)
+_SLOWDOWN = SLOWDOWN._replace(name="--slowdown")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,6 +84,27 @@ def parse(argv):
         metavar="PATH",
         help=".params file of a checkpoint, saved after epoch --model-load-epoch",
     )
+    parser.add_argument(
+        "--batch-sizes",
+        default="",
+        help="the first batch size of each worker under --balance batch, such as 48,16; empty: "
+        "equal sizes",
+    )
+    parser.add_argument(
+        "--batch-least",
+        default="",
+        help="the least batch size of each worker under --balance batch; empty: 1",
+    )
+    parser.add_argument(
+        "--batch-most",
+        default="",
+        help="the largest batch size of each worker under --balance batch; empty: no limit",
+    )
+    parser.add_argument(
+        "--slowdown",
+        default="1",
+        help="pad each step to this many times its time, at least 1: emulates a slower machine",
+    )
     args = parser.parse_args(argv)
     problems = []
     declared["work_load"] = _WORK_LOAD
@@ -77,6 +117,12 @@ def parse(argv):
             )
         except BadInput as refusal:
             problems.append(str(refusal))
+    for option in (*_SIZES, _SLOWDOWN):
+        name = option.name.lstrip("-").replace("-", "_")
+        try:
+            setattr(args, name, option_types.cast_value(option, getattr(args, name)))
+        except BadInput as refusal:
+            problems.append(str(refusal))
     if args.gpus == "auto":
         problems.append(
             "--gpus auto is for train.yml, which finds the GPUs of each node: name the GPUs, such "
@@ -85,6 +131,7 @@ def parse(argv):
     if problems:
         raise BadInput("; ".join(problems))
     _check_work_load(args)
+    _check_balance(args)
     _check_load(args)
     return args
 
@@ -102,6 +149,20 @@ def _check_work_load(args):
             "--batch-size %d cannot be divided among %d GPUs, which would get %s samples: use a "
             "larger batch or fewer GPUs"
             % (args.batch_size, len(args.gpus), ", ".join(map(str, samples)))
+        )
+
+
+def _check_balance(args):
+    fitting = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
+    if args.balance != "none" and args.kv not in fitting:
+        raise BadInput(
+            "--balance %s with --kv-store %s: use --kv-store %s, or --balance none"
+            % (args.balance, args.kv, " or ".join(fitting))
+        )
+    if args.balance == "none" and (args.batch_sizes or args.batch_least or args.batch_most):
+        raise BadInput(
+            "--batch-sizes, --batch-least and --batch-most have no effect without --balance batch: "
+            "leave them out, or add --balance batch"
         )
 
 

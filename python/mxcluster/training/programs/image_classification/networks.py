@@ -6,6 +6,7 @@ the probabilities (batch, classes). MXNet infers channels and side when the symb
 
 import contextlib
 import io
+import json
 
 import mxnet as mx
 
@@ -42,6 +43,33 @@ def symbol(name, classes):
             % (name, did_you_mean(name, names()), ", ".join(names()))
         )
     return mx.sym.SoftmaxOutput(features, name="softmax")
+
+
+def check_loss(net):
+    """Raise BadInput unless the gradients of the Symbol `net` are sums over the samples of a batch.
+
+    MXNet's losses may divide their gradients by the batch size, or by the number of valid labels.
+    Then batches of different sizes on the workers would not count by their samples.
+    """
+    graph = json.loads(net.tojson())
+    heads = {entry[0] for entry in graph["heads"]}
+    for number, node in enumerate(graph["nodes"]):
+        if node["op"] == "null":  # a variable, which repeats the attributes of its operator
+            continue
+        # The name of the entry depends on the version of MXNet.
+        attributes = node.get("attrs") or node.get("attr") or node.get("param") or {}
+        divides = attributes.get("normalization", "null") != "null"
+        if divides or number in heads and node["op"] != "SoftmaxOutput":
+            raise BadInput(
+                "--balance batch cannot train a network with the loss %s (%s%s), whose gradient "
+                "may not be the sum over its samples: use SoftmaxOutput without normalization, or "
+                "--balance none"
+                % (
+                    node["name"],
+                    node["op"],
+                    ", normalization=%s" % attributes["normalization"] if divides else "",
+                )
+            )
 
 
 def picture_side(name, net, channels, side):

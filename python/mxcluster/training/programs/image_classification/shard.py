@@ -10,6 +10,7 @@ import os
 from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput
+from mxcluster.job import batch_sizes
 
 Work = collections.namedtuple("Work", "index begin end batches repeated updates")
 Work.__doc__ = """An epoch of worker `index`: `batches` batches of the samples begin .. end - 1.
@@ -26,12 +27,7 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     `allocate` True for the shares in the job's file data_sharding, False for equal shares. Raises
     BadInput if the variables do not fit or the share is empty.
     """
-    index = int(environ.get("MXCLUSTER_INDEX", rank))
-    if not 0 <= index < workers:
-        raise BadInput(
-            "MXCLUSTER_INDEX=%d, but the job has %d workers: use an index from 0 to %d"
-            % (index, workers, workers - 1)
-        )
+    index = _index(environ, workers, rank)
     shares = [(number / workers, (number + 1) / workers) for number in range(workers)]
     if allocate and environ.get("MXCLUSTER_JOB_DIR"):
         shares = _read_shares(os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding"), workers)
@@ -40,6 +36,28 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     batches, repeated = cluster_files.batches_per_epoch(ranges, batch_size, waiting)
     begin, end = ranges[index]
     return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
+
+
+def of_sizes(environ, kv, workers, rank, samples, sizes):
+    """Return the Work of this worker for an epoch with the batch `sizes` of all workers (list).
+
+    The other arguments are those of `from_env`. The number of batches is the same for all workers
+    and all sizes with the same sum. Raises BadInput if a worker would have no sample.
+    """
+    index = _index(environ, workers, rank)
+    ranges, batches, repeated = batch_sizes.epoch_of(sizes, samples)
+    begin, end = ranges[index]
+    return Work(index, begin, end, batches, repeated[index], updates(kv, [batches] * workers))
+
+
+def _index(environ, workers, rank):
+    index = int(environ.get("MXCLUSTER_INDEX", rank))
+    if not 0 <= index < workers:
+        raise BadInput(
+            "MXCLUSTER_INDEX=%d, but the job has %d workers: use an index from 0 to %d"
+            % (index, workers, workers - 1)
+        )
+    return index
 
 
 def _read_shares(path, workers):

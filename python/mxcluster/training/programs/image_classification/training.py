@@ -11,9 +11,16 @@ import numpy as np
 from mxcluster import events, exit_codes
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.job import checkpoints
+from mxcluster.job import batch_sizes, checkpoints
 from mxcluster.training import progress_file
-from mxcluster.training.programs.image_classification import checkpoint, data, networks, shard
+from mxcluster.training.programs.image_classification import (
+    balance,
+    checkpoint,
+    data,
+    networks,
+    pace,
+    shard,
+)
 from mxcluster.training.programs.image_classification.data import batches
 
 READERS = 4  # threads that read the next batches
@@ -39,10 +46,24 @@ def run(args):
     channels, side = DATASETS[args.data].shape[:2]
     side = networks.picture_side(args.network, symbol, channels, side)
     kv = mx.kvstore.create(args.kv)
-    share = shard.from_env(
-        os.environ, args.kv, kv.num_workers, kv.rank, samples, args.batch_size, args.data_allocator
-    )
-    Training(args, contexts, symbol, (channels, side, side), kv, share, train, validation).run()
+    if args.balance == "none":
+        sizes = None
+        share = shard.from_env(
+            os.environ,
+            args.kv,
+            kv.num_workers,
+            kv.rank,
+            samples,
+            args.batch_size,
+            args.data_allocator,
+        )
+    else:
+        networks.check_loss(symbol)
+        sizes = balance.sizes_of(args, kv.num_workers)
+        share = shard.of_sizes(os.environ, args.kv, kv.num_workers, kv.rank, samples, sizes[0])
+    Training(
+        args, contexts, symbol, (channels, side, side), kv, share, train, validation, sizes, samples
+    ).run()
 
 
 def contexts_of(gpus):
@@ -70,13 +91,19 @@ def set_seed(seed):
 
 
 class Training:
-    """One worker's training of `symbol` on images of `shape` (channels, side, side)."""
+    """One worker's training of `symbol` on images of `shape` (channels, side, side).
 
-    def __init__(self, args, contexts, symbol, shape, kv, share, train, validation):
+    Args: `sizes` as from `balance.sizes_of`, None without balanced batches; `samples` of an epoch
+    of all workers. ``batch_size`` is that of this worker.
+    """
+
+    def __init__(self, args, contexts, symbol, shape, kv, share, train, validation, sizes, samples):
         self.args, self.symbol, self.kv, self.share = args, symbol, kv, share
-        self.train, self.validation, self.side = train, validation, shape[-1]
+        self.train, self.validation, self.shape, self.side = train, validation, shape, shape[-1]
+        self.samples_of_all = samples
+        self.batch_size = sizes[0][share.index] if sizes else args.batch_size
         self.log = events.from_env()
-        self.steps = 0
+        self.steps = self.samples = 0
         self.steps_in_all = (args.num_epochs - args.model_load_epoch) * share.batches
         # `work_load` is checked; MXNet's default is equal parts.
         self.module = mx.mod.Module(
@@ -85,9 +112,7 @@ class Training:
             work_load_list=args.work_load or None,
             compression_params=self._compression(),
         )
-        self.module.bind(
-            [("data", (args.batch_size,) + shape)], [("softmax_label", (args.batch_size,))]
-        )
+        self.module.bind(*self._shapes())
         # All workers start from the same seed. In a distributed job the first pull gives all of
         # them rank 0's weights.
         self.module.init_params(mx.init.Xavier())
@@ -96,6 +121,11 @@ class Training:
         # From here on random numbers (dropout) differ between workers.
         set_seed((args.seed + 1 + share.index) % 2**31)
         self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
+        self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
+        self.balance = None
+        if sizes:
+            parameters = len(self.module._param_names)
+            self.balance = balance.Balance(kv, parameters, share.index, *sizes)
         self.saver = self._saver()
 
     def _compression(self):
@@ -104,10 +134,20 @@ class Training:
             return None
         return {"type": self.args.compression, "threshold": self.args.compression_threshold}
 
+    def _shapes(self):
+        """Return the shapes of a batch of this worker as `Module.bind` and `reshape` take them."""
+        return (
+            [("data", (self.batch_size,) + self.shape)],
+            [("softmax_label", (self.batch_size,))],
+        )
+
     def _optimizer(self):
         """Return the parameters of SGD (dict). A schedule counts the updates of shard.updates()."""
         args = self.args
         params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
+        if args.balance != "none":
+            # Module would divide by its own batch size times the number of workers.
+            params["rescale_grad"] = 1.0 / (args.batch_size * self.kv.num_workers)
         if args.lr_factor < 1:
             before, drops = shard.lr_drops(
                 self.share.updates, args.lr_factor_epoch, args.model_load_epoch, args.num_epochs
@@ -127,9 +167,11 @@ class Training:
             "start",
             epochs=args.num_epochs,
             batches=share.batches,
-            batch_size=args.batch_size,
+            batch_size=self.batch_size,
             samples_in_share=share.end - share.begin,
             repeated=share.repeated,
+            slowdown=args.slowdown,
+            step_ms=args.step_ms,
         )
         say(
             "worker %d: %s on %s as %d x %d pixels, samples %d to %d, %d batches of %d an epoch, "
@@ -143,64 +185,110 @@ class Training:
                 share.begin,
                 share.end - 1,
                 share.batches,
-                args.batch_size,
+                self.batch_size,
                 share.repeated,
             )
         )
-        if share.end - share.begin < args.batch_size:
+        if share.end - share.begin < self.batch_size:
             self._note(
                 "batch_size %d is larger than the share of worker %d, %d samples: every batch "
-                "repeats some" % (args.batch_size, share.index, share.end - share.begin)
+                "repeats some" % (self.batch_size, share.index, share.end - share.begin)
             )
         began = time.monotonic()
         for epoch in range(args.model_load_epoch, args.num_epochs):
             seconds = self._train(epoch)
             accuracy = self._accuracy()
             self.log.write(
-                "epoch", epoch=epoch, accuracy=accuracy, samples=self._samples(), seconds=seconds
+                "epoch",
+                epoch=epoch,
+                accuracy=accuracy,
+                samples=self.samples,
+                seconds=seconds,
+                batch_size=self.batch_size,
             )
             say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
             if epoch + 1 < args.num_epochs:
+                self._adapt(epoch + 1)
                 self._save(epoch + 1)
         seconds = time.monotonic() - began
         self._pull_final()
         self._save(args.num_epochs)
         accuracy = self._accuracy()
-        speed = self._samples() / seconds
+        speed = self.samples / seconds
+        if self.pace.late > 0.01 * self.steps:
+            self._note(
+                "%d of %d steps took longer than step_ms and slowdown allow: this worker was "
+                "slower than planned; raise step_ms" % (self.pace.late, self.steps)
+            )
         self.log.write(
-            "end", accuracy=accuracy, samples=self._samples(), seconds=seconds, samples_per_s=speed
+            "end", accuracy=accuracy, samples=self.samples, seconds=seconds, samples_per_s=speed
         )
         say(
             "end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
-            % (accuracy, self._samples(), seconds, speed)
+            % (accuracy, self.samples, seconds, speed)
         )
+
+    def _adapt(self, epoch):
+        """Fit the batch sizes and shares from epoch `epoch` on to the speeds of the workers.
+
+        Do nothing without balanced batches. All workers must call this.
+        """
+        if not self.balance or not self.balance.adapt():
+            return
+        sizes, index = self.balance.sizes, self.share.index
+        if index == 0:
+            self.log.write("balance", epoch=epoch, sizes=sizes, speeds=self.balance.speeds)
+        self.share = shard.of_sizes(
+            os.environ, self.args.kv, self.kv.num_workers, self.kv.rank, self.samples_of_all, sizes
+        )
+        say(
+            "epoch %d: batch sizes %s for %s samples/s; samples %d to %d here, %d repeated"
+            % (
+                epoch,
+                batch_sizes.shown(sizes),
+                batch_sizes.shown([round(speed, 1) for speed in self.balance.speeds]),
+                self.share.begin,
+                self.share.end - 1,
+                self.share.repeated,
+            )
+        )
+        if sizes[index] != self.batch_size:
+            self.batch_size = sizes[index]
+            # The weights, the gradients and the memory of the first binding stay in use.
+            self.module.reshape(*self._shapes())
 
     def _train(self, epoch):
         """Train the epoch `epoch` (from 0). Return its seconds."""
         share, seed = self.share, [self.args.seed, epoch, self.share.index]
-        order = batches.order(share.begin, share.end, share.batches, self.args.batch_size, seed)
+        order = batches.order(share.begin, share.end, share.batches, self.batch_size, seed)
+        measured = batch_sizes.measured_steps(share.batches) if self.balance else ()
 
         def read(number):
             return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
 
         began = told = time.monotonic()
-        told_steps = self.steps
+        told_samples = self.samples
         for number, (images, labels) in enumerate(
             batches.ahead(read, range(share.batches), READERS)
         ):
-            self.module.forward_backward(
-                mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
-            )
+            batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
+            if self.pace.pads or number in measured:
+                taken = self.pace.run(batch, len(labels))
+                if number in measured:
+                    self.balance.speed.add(taken)
+            else:
+                self.module.forward_backward(batch)
             self.module.update()
             self.steps += 1
+            self.samples += len(labels)
             # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
             progress_file.beat()
             now = time.monotonic()
             if number + 1 == share.batches or now - told >= TELL_SECONDS:
-                speed = (self.steps - told_steps) * self.args.batch_size / max(now - told, 1e-9)
+                speed = (self.samples - told_samples) / max(now - told, 1e-9)
                 self._tell(epoch, number, labels, speed)
-                told, told_steps = now, self.steps
+                told, told_samples = now, self.samples
         mx.nd.waitall()
         return time.monotonic() - began
 
@@ -220,7 +308,8 @@ class Training:
             epoch=epoch,
             batch=number,
             step=self.steps,
-            samples=self._samples(),
+            samples=self.samples,
+            batch_size=self.batch_size,
             loss=loss,
             train_accuracy=accuracy,
             samples_per_s=speed,
@@ -243,7 +332,7 @@ class Training:
 
     def _accuracy(self):
         """Return the accuracy of the present weights on the validation samples, 0 to 1."""
-        samples, size, right = len(self.validation), self.args.batch_size, 0
+        samples, size, right = len(self.validation), self.batch_size, 0
         rows = batches.ahead(
             lambda row: self.validation.read(row, self.side),
             batches.in_file_order(samples, size),
@@ -304,10 +393,9 @@ class Training:
 
     def _save(self, epochs):
         if self.args.savemodel and self.saver:
+            if self.balance:
+                self.saver.about["batch_sizes"] = self.balance.sizes
             self.saver.save(epochs)
-
-    def _samples(self):
-        return self.steps * self.args.batch_size
 
     def _note(self, text):
         self.log.write("note", text=text)

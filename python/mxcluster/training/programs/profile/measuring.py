@@ -22,10 +22,10 @@ import numpy as np
 
 from mxcluster import events
 from mxcluster.datasets import DATASETS
+from mxcluster.environment import BOUND
 from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
-from mxcluster.training.kvstore.gsync_worker import BOUND
-from mxcluster.training.programs.image_classification import networks, training
+from mxcluster.training.programs.image_classification import networks, pace, training
 
 WARM_UP = 3  # steps
 SECONDS = 1.5  # longest measurement of a figure, if LEAST_STEPS take less
@@ -53,7 +53,8 @@ class Measuring:
         side = networks.picture_side(args.network, symbol, *shape[:2])
         contexts = training.contexts_of(args.gpus)
         training.set_seed(args.seed)
-        self.module = mx.mod.Module(symbol, context=contexts)
+        self.module = mx.mod.Module(symbol, context=contexts, work_load_list=args.work_load or None)
+        self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
         data = (args.batch_size, shape[0], side, side)
         self.module.bind([("data", data)], [("softmax_label", data[:1])])
         self.module.init_params(mx.init.Xavier())
@@ -129,9 +130,7 @@ class Measuring:
         self.kv._barrier()
 
     def _step(self):
-        self.module.forward_backward(self.batch)
-        self.module.get_outputs()[0].wait_to_read()
-        mx.nd.waitall()
+        self.pace.run(self.batch, self.args.batch_size)
         progress_file.beat()
 
     def _steps(self):

@@ -66,6 +66,12 @@ def test_gpus_of_unequal_speed_share_a_batch():
         (["--work-load", "3,1"], "--work-load has 2 numbers for 0 GPUs"),
         (["--gpus", "0,1", "--work-load", "3,0"], "--work-load='3,0' is refused: it must be num"),
         (["--compression", "1bit"], "--compression='1bit' is refused"),
+        (["--slowdown", "0.5"], "--slowdown='0.5' is refused: it must be a factor from 1"),
+        (["--step-ms", "-1"], "--step-ms='-1' is refused"),
+        (["--balance", "batch"], "--balance batch with --kv-store local: use --kv-store dist_sync"),
+        (["--batch-sizes", "48,16"], "have no effect without --balance batch"),
+        (["--batch-most", "48,x"], "--batch-most='48,x' is refused: it must be a batch size"),
+        (["--batch-sizes", "48,0"], "--batch-sizes='48,0' is refused"),
         (["--learning-rate", "1"], "unrecognized arguments: --learning-rate 1; --help"),
         (["--model-load-epoch", "3"], "--model-load-file"),
         (["--model-load-file", "x.params"], "--model-load-epoch"),
@@ -78,6 +84,15 @@ def test_gpus_of_unequal_speed_share_a_batch():
 def test_bad_arguments_are_refused(argv, message):
     with pytest.raises(BadInput, match=message):
         args.parse(argv)
+
+
+def test_the_plans_batch_sizes_are_accepted():
+    parsed = args.parse(
+        ["--kv-store", "dist_sync", "--balance", "batch", "--batch-sizes", "48,16"]
+        + ["--batch-most", "48,64", "--slowdown", "2"]
+    )
+    assert (parsed.batch_sizes, parsed.batch_least, parsed.batch_most) == ([48, 16], [], [48, 64])
+    assert parsed.slowdown == 2.0 and args.parse([]).slowdown == 1.0
 
 
 def test_a_bad_argument_ends_with_status_2_and_one_line(capsys):

@@ -106,3 +106,28 @@ def test_lr_cannot_drop_more_often_than_once_per_update():
         match="--lr-factor-epoch 0.05 is shorter than one update of the weights .an epoch has 12 ",
     ):
         shard.lr_drops(12, 0.05, 0, 20)
+
+
+def test_shares_follow_the_batch_sizes():
+    parts = [
+        shard.of_sizes({"MXCLUSTER_INDEX": str(index)}, "dist_sync", 2, 0, 1437, [48, 16])
+        for index in range(2)
+    ]
+    assert parts == [(0, 0, 1078, 23, 26, 23), (1, 1078, 1437, 23, 9, 23)]
+    # As many batches and updates as with equal batches.
+    assert {part[3:6:2] for part in plan("dist_sync", 2)} == {(23, 23)}
+
+
+def test_equal_batch_sizes_give_the_equal_shares():
+    for workers in (1, 2, 3, 7):
+        for index in range(workers):
+            environ = {"MXCLUSTER_INDEX": str(index)}
+            assert (
+                shard.of_sizes(environ, "dist_sync", workers, 0, 1437, [32] * workers)
+                == plan("dist_sync", workers)[index]
+            )
+
+
+def test_an_index_outside_of_the_sizes_is_refused():
+    with pytest.raises(BadInput, match="MXCLUSTER_INDEX=2, but the job has 2 workers"):
+        shard.of_sizes({"MXCLUSTER_INDEX": "2"}, "dist_sync", 2, 0, 100, [4, 4])

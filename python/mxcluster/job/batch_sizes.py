@@ -1,0 +1,253 @@
+"""Fit the batch sizes of the workers to their speeds, for `balance=batch`. Pure.
+
+Source: LB-BSP, arXiv 1806.02508, and SoCC 2020, doi 10.1145/3419111.3421299. The sizes of all
+workers always add up to B W, the batch size times the number of workers. A worker's gradient is the
+sum over its samples, so the sum of all pushes does not depend on the sizes.
+
+Each worker computes the sizes by itself, from the same speeds. Sums and quotients are exact
+(fractions), so that all workers get the same sizes on any machine.
+"""
+
+import math
+from fractions import Fraction
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from mxcluster.cluster.files import largest_remainder
+from mxcluster.errors import BadInput, refuse
+
+# Sizes change only if the size that fits a worker's speed differs from its size by more than this
+# part of the size, and by more than this number of samples. Otherwise noise would change them.
+DEAD_BAND, LEAST_MOVE = Fraction(1, 20), Fraction(3, 4)
+SMOOTHING = 0.2  # weight of the newest step in the moving average of a worker's seconds
+MOST_MEASURED = 16  # steps of an epoch that a worker measures
+
+
+class State(NamedTuple):
+    """The batch sizes of all workers, and how each of them moved before."""
+
+    sizes: Tuple[int, ...]
+    directions: Tuple[int, ...]  # of a worker's last move: 1 up, -1 down, 0 without a move
+    steps: Tuple[Fraction, ...]  # the part of the way to its target that a worker's size goes
+
+
+def start(sizes: Sequence[int]) -> State:
+    """Return the State of workers that begin with the batch `sizes`."""
+    return State(tuple(sizes), (0,) * len(sizes), (Fraction(1),) * len(sizes))
+
+
+def follow(
+    state: State, speeds: Sequence[float], least: Sequence[int], most: Sequence[int]
+) -> State:
+    """Return the State after the workers have measured `speeds`; `state` itself within a dead band.
+
+    Under the new sizes all workers need the same time for a batch, as far as `least` and `most`
+    allow. A size that turns back goes half as far as before, and a size that goes on in its
+    direction twice as far, at most the whole way. So sizes settle also where the speed of a worker
+    depends on its batch size.
+
+    Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size.
+    Raises BadInput for a speed that is not a number above 0, with the worker's name.
+    """
+    _check_speeds(speeds)
+    sizes, total = state.sizes, sum(state.sizes)
+    fitting = _quotas(speeds, total, least, most)
+    if all(
+        abs(quota - size) <= max(DEAD_BAND * size, LEAST_MOVE)
+        for quota, size in zip(fitting, sizes)
+    ):
+        return state
+    targets = divide(speeds, total, least, most)
+    directions, steps = list(state.directions), list(state.steps)
+    wanted: List[Fraction] = []
+    for worker, (target, size) in enumerate(zip(targets, sizes)):
+        direction = (target > size) - (target < size)
+        if direction:
+            before = directions[worker]
+            if before:
+                steps[worker] = (
+                    min(Fraction(1), 2 * steps[worker])
+                    if direction == before
+                    else steps[worker] / 2
+                )
+            directions[worker] = direction
+        wanted.append(size + steps[worker] * (target - size))
+    return State(tuple(divide(wanted, total, least, most)), tuple(directions), tuple(steps))
+
+
+def divide(
+    weights: Sequence[Any], total: int, least: Sequence[int], most: Sequence[int]
+) -> List[int]:
+    """Return batch sizes in proportion to `weights`, with the sum `total`.
+
+    The largest remainder method rounds them. A size stays within its bounds, and the other workers
+    share the difference.
+
+    Args: `weights` numbers above 0 (int, float or Fraction); `least` and `most` the bounds. Raises
+    BadInput if no sizes within the bounds have the sum `total`.
+    """
+    check_bounds(total, least, most)
+    return largest_remainder(_quotas(weights, total, least, most), total)
+
+
+def check_bounds(total: int, least: Sequence[int], most: Sequence[int]) -> None:
+    """Raise BadInput unless some sizes from `least` to `most` of each worker add up to `total`."""
+    if total < len(least):
+        raise BadInput(
+            "%d samples of a step are fewer than the %d workers, and each needs at least one: use "
+            "a larger batch_size, or fewer workers" % (total, len(least))
+        )
+    refuse(
+        "worker %d would have batch sizes from %d to %d: they must be at least 1, and the least "
+        "one at most as large as the most (worker_batch_max)" % (worker, low, high)
+        for worker, (low, high) in enumerate(zip(least, most))
+        if not 1 <= low <= high
+    )
+    if sum(least) > total or sum(most) < total:
+        raise BadInput(
+            "a step has %d samples, but the workers together take %d at least and %d at most: use "
+            "%s batch_size"
+            % (
+                total,
+                sum(least),
+                sum(most),
+                "a larger" if sum(least) > total else "a larger worker_batch_max, or a smaller",
+            )
+        )
+
+
+def check_sizes(
+    sizes: Sequence[int], total: int, least: Sequence[int], most: Sequence[int]
+) -> None:
+    """Raise BadInput unless `sizes` are batch sizes within the bounds, with the sum `total`.
+
+    The bounds are those of `divide`.
+    """
+    check_count("the batch sizes", sizes, len(least))
+    refuse(
+        "the batch size %d of worker %d is not from %d to %d: name another one"
+        % (size, worker, low, high)
+        for worker, (size, low, high) in enumerate(zip(sizes, least, most))
+        if not low <= size <= high
+    )
+    if sum(sizes) != total:
+        raise BadInput(
+            "the batch sizes %s add up to %d, but a step has %d samples (batch_size times the "
+            "number of workers): name sizes with this sum" % (shown(sizes), sum(sizes), total)
+        )
+
+
+def check_count(name: str, sizes: Sequence[int], workers: int) -> None:
+    """Raise BadInput unless `sizes`, called `name` in the message, has one entry a worker."""
+    if len(sizes) != workers:
+        raise BadInput(
+            "%s (%s) are for %d workers, but the job has %d: name one size for each worker"
+            % (name, shown(sizes), len(sizes), workers)
+        )
+
+
+def shown(sizes: Sequence[float], most: int = 8) -> str:
+    """Return `sizes` as text: "48/16", or "4-48" for more than `most` workers."""
+    if len(sizes) > most:
+        return "%d-%d" % (min(sizes), max(sizes))
+    return "/".join(map(str, sizes))
+
+
+def epoch_of(sizes: Sequence[int], samples: int) -> Tuple[List[Tuple[int, int]], int, List[int]]:
+    """Return ([range of samples (first, last + 1)], batches, [repeated samples]), by worker.
+
+    The ranges cover the `samples` samples of an epoch once, in proportion to the batch `sizes`. All
+    workers have the same number of batches: ceil(samples / sum(sizes)), whatever the sizes, since a
+    range has at most this number times its worker's size of samples. BadInput if a worker would get
+    no sample.
+    """
+    total = sum(sizes)
+    counts = largest_remainder([Fraction(size * samples, total) for size in sizes], samples)
+    refuse(
+        "worker %d with the batch size %d of %d samples a step would get none of the %d training "
+        "samples: use fewer workers (num_workers)" % (worker, sizes[worker], total, samples)
+        for worker, count in enumerate(counts)
+        if not count
+    )
+    ranges, first = [], 0
+    for count in counts:
+        ranges.append((first, first + count))
+        first += count
+    batches = -(-samples // total)
+    return ranges, batches, [batches * size - count for size, count in zip(sizes, counts)]
+
+
+def measured_steps(batches: int) -> List[int]:
+    """Return the steps of an epoch of `batches` batches that a worker measures, in rising order.
+
+    A measurement waits for the end of the backward pass, which a step otherwise overlaps with its
+    pushes. So at most MOST_MEASURED steps are measured, evenly over the epoch. The first step is
+    not, because MXNet may allocate memory and choose algorithms for a new batch size in it. An
+    epoch of one batch has no other step.
+    """
+    if batches == 1:
+        return [0]
+    count = min(MOST_MEASURED, batches - 1)
+    return [1 + number * (batches - 1) // count for number in range(count)]
+
+
+class Speed:
+    """The speed of one worker: its batch size by the moving average of its seconds for a batch."""
+
+    def __init__(self, size: int):
+        self._size = size
+        self._seconds: Optional[float] = None
+        self._last = math.nan
+
+    def resize(self, size: int) -> None:
+        """Begin a new average for the batch size `size`, unless it is the present one."""
+        if size != self._size:
+            self._last = self.value()
+            self._size, self._seconds = size, None
+
+    def add(self, seconds: float) -> None:
+        """Add the `seconds` of one batch."""
+        seconds = max(seconds, 1e-9)  # the resolution of the clock
+        before = seconds if self._seconds is None else self._seconds
+        self._seconds = SMOOTHING * seconds + (1 - SMOOTHING) * before
+
+    def value(self) -> float:
+        """Return the speed in samples per second; NaN before the first measurement."""
+        return self._last if self._seconds is None else self._size / self._seconds
+
+
+def _check_speeds(speeds: Sequence[float]) -> None:
+    refuse(
+        "worker-%d measured a speed of %r samples/s, which is not a number above 0: read its log, "
+        "and train with balance=none if its clock is wrong" % (worker, speed)
+        for worker, speed in enumerate(speeds)
+        if not (math.isfinite(speed) and speed > 0)
+    )
+
+
+def _quotas(
+    weights: Sequence[Any], total: int, least: Sequence[int], most: Sequence[int]
+) -> List[Fraction]:
+    """Return exact shares of `total` in proportion to `weights`, within the bounds.
+
+    There is one factor for which the products with the weights, cut off at their bounds, add up to
+    `total`. In each round the factor of the free workers is either too large or too small. If the
+    cuts at lower bounds outweigh those at upper bounds it is too large, and stays so for a smaller
+    factor: these workers have their lower bounds. The other case is the mirror image.
+    """
+    exact = [Fraction(weight) for weight in weights]
+    fixed: Dict[int, Fraction] = {}
+    while len(fixed) < len(exact):
+        free = [worker for worker in range(len(exact)) if worker not in fixed]
+        factor = Fraction(total - sum(fixed.values())) / sum(exact[worker] for worker in free)
+        below = {i: Fraction(least[i]) for i in free if exact[i] * factor < least[i]}
+        above = {i: Fraction(most[i]) for i in free if exact[i] * factor > most[i]}
+        if not below and not above:
+            fixed.update({worker: exact[worker] * factor for worker in free})
+            break
+        cut_below = sum(least[i] - exact[i] * factor for i in below)
+        cut_above = sum(exact[i] * factor - most[i] for i in above)
+        if cut_below >= cut_above:
+            fixed.update(below)
+        if cut_below <= cut_above:
+            fixed.update(above)
+    return [fixed[worker] for worker in range(len(exact))]

@@ -1,0 +1,121 @@
+"""Choose the first batch sizes of the workers, and how far the program slows each worker down."""
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from mxcluster import work_load
+from mxcluster.errors import BadInput, some
+from mxcluster.job import batch_sizes
+from mxcluster.job.plan.members import of_workers
+
+Json = Dict[str, Any]
+Variables = Dict[str, Dict[str, Any]]
+
+
+def first_sizes(
+    options: Json,
+    lines: Sequence[str],
+    variables: Variables,
+    loads: Sequence[Sequence[float]],
+    speeds: Optional[Sequence[float]] = None,
+) -> Optional[Json]:
+    """Return {"sizes", "least", "most"}, lists by worker; None unless the job balances batches.
+
+    A worker needs a sample for each of its GPUs, and takes at most the worker_batch_max of its
+    host.
+
+    Args: `lines` the workers' hosts by index; `loads` the speeds of the GPUs of each worker;
+    `speeds` the workers' known speeds or earlier batch sizes, whose proportion the sizes have.
+    Without `speeds` all sizes are equal, as far as the bounds allow. BadInput if no sizes suit the
+    bounds.
+    """
+    limits = of_workers("worker_batch_max", lines, variables)
+    if options["balance"] == "none":
+        return None
+    total = options["batch_size"] * len(lines)
+    least = [work_load.least(of_gpus) if of_gpus else 1 for of_gpus in loads]
+    most = [min(limit or total, total) for limit in limits]
+    try:
+        sizes = batch_sizes.divide(speeds or [1] * len(lines), total, least, most)
+    except BadInput as refusal:
+        raise BadInput(
+            "balance=%s with batch_size=%d: %s"
+            % (options["balance"], options["batch_size"], refusal)
+        ) from None
+    return {"sizes": sizes, "least": least, "most": most}
+
+
+def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
+    """Return the batch sizes of a checkpoint with the manifest `content` for a job that resumes.
+
+    None if the checkpoint has no sizes, or those of another number of workers than `workers`.
+    """
+    sizes = content.get("batch_sizes")
+    fits = (
+        isinstance(sizes, list)
+        and len(sizes) == workers
+        and all(type(size) is int and 0 < size < 2**31 for size in sizes)
+    )
+    return sizes if fits else None
+
+
+def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List[float]:
+    """Return the host variable slowdown of each worker, by index.
+
+    BadInput for a script, which would run at full speed.
+    """
+    found: List[float] = of_workers("slowdown", lines, variables)
+    if options["script"] and max(found) > 1:
+        index = found.index(max(found))
+        raise BadInput(
+            "%s: slowdown=%g with a script: only the program of mxcluster slows its workers down; "
+            "take slowdown out of the inventory, or leave the script out"
+            % (lines[index], found[index])
+        )
+    return found
+
+
+def arguments(plan: Json, index: int) -> List[str]:
+    """Return the arguments about batch sizes and slowness of the program on worker `index`.
+
+    Arguments with the program's own defaults are left out, so that the plan of a job with many
+    workers stays small.
+    """
+    result = []  # type: List[str]
+    if plan["slowdowns"][index] != 1:
+        result += ["--slowdown", "%g" % plan["slowdowns"][index]]
+    balance = plan["balance"]
+    if balance:
+        total = sum(balance["sizes"])
+        for flag, name, default in (
+            ("--batch-sizes", "sizes", plan["options"]["batch_size"]),
+            ("--batch-least", "least", 1),
+            ("--batch-most", "most", total),
+        ):
+            if any(size != default for size in balance[name]):
+                result += [flag, ",".join(map(str, balance[name]))]
+    return result
+
+
+def emulated(plan: Json) -> str:
+    """Return a sentence about the emulated slowness of a job; "" if its workers run as they are.
+
+    A plan of an earlier version has no slowness.
+    """
+    factors = plan.get("slowdowns") or []
+    slow = [
+        "worker %d by %g" % (index, factor) for index, factor in enumerate(factors) if factor != 1
+    ]
+    least = plan["options"].get("step_ms") or 0
+    told = []
+    if slow:
+        told.append("the program slows down %s" % some(slow))
+    if least:
+        told.append(
+            "%d samples take at least %g ms" % (plan["options"]["batch_size"], least)
+            + (" times this factor" if slow else "")
+        )
+    if not told:
+        return ""
+    return "emulated slowness: %s: times and speeds are not those of the machines" % (
+        " and ".join(told)
+    )

@@ -1,0 +1,53 @@
+"""Let the workers of a job under MXNet's dist_sync exchange one number each.
+
+MXNet's servers apply the optimizer to every key, so a worker cannot store a value. mxcluster sets
+the updater of the servers (`optimizer_states.Updates`), and a message tells the updater one key
+whose pushes replace the value. The key holds a number for each worker, and each worker pushes its
+own number and zeros. The servers merge by their own rule: they add up the pushes of all workers.
+The sum is the array of all numbers, bit by bit, and every worker pulls the same array.
+
+A message to the servers alone could not do this: it reaches no worker, and workers only pull keys.
+"""
+
+import numpy
+from mxnet import nd
+
+from mxcluster.errors import MxclusterError
+from mxcluster.training.kvstore import server_messages
+
+NAME = "mxcluster:assigned"  # No parameter of a network has a colon in its name.
+
+
+class AssignedKey(object):
+    """The key with one number for each of `workers` workers; `index` is that of this worker.
+
+    All workers make it, after the kv-store `kv` has all of its `parameters` parameters: MXNet gives
+    the key the next number. Checkpoints leave the key out, because the optimizer has no state for
+    it.
+    """
+
+    def __init__(self, kv, parameters, workers, index):
+        self._kv, self._workers, self._index = kv, workers, index
+        nd.waitall()  # because a message may overtake pending pushes of this worker
+        server_messages.tell(kv, "assign", str(parameters))
+        kv.init(NAME, nd.zeros((workers,)))
+
+    def exchange(self, number):
+        """Return the numbers of all workers as a list of float, rounded to float32, by index.
+
+        `number` is that of this worker. The call returns when all workers have called it. Raises
+        MxclusterError if the servers did not store the number.
+        """
+        row = numpy.zeros((self._workers,), numpy.float32)
+        row[self._index] = number
+        self._kv.push(NAME, nd.array(row))
+        found = nd.zeros((self._workers,))
+        self._kv.pull(NAME, out=found)
+        numbers = found.asnumpy()
+        if not numpy.array_equal(numbers[self._index], row[self._index]) and number == number:
+            raise MxclusterError(
+                "the servers returned %r for the number %r of worker-%d: the key %s is not the one "
+                "after the network's parameters. Initialize no other key"
+                % (float(numbers[self._index]), float(number), self._index, NAME)
+            )
+        return [float(each) for each in numbers]

@@ -1,0 +1,32 @@
+"""The training program, which also writes the samples of each epoch and its final weights.
+
+Arguments: those of the program. SLOWDOWN in the environment is this worker's slowdown.
+"""
+
+import json
+import os
+import sys
+
+import mxnet as mx
+
+from mxcluster.training.programs.image_classification import main, training
+from mxcluster.training.programs.image_classification.data import batches
+
+index, folder = os.environ["MXCLUSTER_INDEX"], os.environ["MXCLUSTER_JOB_DIR"]
+order, run = batches.order, training.Training.run
+
+
+def written_order(*args):
+    rows = order(*args)
+    with open(os.path.join(folder, "samples-%s.jsonl" % index), "a") as stream:
+        stream.write(json.dumps(rows.tolist()) + "\n")
+    return rows
+
+
+def run_and_save(self):
+    run(self)
+    mx.nd.save(os.path.join(folder, "weights-%s.params" % index), self.module.get_params()[0])
+
+
+batches.order, training.Training.run = written_order, run_and_save
+sys.exit(main(sys.argv[1:] + ["--slowdown", os.environ.get("SLOWDOWN", "1")]))

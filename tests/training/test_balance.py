@@ -1,0 +1,311 @@
+"""Balanced batches with real servers: equal steps, sizes in proportion, each sample once."""
+
+import json
+import textwrap
+
+import numpy as np
+import pytest
+
+from mxcluster.datasets import write_digits
+from mxcluster.job import checkpoints
+from tests.training.conftest import also_between
+from tests.training.loopback import Job
+from tests.training.test_program import MAIN, Run
+from tests.training.test_resume import states_of
+
+EPOCHS = 5
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits")
+    write_digits(str(folder / "digits.npz"))
+    return folder
+
+
+def train(python, folder, scripts, digits, *arguments, kv="dist_sync", slowdowns=(1, 1), **more):
+    """Run the program with checkpoints, one worker for each slowdown."""
+    common = ["--data-dir", digits, "--kv-store", kv, "--savemodel", "--keep-checkpoints", 9]
+    return Job(
+        python,
+        folder,
+        scripts / "balanced.py",
+        kv,
+        (0,) * len(slowdowns),
+        arguments=[*common, *arguments],
+        worker_environment={
+            index: {"SLOWDOWN": str(factor)} for index, factor in enumerate(slowdowns)
+        },
+        **more,
+    ).succeed()
+
+
+def weights_of(environment, folder, *names):
+    """Return {name: array} of .params files, joined, as MXNet reads them."""
+    code = """
+    import json, sys
+    import mxnet as mx
+    print(json.dumps([
+        {name.split(":")[-1]: array.asnumpy().tolist() for name, array in mx.nd.load(path).items()}
+        for path in sys.argv[1:]]))
+    """
+    run = Run(environment.python, textwrap.dedent(code), folder, names).succeeded()
+    return [
+        {name: np.array(values) for name, values in one.items()}
+        for one in json.loads(run.out.splitlines()[-1])
+    ]
+
+
+def difference(one, other):
+    assert set(one) == set(other) and one
+    return max(np.abs(one[name] - other[name]).max() for name in one)
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync"])
+@also_between
+def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, scripts, digits, kv):
+    """An epoch of one step holds all samples, so every step has the same gradient in all jobs.
+
+    Weights and momentum agree with those of equal batches, and of one process with the batch of
+    all workers. Weight decay, momentum and the learning rate act on the sum alike.
+    """
+    if kv != "dist_sync" and every_mxnet.version != "1.9.1":
+        pytest.skip("the schemes differ on GPUs only")
+    common = ["--num-examples", 96, "--num-epochs", EPOCHS, "--lr", 0.1]
+    three = dict(kv=kv, slowdowns=(1, 1, 4))
+    equal = train(
+        every_mxnet.python, tmp_path / "equal", scripts, digits, *common, kv=kv, slowdowns=(1,) * 3
+    )
+    balanced = train(
+        every_mxnet.python,
+        tmp_path / "balanced",
+        scripts,
+        digits,
+        *common,
+        *["--balance", "batch", "--batch-sizes", "56,30,10", "--batch-least", "1,2,3"],
+        **three,
+    )
+    alone = Run(
+        every_mxnet.python,
+        MAIN,
+        tmp_path,
+        [*common, "--data-dir", digits, "--batch-size", 96, "--savemodel"],
+    ).succeeded()
+    starts = sorted(balanced.events("start"), key=lambda start: start["index"])
+    assert [(start["batch_size"], start["batches"]) for start in starts] == [
+        (56, 1),
+        (30, 1),
+        (10, 1),
+    ]
+    # The slow worker got smaller batches while the job ran.
+    assert balanced.events("balance") and not equal.events("balance")
+    name = "mlp-%04d" % EPOCHS
+    found = weights_of(
+        every_mxnet,
+        tmp_path,
+        *[folder / "checkpoints" / (name + ".params") for folder in (equal.folder, tmp_path)],
+        *[balanced.folder / ("weights-%d.params" % index) for index in range(3)],
+    )
+    for weights in found[1:]:
+        assert difference(found[0], weights) < 1e-5
+    for weights in found[3:]:  # All workers end with the same weights, bit by bit.
+        assert difference(found[2], weights) == 0
+    momentum = [
+        states_of(folder / "checkpoints", name)
+        for folder in (equal.folder, balanced.folder, tmp_path)
+    ]
+    assert len(momentum[0]) == 6  # The key of the speeds is in no checkpoint.
+    for states in momentum[1:]:
+        assert difference(momentum[0], states) < 1e-5
+    assert max(np.abs(values).max() for values in momentum[0].values()) > 1e-3
+    assert alone.of("end")[0]["samples"] == EPOCHS * 96
+
+
+def replayed(weights, images, labels, epochs, lr, momentum=0.9, decay=1e-4):
+    """Return the weights of an mlp after `epochs` steps of SGD on all samples, in float64."""
+    weights = {name: array.astype(np.float64) for name, array in weights.items()}
+    velocity = {name: np.zeros_like(array) for name, array in weights.items()}
+    for _ in range(epochs):
+        inputs, values = [], images
+        for layer in (1, 2, 3):
+            inputs.append(values)
+            values = values @ weights["fc%d_weight" % layer].T + weights["fc%d_bias" % layer]
+            if layer < 3:
+                values = np.maximum(values, 0)
+        chances = np.exp(values - values.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        chances[np.arange(len(labels)), labels] -= 1
+        flowing, gradients = chances, {}
+        for layer in (3, 2, 1):
+            gradients["fc%d_weight" % layer] = flowing.T @ inputs[layer - 1]
+            gradients["fc%d_bias" % layer] = flowing.sum(axis=0)
+            flowing = (flowing @ weights["fc%d_weight" % layer]) * (inputs[layer - 1] > 0)
+        for name in weights:
+            # MXNet's Module gives biases no weight decay.
+            step = gradients[name] / len(labels) + decay * weights[name] * name.endswith("weight")
+            velocity[name] = momentum * velocity[name] - lr * step
+            weights[name] = weights[name] + velocity[name]
+    return weights
+
+
+def test_unequal_batches_follow_the_definition(mxnet_new, tmp_path, scripts, digits):
+    """A replay in numpy, from the weights after the first step without momentum before it."""
+    job = train(
+        mxnet_new.python,
+        tmp_path / "job",
+        scripts,
+        digits,
+        *["--num-examples", 64, "--num-epochs", 6, "--lr", 0.1],
+        *["--balance", "batch", "--batch-sizes", "50,14"],
+    )
+    saved = [job.folder / "checkpoints" / ("mlp-%04d.params" % epoch) for epoch in (1, 6)]
+    first, last = weights_of(mxnet_new, tmp_path, *saved)
+    states = states_of(job.folder / "checkpoints", "mlp-0001")
+    order = sorted(first, key=lambda name: (name[2], name.endswith("bias")))
+    velocity = {
+        name: states[number].reshape(first[name].shape) for number, name in enumerate(order)
+    }
+    # The step before: w1 = w0 + v1, and v1 is what the checkpoint holds.
+    start = {name: first[name] - velocity[name] for name in first}
+    with np.load(str(digits / "digits.npz")) as data:
+        images, labels = data["train_x"][:64] / 16.0, data["train_y"][:64].astype(int)
+    images = images.reshape(64, -1)
+    assert difference(replayed(start, images, labels, 1, 0.1), first) < 1e-5
+    assert difference(replayed(start, images, labels, 6, 0.1), last) < 1e-5
+
+
+def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path, scripts, digits):
+    """Speeds of 1, 1 and 1/3 give sizes of 3/7, 3/7 and 1/7 of a step; the steps get faster."""
+    job = train(
+        mxnet_new.python,
+        tmp_path / "job",
+        scripts,
+        digits,
+        *["--num-examples", 200, "--batch-size", 14, "--num-epochs", EPOCHS, "--lr", 0.02],
+        *["--balance", "batch", "--step-ms", 200],
+        slowdowns=(1, 1, 3),
+    )
+    sizes = [[14, 14, 14]] + [event["sizes"] for event in job.events("balance")]
+    assert sizes[1:] and all(sum(each) == 42 for each in sizes)
+    assert np.abs(np.array(sizes[-1]) - [18, 18, 6]).max() <= 1, sizes
+    speeds = job.events("balance")[0]["speeds"]
+    assert speeds[0] / speeds[2] == pytest.approx(3, rel=0.15), speeds
+    assert job.events("balance")[0]["epoch"] == 1 and len(job.events("balance")) <= 2
+    # Every epoch has all samples, each in the share of one worker, in 5 batches of each.
+    written = [
+        [json.loads(line) for line in (job.folder / ("samples-%d.jsonl" % i)).open()]
+        for i in range(3)
+    ]
+    for epoch in range(EPOCHS):
+        shares = [set(np.ravel(written[index][epoch])) for index in range(3)]
+        assert set.union(*shares) == set(range(200))
+        assert sum(map(len, shares)) == 200
+        assert {len(written[index][epoch]) for index in range(3)} == {5}
+    # A worker's events tell its size.
+    for index in range(3):
+        told = [event["batch_size"] for event in job.events("epoch") if event["index"] == index]
+        assert told[0] == 14 and told[-1] == sizes[-1][index]
+        last = [event for event in job.events("batch") if event["index"] == index][-1]
+        assert last["batch_size"] == sizes[-1][index] and last["done"] == 1
+    # 600 ms a step before, and 200 x 18 / 14 = 257 ms after.
+    seconds = [event["seconds"] for event in job.events("epoch") if event["index"] == 0]
+    assert min(seconds[1:]) < 0.7 * seconds[0], seconds
+    found = weights_of(
+        mxnet_new, tmp_path, *[job.folder / ("weights-%d.params" % index) for index in range(3)]
+    )
+    assert difference(found[0], found[1]) == difference(found[0], found[2]) == 0
+    # The checkpoint after an epoch has the sizes of the next one.
+    content = checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").content
+    assert content["batch_sizes"] == sizes[1] and content["batch_size"] == 14
+
+
+@pytest.mark.parametrize("bound", [1000000, 2])
+def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, scripts, bound):
+    """Also where ps-lite cuts the key into pieces on several servers."""
+    result = tmp_path / "result.json"
+    Job(
+        every_mxnet.python,
+        tmp_path / "job",
+        scripts / "assigned_key.py",
+        "dist_sync",
+        (0, 0, 0),
+        servers=2,
+        arguments=["dist_sync", 2, result],
+        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
+    ).succeed()
+    told = json.loads(result.read_text())
+    expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 2, 3)] for step in range(3)]
+    assert told["exchanged"] == expected
+    weight, velocity = 1.0, 0.0
+    for _ in range(3):  # The optimizer's steps are those without the exchange.
+        velocity = 0.9 * velocity - 0.5 * (6 + 0.1 * weight)
+        weight += velocity
+    assert np.allclose(told["b"], weight, rtol=1e-5)
+
+
+def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path, scripts):
+    job = Job(
+        mxnet_new.python,
+        tmp_path / "job",
+        scripts / "assigned_key.py",
+        "dist_sync",
+        arguments=["dist_sync", 3, tmp_path / "none"],
+    )
+    codes = job.wait()
+    # The other worker may end as a peer of this one.
+    assert 1 in (codes["worker-0"], codes["worker-1"]), job.evidence()
+    assert "is not the one after the network's parameters" in job.evidence()
+
+
+def test_losses_that_divide_by_the_batch_are_refused(every_mxnet, tmp_path):
+    code = """
+    import mxnet as mx
+    from mxcluster.training.programs.image_classification import networks
+    for name in networks.names():
+        networks.check_loss(networks.symbol(name, 10))
+    data = mx.sym.Variable("data")
+    for loss in (
+        mx.sym.SoftmaxOutput(data, name="soft", normalization="batch"),
+        mx.sym.SoftmaxOutput(data, name="soft", normalization="valid"),
+        mx.sym.LinearRegressionOutput(data, name="linear"),
+        mx.sym.MakeLoss(mx.sym.SoftmaxOutput(data, name="soft"), name="made"),
+    ):
+        try:
+            networks.check_loss(loss)
+        except Exception as error:
+            print(error)
+    networks.check_loss(mx.sym.SoftmaxOutput(data, name="soft", normalization="null"))
+    """
+    run = Run(every_mxnet.python, textwrap.dedent(code), tmp_path).succeeded()
+    told = [line.split("the loss ")[1] for line in run.out.splitlines() if "the loss" in line]
+    assert [line.split(", whose")[0] for line in told] == [
+        "soft (SoftmaxOutput, normalization=batch)",
+        "soft (SoftmaxOutput, normalization=valid)",
+        "linear (LinearRegressionOutput)",
+        "made (MakeLoss)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--batch-sizes", "48,17"], "48/17 add up to 65, but a step has 64 samples"),
+        (["--batch-sizes", "64"], r"the batch sizes (64) are for 1 workers, but the job has 2"),
+        (["--batch-most", "8,8"], "2 at least and 16 at most: use a larger worker_batch_max"),
+        (["--batch-least", "1,1,1"], "--batch-least (1/1/1) are for 3 workers"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_job_are_refused(
+    mxnet_new, tmp_path, scripts, digits, arguments, message
+):
+    job = Job(
+        mxnet_new.python,
+        tmp_path / "job",
+        scripts / "balanced.py",
+        "dist_sync",
+        arguments=["--data-dir", digits, "--kv-store", "dist_sync", "--balance", "batch"]
+        + arguments,
+    )
+    codes = job.wait(grace=2)
+    assert 2 in (codes["worker-0"], codes["worker-1"]), job.evidence()
+    assert message in job.evidence(), job.evidence()

@@ -1,0 +1,136 @@
+"""The first batch sizes and the emulated slowness of the workers in a plan."""
+
+import pytest
+
+from mxcluster import work_load
+from mxcluster.errors import BadInput
+from mxcluster.job.plan import paces, table
+from tests.inventories.cases import changed, load, plan_of
+
+BALANCED = {"kv": "dist_sync", "balance": "batch"}
+
+
+def plan(hosts=None, name="local", checkpoint=None, **options):
+    return plan_of(
+        changed(load("good/" + name), {"options": options, "hosts": hosts or {}}),
+        checkpoint=checkpoint,
+    )
+
+
+def argument(plan, worker, flag):
+    command = next(one for one in plan["processes"] if one["name"] == worker)["command"]
+    return command[command.index(flag) + 1] if flag in command else None
+
+
+def shares(plan):
+    return [tuple(one["share"]) for one in plan["processes"] if one["role"] == "worker"]
+
+
+def test_without_balance_a_plan_has_no_sizes():
+    made = plan({"node2": {"worker_batch_max": 8}}, kv="dist_sync")
+    assert made["balance"] is None and made["slowdowns"] == [1, 1, 1, 1]
+    assert paces.arguments(made, 1) == [] and argument(made, "worker-1", "--balance") == "none"
+
+
+def test_the_first_sizes_are_equal():
+    made = plan(**BALANCED)
+    assert made["balance"] == {"sizes": [32] * 4, "least": [1] * 4, "most": [128] * 4}
+    assert made["shares"] == plan(kv="dist_sync")["shares"]
+    for flag in ("--batch-sizes", "--batch-least", "--batch-most"):
+        assert argument(made, "worker-0", flag) is None  # the program's defaults
+    assert argument(made, "worker-0", "--balance") == "batch"
+    assert (
+        "batch sizes follow the workers' speeds (balance=batch), 128 samples a step; first 32\n"
+        in table(made)
+    )
+
+
+def test_a_worker_takes_at_most_its_maximum():
+    made = plan({"node2": {"worker_batch_max": "16"}}, **BALANCED)
+    assert made["balance"]["sizes"] == [38, 16, 37, 37]
+    for worker in range(4):
+        name = "worker-%d" % worker
+        assert argument(made, name, "--batch-sizes") == "38,16,37,37"
+        assert argument(made, name, "--batch-most") == "128,16,128,128"
+    begin, end = shares(made)[1]
+    assert end - begin == pytest.approx(16 / 128) and begin == shares(made)[0][1]
+    assert "first 16 (worker 1), 37 (workers 2-3), 38 (worker 0)\n" in table(made)
+    assert "batches per epoch: 12\n" in table(made)  # 1437 / 128, as with equal sizes
+
+
+def test_a_worker_has_a_sample_for_each_of_its_gpus():
+    made = plan(name="gpus", data="synthetic", data_allocator="0", **BALANCED)
+    assert made["balance"]["least"] == [2, 2, 2, 1, 1]
+    assert argument(made, "worker-4", "--batch-least") == "2,2,2,1,1"
+
+
+def test_a_maximum_that_leaves_samples_over_is_refused():
+    hosts = {"node%d" % number: {"worker_batch_max": 31} for number in (1, 2, 3, 4)}
+    with pytest.raises(BadInput, match="balance=batch with batch_size=32: .* 124 at most: use a"):
+        plan(hosts, **BALANCED)
+    assert plan(hosts, kv="dist_sync")["balance"] is None
+
+
+def test_a_resumed_job_begins_with_the_sizes_of_its_checkpoint():
+    made = plan(checkpoint={"batch_sizes": [48, 40, 24, 16]}, **BALANCED)
+    assert made["balance"]["sizes"] == [48, 40, 24, 16]
+    # Of another batch_size, in proportion.
+    made = plan(checkpoint={"batch_sizes": [48, 40, 24, 16]}, batch_size="64", **BALANCED)
+    assert made["balance"]["sizes"] == [96, 80, 48, 32]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [None, [64, 64], [48, 40, 24, 0], [48, 40, 24, True], [48.0, 40, 24, 16], "48", [10**12] * 4],
+)
+def test_sizes_of_other_workers_or_shapes_do_not_count(sizes):
+    made = plan(checkpoint={"batch_sizes": sizes}, **BALANCED)
+    assert made["balance"]["sizes"] == [32] * 4
+
+
+def test_known_speeds_give_the_first_sizes():
+    options = {"balance": "batch", "batch_size": 32}
+    found = paces.first_sizes(options, ["a", "b"], {}, [[], []], [300.0, 100.0])
+    assert found["sizes"] == [48, 16]
+
+
+def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
+    options = {"balance": "batch", "batch_size": 32}
+    found = paces.first_sizes(options, ["a", "b"], {}, [[9.0, 1.0], [1.0, 1.0]], [1.0, 99.0])
+    assert found["least"] == [5, 2] and found["sizes"] == [5, 59]
+    for loads in ([9.0, 1.0], [1.0, 9.0], [1.0] * 8, [3.0, 2.0, 2.0, 1.0], [0.5]):
+        least = work_load.least(loads)
+        assert all(0 not in work_load.split(size, loads) for size in range(least, 500))
+        assert least == 1 or 0 in work_load.split(least - 1, loads)
+
+
+def test_a_slow_host_slows_its_workers_down():
+    made = plan({"node2": {"slowdown": "2.5"}}, step_ms="200")
+    assert made["slowdowns"] == [1, 2.5, 1, 1]
+    assert [argument(made, "worker-%d" % i, "--slowdown") for i in range(4)] == [
+        None,
+        "2.5",
+        None,
+        None,
+    ]
+    assert argument(made, "worker-0", "--step-ms") == "200.0"
+    assert (
+        "\nemulated slowness: the program slows down worker 1 by 2.5 and 32 samples take at least "
+        "200 ms times this factor: times and speeds are not those of the machines\n" in table(made)
+    )
+    assert paces.emulated(plan()) == ""
+    assert paces.emulated(plan(step_ms="50")) == (
+        "emulated slowness: 32 samples take at least 50 ms: times and speeds are not those of the "
+        "machines"
+    )
+
+
+def test_a_plan_of_an_earlier_version_has_no_slowness():
+    made = plan()
+    del made["slowdowns"], made["options"]["step_ms"]
+    assert paces.emulated(made) == ""
+
+
+def test_a_slow_host_refuses_a_script():
+    with pytest.raises(BadInput, match="node2: slowdown=3 with a script: only the program"):
+        plan({"node2": {"slowdown": 3}}, script="/mine/train.py")
