@@ -7,23 +7,29 @@ MOST_STEPS = 1000
 TIGHT = 0.01  # wanted error of the median, relative to the median
 
 
-def repeat(step, seconds, clock=time.monotonic):
+def repeat(step, seconds, whole=False, clock=time.monotonic):
     """Call `step()` again and again, and return the seconds of each call (list of float).
 
     The function stops as soon as the error of the median is below TIGHT, but not before LEAST_STEPS
     calls. It also stops after `seconds` or MOST_STEPS calls.
 
-    Args: `clock` a function that returns the time in seconds.
+    Args: `whole` True to go on for all of the `seconds`, so that processes that measure at the same
+    time end together; `clock` a function that returns the time in seconds.
     """
     times, begin = [], clock()
-    while len(times) < MOST_STEPS:
+    while True:
         before = clock()
         step()
         after = clock()
         times.append(after - before)
-        if len(times) >= LEAST_STEPS and (after - begin > seconds or error(times) < TIGHT):
-            break
-    return times
+        if len(times) < LEAST_STEPS:
+            continue
+        if after - begin > seconds or not whole and _is_known(times):
+            return times
+
+
+def _is_known(times):
+    return error(times) < TIGHT or len(times) >= MOST_STEPS
 
 
 def quantile(values, part):

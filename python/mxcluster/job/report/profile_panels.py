@@ -85,6 +85,7 @@ def _name(axis: Any, nodes: List[Json]) -> None:
     """Name the places of the x axis by host, and by number where a host has several."""
     axis.grid(axis="x", visible=False)
     axis.set_ylim(bottom=0)
+    axis.set_xlim(-0.6, max(len(nodes), 4) - 0.4)  # a few bars stay slim
     if len(nodes) > _MOST_NAMES:
         axis.set_xlabel("number of the process", color=FAINT)
         return

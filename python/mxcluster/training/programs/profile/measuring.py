@@ -92,7 +92,7 @@ class Measuring:
                 found["alone"] = self._steps()
                 found["servers"] = [self._server(rank) for rank in range(self.servers)]
         self.kv._barrier()
-        found["together"] = self._steps()
+        found["together"] = self._steps(whole=True)
         self.kv._barrier()
         found["exchange_s"] = self._exchange()
         self.kv._barrier()
@@ -133,9 +133,9 @@ class Measuring:
         self.pace.run(self.batch, self.args.batch_size)
         progress_file.beat()
 
-    def _steps(self):
-        """Return {"samples_per_s", "spread"} of steps of this worker."""
-        times = timing.repeat(self._step, SECONDS)
+    def _steps(self, whole=False):
+        """Return {"samples_per_s", "spread"} of steps of this worker. `whole` as in `repeat`."""
+        times = timing.repeat(self._step, SECONDS, whole)
         return {
             "samples_per_s": self.args.batch_size / timing.median(times),
             "spread": timing.spread(times),
