@@ -391,8 +391,8 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
     """Arrays of 1000 numbers are split over both servers, as their parts of a checkpoint show."""
     script = tmp_path / "main.py"
     script.write_text(MAIN)
-    plan = dict(options.cast({"compression": "2bit", "bigarray_bound": 1000, "kv": kv}), lr=0.05)
-    arguments = processes.program_arguments({"gpus": []}, plan, str(digits), None)
+    chosen = {"kv": kv, "lr": 0.02, "compression": "2bit", "compression_threshold": 5}
+    arguments = processes.program_arguments({"gpus": []}, options.cast(chosen), str(digits), None)
     job = Job(
         every_mxnet.python,
         tmp_path / "job",

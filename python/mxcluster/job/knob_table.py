@@ -246,12 +246,13 @@ SECTIONS = {
         _knob(
             "compression_threshold",
             "float",
-            0.5,
+            2.0,
             check=_has_6_decimals,
             message="a number above 0 with at most 6 decimals, such as 0.5, because MXNet tells "
             "the servers no further decimals",
             description="The number that `compression=2bit` sends for one of the gradient, which "
-            "is the sum over a worker's batch. Above 0, with at most 6 decimals.",
+            "is the sum over a worker's batch. MXNet's own default is 0.5. Above 0, with at most 6 "
+            "decimals.",
             inherited=True,
             flag="--compression-threshold",
         ),

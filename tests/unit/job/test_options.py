@@ -304,8 +304,12 @@ def test_the_value_of_staleness(given, value):
         ),
         ({"compression": "2bit", "kv": "local"}, ["compression=2bit with kv=local: one process"]),
         (
-            {"compression": "2bit", "script": "my.py", "compression_threshold": "2"},
-            ["compression=2bit with a script", "{'type': '2bit', 'threshold': 2}", "before the fi"],
+            {"compression": "2bit", "script": "my.py", "compression_threshold": "1.5"},
+            [
+                "compression=2bit with a script",
+                "{'type': '2bit', 'threshold': 1.5}",
+                "before the fi",
+            ],
         ),
         (
             {"bigarray_bound": "2000", "env": {"MXNET_KVSTORE_BIGARRAY_BOUND": 5000}},
@@ -361,9 +365,9 @@ def test_values_that_mxnets_servers_cannot_use_are_refused(name, value):
 
 
 def test_a_resumed_job_compresses_as_before():
-    old = {"kv": "dist_sync", "compression": "2bit", "compression_threshold": 2.0}
+    old = {"kv": "dist_sync", "compression": "2bit", "compression_threshold": 0.5}
     merged = options.inherit({}, dict(old, bigarray_bound=2000))
-    assert (merged["compression"], merged["compression_threshold"]) == ("2bit", 2.0)
+    assert (merged["compression"], merged["compression_threshold"]) == ("2bit", 0.5)
     assert "bigarray_bound" not in merged  # a matter of the machines
     assert options.inherit({"compression": "none"}, old, anew=["compression"])["compression"] == (
         "none"

@@ -113,7 +113,7 @@ def test_command_of_the_program():
         "--compression",
         "none",
         "--compression-threshold",
-        "0.5",
+        "2.0",
         "--lr-factor",
         "1.0",
         "--lr-factor-epoch",

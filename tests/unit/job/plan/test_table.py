@@ -47,7 +47,7 @@ def test_the_table_shows_what_differs_from_the_defaults():
     found = plan_of(case)
     lines = table(found).splitlines()
     assert lines[2] == "arrays of 5000 numbers or more are split over all servers (bigarray_bound)"
-    assert lines[5] == "gradients are sent with 2 bits for each number, threshold 0.5 (compression)"
+    assert lines[5] == "gradients are sent with 2 bits for each number, threshold 2 (compression)"
     assert lines[7] == "samples of a batch for each GPU: 24 + 8 (workers 0-1) (gpu_speeds)"
     loads = [process["work_load"] for process in found["processes"] if process["role"] == "worker"]
     assert loads == [[3, 1], [3, 1], [], [], []]
