@@ -13,7 +13,13 @@ from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.training import progress_file
-from mxcluster.training.programs.image_classification import checkpoint, data, networks, shard
+from mxcluster.training.programs.image_classification import (
+    checkpoint,
+    data,
+    meter,
+    networks,
+    shard,
+)
 from mxcluster.training.programs.image_classification.data import batches
 
 READERS = 4  # threads that read the next batches
@@ -73,6 +79,10 @@ class Training:
         self.log = events.from_env()
         self.steps = 0
         self.steps_in_all = (args.num_epochs - args.model_load_epoch) * share.batches
+        self.epochs = args.num_epochs
+        if args.measured:
+            self.steps_in_all = args.warm_up + args.measured
+            self.epochs = args.model_load_epoch + -(-self.steps_in_all // share.batches)
         self.module = mx.mod.Module(symbol, context=contexts)
         self.module.bind(
             [("data", (args.batch_size,) + shape)], [("softmax_label", (args.batch_size,))]
@@ -85,6 +95,7 @@ class Training:
         # From here on random numbers (dropout) differ between workers.
         _seed((args.seed + 1 + share.index) % 2**31)
         self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
+        self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
         self.saver = self._saver()
 
     def _optimizer(self):
@@ -103,7 +114,8 @@ class Training:
     def run(self):
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
-        `seconds` of the event `end` is wall time, with validation included.
+        `seconds` of the event `end` is wall time, with validation included. With --measured, train
+        the measured batches only, without validation and checkpoints.
         """
         args, share = self.args, self.share
         self.log.write(
@@ -135,9 +147,13 @@ class Training:
                 "batch_size %d is larger than the share of worker %d, %d samples: every batch "
                 "repeats some" % (args.batch_size, share.index, share.end - share.begin)
             )
+        if args.measured or args.measure_waits:
+            self.log.write("machine", **meter.machine(len(args.gpus)))
         began = time.monotonic()
-        for epoch in range(args.model_load_epoch, args.num_epochs):
+        for epoch in range(args.model_load_epoch, self.epochs):
             seconds = self._train(epoch)
+            if args.measured:
+                continue
             accuracy = self._accuracy()
             self.log.write(
                 "epoch", epoch=epoch, accuracy=accuracy, samples=self._samples(), seconds=seconds
@@ -147,9 +163,14 @@ class Training:
                 self._save(epoch + 1)
         seconds = time.monotonic() - began
         self._pull_final()
+        for kind, figures in self.meter.reports(args.batch_size):
+            self.log.write(kind, **figures)
+        speed = self._samples() / seconds
+        if args.measured:
+            self._end_measurement(seconds, speed)
+            return
         self._save(args.num_epochs)
         accuracy = self._accuracy()
-        speed = self._samples() / seconds
         self.log.write(
             "end", accuracy=accuracy, samples=self._samples(), seconds=seconds, samples_per_s=speed
         )
@@ -157,6 +178,10 @@ class Training:
             "end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
             % (accuracy, self._samples(), seconds, speed)
         )
+
+    def _end_measurement(self, seconds, speed):
+        self.log.write("end", samples=self._samples(), seconds=seconds, samples_per_s=speed)
+        say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
 
     def _train(self, epoch):
         """Train the epoch `epoch` (from 0). Return its seconds."""
@@ -168,22 +193,30 @@ class Training:
 
         began = told = time.monotonic()
         told_steps = self.steps
+        self.meter.begin()
         for number, (images, labels) in enumerate(
             batches.ahead(read, range(share.batches), READERS)
         ):
+            self.meter.wait_for_weights()
             self.module.forward_backward(
                 mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
             )
+            self.meter.wait_for_gradients()
             self.module.update()
+            self.meter.updated()
             self.steps += 1
             # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
+            self.meter.end_of_batch()
             progress_file.beat()
             now = time.monotonic()
-            if number + 1 == share.batches or now - told >= TELL_SECONDS:
+            is_last = number + 1 == share.batches or self.meter.is_complete
+            if is_last or now - told >= TELL_SECONDS:
                 speed = (self.steps - told_steps) * self.args.batch_size / max(now - told, 1e-9)
                 self._tell(epoch, number, labels, speed)
                 told, told_steps = now, self.steps
+            if self.meter.is_complete:
+                break
         mx.nd.waitall()
         return time.monotonic() - began
 
