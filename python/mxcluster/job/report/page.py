@@ -115,7 +115,7 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
         {
             "name": "Workers",
             "value": str(plan["workers"]),
-            "hint": ", ".join(_several(number, word) for number, word in counts if number),
+            "hint": ", ".join(several(number, word) for number, word in counts if number),
         },
     ]
     return [tile for tile in found if tile]
@@ -201,7 +201,8 @@ def _what(options: Json) -> str:
     return "%s on %s" % (options["network"], options["data"]) if options.get("network") else ""
 
 
-def _several(number: int, word: str) -> str:
+def several(number: int, word: str) -> str:
+    """Return a number with its noun: "1 node", "2 nodes"."""
     return "%d %s%s" % (number, word, "" if number == 1 else "s")
 
 

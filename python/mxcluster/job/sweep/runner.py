@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job.report import files
+from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
@@ -109,10 +110,9 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
         )
         try:
             if alike not in seen:
-                # The hosts file of the fastest group does not exist yet.
-                knobs = {
-                    name: value for name, value in job.knobs.items() if value != specs.HOSTS_FILE
-                }
+                knobs = job.knobs
+                if knobs.get("hosts_file") == specs.HOSTS_FILE:  # the file does not exist yet
+                    knobs = dict(knobs, hosts_file="", num_workers=spec["fastest"]["workers"])
                 seen[alike] = plan_of(knobs)
                 if spec["playbook"] == BENCHMARK:
                     specs.check_rendezvous(spec["knobs"]["rendezvous"], seen[alike])
@@ -187,6 +187,22 @@ def described(about: Json) -> str:
     return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
 
 
+def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
+    """Return the lines of `listing` for a sweep, which is new or has begun; write nothing."""
+    return listing(spec, results.read(path_of(runs_dir, spec)), check(spec, plan_of))
+
+
+def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
+    """Write the report of a sweep, also of one that was interrupted; nothing without a record.
+
+    Args: `cache_dir` the folder of matplotlib's font list; `write` is `report.write`.
+    """
+    folder = path_of(runs_dir, spec)
+    records = results.read(folder)
+    if records:
+        write(folder, spec, records, cache_dir)
+
+
 def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List[str]:
     """Return the lines of a dry run: every known job with what runs in it, and its result, if any.
 
@@ -198,11 +214,15 @@ def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List
     done = [one["wall_s"] for one in records.values() if one.get("wall_s")]
     for job, plan in zip(jobs, list(plans) + [{}] * len(jobs)):
         state = records[job.name]["state"] if job.name in records else "to do"
-        workers = (plan or {}).get("workers")
         size = (
-            "%d workers, %d servers on %d nodes; %s"
-            % (workers, plan["servers"], len(plan["nodes"]), _amount(plan["options"]))
-            if workers
+            "%s and %s on %s; %s"
+            % (
+                several(plan["workers"], "worker"),
+                several(plan["servers"], "server"),
+                several(len(plan["nodes"]), "node"),
+                _amount(plan["options"]),
+            )
+            if plan
             else ""
         )
         lines.append("  ".join(filter(None, (job.name, state, described(job.about), size))))
