@@ -131,12 +131,12 @@ except ImportError:
     from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode as Vaulted
 
 try:
-    from mxcluster.ansible import knobs, role_specs
+    from mxcluster.ansible import attempts, knobs, role_specs
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.cluster import ssh_mesh
     from mxcluster.file_io import replace
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
-    knobs = ssh_mesh = role_specs = None
+    attempts = knobs = ssh_mesh = role_specs = None
     NodeTask = ActionBase
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -232,8 +232,12 @@ class ActionModule(NodeTask):
         if not all(playbooks):  # a playbook of the site reads variables that only its author knows
             return None, []
         given = load_extra_vars(self._loader)
-        names = [name for name in given if not name.startswith("ansible_")]
         read = {name for playbook in playbooks for name in knobs.PLAYBOOKS[playbook]}
+        # a child has the command line of its first command, which has checked the names
+        of_parent = set(knobs.PLAYBOOKS.get(attempts.parent(), ())) - read
+        names = [
+            name for name in given if not name.startswith("ansible_") and name not in of_parent
+        ]
         bare = sorted(
             name for name in read - set(given) - set(knobs.OF_A_HOST) if name in task_vars
         )

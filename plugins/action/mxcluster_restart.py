@@ -75,19 +75,11 @@ from ansible import constants as C
 from ansible.utils.display import Display
 
 from mxcluster.ansible import attempts
-from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.job import restarts, verdict
 from mxcluster.job.report import files
 
 display = Display()
-
-
-def show(piece, is_stderr):
-    """Show the text `piece` of a child's output on the terminal, but not in Ansible's log.
-
-    The child itself writes the log of Ansible's log_path. Args: `is_stderr` True for its stderr.
-    """
-    display.display(piece, stderr=is_stderr, screen_only=True, newline=False)
 
 
 def judged(run_dir):

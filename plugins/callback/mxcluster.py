@@ -55,7 +55,13 @@ TAIL = 20  # maximum number of lines of a failed command's output
 
 
 # these plugins run on the controller
-JUDGES = ("mxcluster_report", "mxcluster_restart", "mxcluster_jobs", "mxcluster_verify")
+JUDGES = (
+    "mxcluster_report",
+    "mxcluster_restart",
+    "mxcluster_jobs",
+    "mxcluster_verify",
+    "mxcluster_sweep",
+)
 
 
 class CallbackModule(Default):

@@ -1,10 +1,12 @@
-"""Run the next attempt at a job: the command line of this ansible-playbook again, as a child.
+"""Run the command line of this ansible-playbook again, as a child with other knobs.
 
-The first command loops over the attempts (`plugins/action/mxcluster_restart.py`). Each attempt is
-one child, and a child starts no attempt itself. A loop inside one playbook run is not possible:
+Two commands run children: the next attempts at a job (`plugins/action/mxcluster_restart.py`), and
+the jobs of a sweep (`plugins/action/mxcluster_sweep.py`), for which another playbook takes the
+place of the own one. A child starts no child itself. A loop inside one playbook run is not
+possible:
 
-- An attempt has its own `job_id`, `resume` and `without`. Values of `-e` cannot change in a run.
-- A node that was lost in one attempt stays lost, and decides the exit status of the run.
+- A child has its own `job_id` and other knobs. Values of `-e` cannot change in a run.
+- A node that was lost in one job stays lost, and decides the exit status of the run.
 - Ansible cannot repeat plays.
 
 Ansible runs a task in a worker process. From ansible-core 2.19 on, workers have no stdio. So the
@@ -25,14 +27,16 @@ import sys
 import termios
 import time
 import tty
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster.node import processes
 
 Json = Dict[str, Any]
 Show = Callable[[str, bool], None]
 
-CHILD = "MXCLUSTER_ATTEMPT"  # this environment variable is set in a child only
+# This environment variable is set in a child only: to the file name of the playbook in whose place
+# the child runs another one, or to "1" if it runs the same one.
+CHILD = "MXCLUSTER_ATTEMPT"
 TICK = 0.2  # seconds between two looks at the child and at the size of the terminal
 INTERRUPTED = 10.0  # seconds that a child has after SIGINT
 TERMINATED = 5.0  # seconds that a child and its workers then have after SIGTERM, before SIGKILL
@@ -40,8 +44,17 @@ PASSWORDS = ("ask_pass", "become_ask_pass", "ask_vault_pass")
 
 
 def is_child() -> bool:
-    """Return True if another ansible-playbook has started this one as an attempt."""
+    """Return True if another ansible-playbook has started this one."""
     return CHILD in os.environ
+
+
+def parent() -> str:
+    """Return the file name of the playbook whose command line this child has, "" without one.
+
+    The names of -e on that command line are names of that playbook.
+    """
+    name = os.environ.get(CHILD, "")
+    return name if name.endswith(".yml") else ""
 
 
 def refusal(program: str, options: Json) -> Optional[str]:
@@ -73,17 +86,32 @@ def end_with_parent() -> None:
     processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
 
 
-def run(extra: Json, show: Show) -> int:
-    """Run one attempt to its end.
+def command_line(argv: List[str], extra: Json, own: str = "", playbook: str = "") -> List[str]:
+    """Return the arguments of a child: those of the command line `argv`, then the knobs `extra`.
+
+    Args: `own` the playbook as `argv` names it, and `playbook` the file name in its folder that
+    takes its place; "" for the same playbook.
+    """
+    if own and playbook:
+        place = argv.index(own, 1)
+        other = os.path.join(os.path.dirname(own), playbook)
+        argv = argv[:place] + [other] + argv[place + 1 :]
+    return argv + ["-e", json.dumps(extra, sort_keys=True)]
+
+
+def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
+    """Run one child to its end.
 
     Args:
-        extra: the knobs of the attempt, which win over those of the command line.
+        extra: the knobs of the child, which win over those of the command line.
         show: called with each piece of the child's output, and True for its stderr.
+        own: the playbook as `sys.argv` names it, see `command_line`.
+        playbook: the file name that takes its place.
 
     Returns:
         The exit status of the child; 128 plus the signal if a signal ended it.
     """
-    command = [sys.executable] + sys.argv + ["-e", json.dumps(extra, sort_keys=True)]
+    command = [sys.executable] + command_line(sys.argv, extra, own, playbook)
     worker = os.getpid()
     # After SIGINT ansible-playbook ends its workers, after SIGTERM it leaves them. A command in the
     # background may ignore SIGINT.
@@ -102,7 +130,7 @@ def run(extra: Json, show: Show) -> int:
         stdin=subprocess.DEVNULL,
         stdout=theirs[0],
         stderr=theirs[1],
-        env=dict(os.environ, **{CHILD: "1"}),
+        env=dict(os.environ, **{CHILD: os.path.basename(own) or "1"}),
         start_new_session=apart,
         preexec_fn=lambda: processes.set_pdeathsig(worker, orphaned),
     )

@@ -9,6 +9,7 @@ from typing import Any, Dict
 
 import yaml
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.errors import MxclusterError
@@ -56,6 +57,14 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         return dict(
             result, **wrap_var(dict({"changed": False}, **found))
         )  # marked unsafe, as a module's result: Ansible evaluates no template in it
+
+
+def show(piece: str, is_stderr: bool) -> None:
+    """Show the text `piece` of a child's output on the terminal, but not in Ansible's log.
+
+    The child itself writes the log of Ansible's log_path. Args: `is_stderr` True for its stderr.
+    """
+    Display().display(piece, stderr=is_stderr, screen_only=True, newline=False)
 
 
 def registered(name: Any, task_vars: Any) -> Any:

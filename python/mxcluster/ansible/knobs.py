@@ -5,6 +5,7 @@ from typing import Any, Dict, Iterable, Iterator, List
 from mxcluster.errors import did_you_mean
 from mxcluster.job.knob_table import KNOBS
 from mxcluster.job.plan import measuring
+from mxcluster.job.sweep import knob_table as sweeps
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
 # jobs_lines. `poll` has no short name: Ansible reserves the word, so that knob is train_job_poll
@@ -12,6 +13,7 @@ from mxcluster.job.plan import measuring
 SHORT = {
     "train_job": tuple(knob.name for knob in KNOBS if knob.name != "poll"),
     "jobs": ("job", "all", "lines", "json"),
+    "sweep": tuple(knob.name for knob in sweeps.KNOBS),
 }
 # Variables that decide where the nodes are and which groups they form.
 _LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
@@ -22,6 +24,8 @@ PLAYBOOKS: Dict[str, Any] = {
     "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
     "train.yml": SHORT["train_job"] + ("attach",),
     "profile.yml": measuring.KNOBS + ("apply",),
+    sweeps.BENCHMARK: sweeps.names_of(sweeps.BENCHMARK),
+    sweeps.COMPARE: sweeps.names_of(sweeps.COMPARE),
     "status.yml": ("json",),
     "logs.yml": ("job", "lines"),
     "stop.yml": ("job", "all"),
@@ -97,6 +101,8 @@ def _problems(
             yield "-e needs a name and a value: write -e name=value, or -e @file for a file"
             continue
         owners = [playbook for playbook in sorted(PLAYBOOKS) if name in PLAYBOOKS[playbook]]
+        if "train.yml" in owners:  # sweeps only pass its knobs on
+            owners = [one for one in owners if one not in (sweeps.BENCHMARK, sweeps.COMPARE)]
         if owners:
             yield (
                 "-e %s is a knob of %s, and %s does not read it%s: remove it, or correct the name"

@@ -624,6 +624,31 @@ SECTIONS = {
         ),
         _switch("plan_only", "Show the plan and start nothing."),
     ),
+    "Measurements.": (
+        _count(
+            "measured",
+            0,
+            0,
+            "Train only `warm_up` batches and then this number of batches, on every worker, and "
+            "report the seconds of the latter. The epochs do not count, and there is no accuracy. "
+            "0 measures nothing.",
+            flag="--measured",
+            cure=" (0: none)",
+        ),
+        _count(
+            "warm_up",
+            10,
+            0,
+            "The number of batches before the `measured` ones.",
+            flag="--warm-up",
+        ),
+        _switch(
+            "measure_waits",
+            "Whether every worker reports the time in which it waits for weights. Each step then "
+            "begins when all weights have arrived.",
+            flag="--measure-waits",
+        ),
+    ),
     "The controller: polls and results.": (
         _knob(
             "poll",

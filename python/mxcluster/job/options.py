@@ -336,6 +336,7 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(options["data"], options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
+    yield from _no_measurement(options)
     for name in sorted(options["env"]):
         if _is_own(name):
             yield (
@@ -347,4 +348,21 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
                 name,
                 shown(options["env"][name]),
                 LOADER_VARIABLES[name],
+            )
+
+
+def _no_measurement(options: Dict[str, Any]) -> Iterator[str]:
+    """Yield the reasons why a job with these options cannot measure what it is asked to."""
+    measured = "measured=%d" % options["measured"] if options["measured"] else ""
+    for asked in filter(None, (measured, options["measure_waits"] and "measure_waits=true")):
+        if options["script"]:
+            yield (
+                "%s with a script: only the program of mxcluster measures its batches; leave the "
+                "script out, or measure in the script" % asked
+            )
+    for name in ("savemodel", "resume", "max_restarts"):
+        if measured and options[name]:
+            yield (
+                "%s with %s=%s: a measurement ends before its epochs do, so its model is of no "
+                "use; leave %s out" % (measured, name, str(options[name]).lower(), name)
             )

@@ -435,8 +435,11 @@ def _learned(
     """Return (failure, warnings) about the learning of a job without another failure.
 
     A job that learned nothing gets a failure. A script, a job from a saved model and a job that was
-    too short to judge get a warning in its place. A job that learned gets (None, []).
+    too short to judge get a warning in its place. A job that learned gets (None, []), and so does a
+    measurement, which trains for its speed.
     """
+    if plan["options"].get("measured"):
+        return None, []
     options, found = plan["options"], learning.problem(plan, events, accuracy)
     if found is None:
         warning = learning.cannot_tell(plan, events, accuracy)

@@ -4,17 +4,11 @@ Y is the number of a parameter's updates since the group's last update (dist_gsy
 the same colour in all panels, and each group has a line style.
 """
 
-import contextlib
-import io
-import logging
-import os
-import tempfile
-import warnings
-from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster.job.report import profile_panels
-from mxcluster.job.report.colours import BAD, COLOURS, FAINT, GRID, INK, PAPER
+from mxcluster.job.report import profile_panels, style
 from mxcluster.job.report.series import group_label, label, several_groups
+from mxcluster.job.report.style import BAD, COLOURS, INK
 
 Json = Dict[str, Any]
 
@@ -59,85 +53,21 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
     panels += profile_panels.panels(data)
     if not panels:
         return b""
-    with _matplotlib(cache_dir):
+    with style.matplotlib_in(cache_dir):
         return _picture(data, plan, verdict, panels)
 
 
-@contextlib.contextmanager
-def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
-    """Run the block with matplotlib, without its warnings and without files in the home folder.
-
-    Args: `cache_dir` as in `draw`.
-    """
-    with contextlib.ExitStack() as stack:
-        logging.getLogger("matplotlib").setLevel(logging.ERROR)
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        if cache_dir is None:
-            cache_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="mxcluster-"))
-        else:
-            os.makedirs(cache_dir, exist_ok=True)
-        before = os.environ.get("MPLCONFIGDIR")
-        os.environ["MPLCONFIGDIR"] = cache_dir
-        try:
-            import matplotlib.figure  # noqa: F401  reads MPLCONFIGDIR
-
-            yield
-        finally:
-            if before is None:
-                del os.environ["MPLCONFIGDIR"]
-            else:
-                os.environ["MPLCONFIGDIR"] = before
-
-
 def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
-    """Return the PNG with `panels`, [(painting function, name of the series)].
-
-    A Figure without pyplot always draws with Agg, so the machine's backend does not matter.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    style = {
-        "font.family": "DejaVu Sans",
-        "font.size": 10,
-        "text.color": INK,
-        "figure.facecolor": PAPER,
-        "axes.facecolor": PAPER,
-        "axes.edgecolor": GRID,
-        "axes.labelcolor": FAINT,
-        "xtick.color": FAINT,
-        "ytick.color": FAINT,
-        "axes.grid": True,
-        "grid.color": GRID,
-        "axes.axisbelow": True,
-        "legend.frameon": False,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlesize": 11,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-    }
-    with rc_context(style):
-        layout = LAYOUTS[len(panels)]
-        figure = Figure(
-            figsize=(6.2 * max(2, len(layout[0])), 3.5 * len(layout) + 0.5),
-            dpi=110,
-            layout="constrained",
-        )
-        # The types are those of a LayoutEngine, and this one is a ConstrainedLayoutEngine.
-        engine = cast(Any, figure.get_layout_engine())
-        engine.set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
-        axes = figure.subplot_mosaic(layout)
+    """Return the PNG with `panels`, [(painting function, name of the series)]."""
+    layout = LAYOUTS[len(panels)]
+    with style.new_figure(layout) as (figure, axes):
         looks = _looks(data, plan)
         for number, (painter, name) in enumerate(panels):
             painter(axes[str(number)], name, data, plan, looks)
             if painter is _lines:
                 _mark_failure(axes[str(number)], data, verdict, number == 0)
         _legend(figure, axes, data, plan, looks)
-        output = io.BytesIO()
-        figure.savefig(output, format="png", metadata={"Software": None})
-        return output.getvalue()
+        return style.png(figure)
 
 
 def _looks(data: Json, plan: Json) -> Dict[int, Json]:

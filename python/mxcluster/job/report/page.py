@@ -13,7 +13,10 @@ from mxcluster.lists import spans
 
 Json = Dict[str, Any]
 
-TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
+TEMPLATE, STYLES = (
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    for name in ("page.html", "page.css")
+)
 
 
 def render(
@@ -24,14 +27,26 @@ def render(
     Args: `data` from series.collect(); `picture` from curves.draw(); `logs` {process name: last
     lines}.
     """
+    return fill(TEMPLATE, context(data, plan, verdict, picture, logs))
+
+
+def fill(path: str, variables: Json) -> str:
+    """Return the text of the template `path` with these variables, and with the common styles."""
     import jinja2
 
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    with open(TEMPLATE, encoding="utf-8") as stream:
+    with open(path, encoding="utf-8") as stream:
         template = environment.from_string(stream.read())
-    return template.render(**context(data, plan, verdict, picture, logs)) + "\n"
+    with open(STYLES, encoding="utf-8") as stream:
+        return template.render(css=stream.read(), **variables) + "\n"
+
+
+def embedded(picture: bytes) -> str:
+    """Return the picture (PNG) as an address for the page itself, "" for no picture."""
+    encoded = base64.b64encode(picture).decode("ascii")
+    return "data:image/png;base64," + encoded if picture else ""
 
 
 def context(
@@ -52,7 +67,7 @@ def context(
             "hints": hints(failure),
         },
         "warnings": [printable(warning) for warning in verdict.get("warnings", [])],
-        "picture": picture and "data:image/png;base64," + base64.b64encode(picture).decode("ascii"),
+        "picture": embedded(picture),
         "grouped": several_groups(plan),
         "processes": rows,
         "columns": {
@@ -103,7 +118,7 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
         {
             "name": "Workers",
             "value": str(plan["workers"]),
-            "hint": ", ".join(_several(number, word) for number, word in counts if number),
+            "hint": ", ".join(several(number, word) for number, word in counts if number),
         },
     ]
     return [tile for tile in found if tile]
@@ -205,7 +220,8 @@ def _what(options: Json) -> str:
     return "%s on %s" % (options["network"], options["data"]) if options.get("network") else ""
 
 
-def _several(number: int, word: str) -> str:
+def several(number: int, word: str) -> str:
+    """Return a number with its noun: "1 node", "2 nodes"."""
     return "%d %s%s" % (number, word, "" if number == 1 else "s")
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, List, Tuple
 
-from mxcluster.job.report.colours import COLOURS, FAINT
+from mxcluster.job.report.style import COLOURS, FAINT
 
 Json = Dict[str, Any]
 Panel = Tuple[Callable[..., None], str]

@@ -2,6 +2,8 @@
 
 import time
 
+from mxcluster.training.programs.image_classification.meter import wait
+
 
 class Pace(object):
     """Runs the forward and backward passes of `module` whose time counts.
@@ -29,10 +31,10 @@ class Pace(object):
         gradients are there. So it holds no wait for the kv-store, nor for other workers.
         """
         group = self._module._exec_group
-        _wait(group.param_arrays)
+        wait(group.param_arrays)
         began = time.monotonic()
         self._module.forward_backward(batch)
-        _wait([self._module.get_outputs(), *group.grad_arrays])
+        wait([self._module.get_outputs(), *group.grad_arrays])
         own = time.monotonic() - began
         wanted = self._slowdown * (self._sample_seconds * samples or own)
         if own < wanted:
@@ -40,11 +42,3 @@ class Pace(object):
         elif own > wanted:
             self.late += 1
         return time.monotonic() - began
-
-
-def _wait(lists):
-    """Wait until all arrays in `lists`, lists of NDArrays or None, are computed."""
-    for arrays in lists:
-        for array in arrays or ():
-            if array is not None:
-                array.wait_to_read()

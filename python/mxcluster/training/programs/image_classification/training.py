@@ -17,6 +17,7 @@ from mxcluster.training.programs.image_classification import (
     balance,
     checkpoint,
     data,
+    meter,
     networks,
     pace,
     shard,
@@ -105,6 +106,10 @@ class Training:
         self.log = events.from_env()
         self.steps = self.samples = 0
         self.steps_in_all = (args.num_epochs - args.model_load_epoch) * share.batches
+        self.epochs = args.num_epochs
+        if args.measured:
+            self.steps_in_all = args.warm_up + args.measured
+            self.epochs = args.model_load_epoch + -(-self.steps_in_all // share.batches)
         # `work_load` is checked; MXNet's default is equal parts.
         self.module = mx.mod.Module(
             symbol,
@@ -126,6 +131,7 @@ class Training:
         if sizes:
             parameters = len(self.module._param_names)
             self.balance = balance.Balance(kv, parameters, share.index, *sizes)
+        self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
         self.saver = self._saver()
 
     def _compression(self):
@@ -160,7 +166,8 @@ class Training:
     def run(self):
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
-        `seconds` of the event `end` is wall time, with validation included.
+        `seconds` of the event `end` is wall time, with validation included. With --measured, train
+        the measured batches only, without validation and checkpoints.
         """
         args, share = self.args, self.share
         self.log.write(
@@ -194,9 +201,13 @@ class Training:
                 "batch_size %d is larger than the share of worker %d, %d samples: every batch "
                 "repeats some" % (self.batch_size, share.index, share.end - share.begin)
             )
+        if args.measured or args.measure_waits:
+            self.log.write("machine", **meter.machine(len(args.gpus)))
         began = time.monotonic()
-        for epoch in range(args.model_load_epoch, args.num_epochs):
+        for epoch in range(args.model_load_epoch, self.epochs):
             seconds = self._train(epoch)
+            if args.measured:
+                continue
             accuracy = self._accuracy()
             self.log.write(
                 "epoch",
@@ -212,14 +223,19 @@ class Training:
                 self._save(epoch + 1)
         seconds = time.monotonic() - began
         self._pull_final()
-        self._save(args.num_epochs)
-        accuracy = self._accuracy()
+        for kind, figures in self.meter.reports(self.batch_size):
+            self.log.write(kind, **figures)
         speed = self.samples / seconds
         if self.pace.late > 0.01 * self.steps:
             self._note(
                 "%d of %d steps took longer than step_ms and slowdown allow: this worker was "
                 "slower than planned; raise step_ms" % (self.pace.late, self.steps)
             )
+        if args.measured:
+            self._end_measurement(seconds, speed)
+            return
+        self._save(args.num_epochs)
+        accuracy = self._accuracy()
         self.log.write(
             "end", accuracy=accuracy, samples=self.samples, seconds=seconds, samples_per_s=speed
         )
@@ -257,6 +273,10 @@ class Training:
             # The weights, the gradients and the memory of the first binding stay in use.
             self.module.reshape(*self._shapes())
 
+    def _end_measurement(self, seconds, speed):
+        self.log.write("end", samples=self.samples, seconds=seconds, samples_per_s=speed)
+        say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
+
     def _train(self, epoch):
         """Train the epoch `epoch` (from 0). Return its seconds."""
         share, seed = self.share, [self.args.seed, epoch, self.share.index]
@@ -268,9 +288,11 @@ class Training:
 
         began = told = time.monotonic()
         told_samples = self.samples
+        self.meter.begin()
         for number, (images, labels) in enumerate(
             batches.ahead(read, range(share.batches), READERS)
         ):
+            self.meter.wait_for_weights()
             batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
             if self.pace.pads or number in measured:
                 taken = self.pace.run(batch, len(labels))
@@ -278,17 +300,23 @@ class Training:
                     self.balance.speed.add(taken)
             else:
                 self.module.forward_backward(batch)
+            self.meter.wait_for_gradients()
             self.module.update()
+            self.meter.updated()
             self.steps += 1
             self.samples += len(labels)
             # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
+            self.meter.end_of_batch()
             progress_file.beat()
             now = time.monotonic()
-            if number + 1 == share.batches or now - told >= TELL_SECONDS:
+            is_last = number + 1 == share.batches or self.meter.is_complete
+            if is_last or now - told >= TELL_SECONDS:
                 speed = (self.samples - told_samples) / max(now - told, 1e-9)
                 self._tell(epoch, number, labels, speed)
                 told, told_samples = now, self.samples
+            if self.meter.is_complete:
+                break
         mx.nd.waitall()
         return time.monotonic() - began
 

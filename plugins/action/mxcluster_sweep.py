@@ -1,0 +1,202 @@
+"""Run the jobs of benchmark.yml or compare.yml, with `mxcluster.job.sweep.runner`."""
+
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+DOCUMENTATION = r"""
+---
+module: mxcluster_sweep
+short_description: Run a sweep of training jobs
+description:
+  - Expands the lists of the user to jobs, refuses a sweep with an impossible job, and runs the jobs
+    one after the other. Each job is the command line of this ansible-playbook again, with train.yml
+    in place of the playbook and with the knobs of the job, as a child.
+  - Runs only jobs without a result, so an interrupted sweep goes on where it stopped.
+  - Shows the output of each child as it arrives. Ctrl-C, and the end of ansible-playbook, end the
+    running child, too.
+  - Returns a failed verdict if a job failed. This module itself fails if the sweep is refused, or
+    if a job ended without a verdict.
+attributes:
+  check_mode:
+    description: In check mode the module changes nothing and reports the change that it would make.
+    support: full
+    details: The module lists the jobs, as with O(plan_only).
+  diff_mode:
+    description: With C(--diff) the module returns the contents before and after a change.
+    support: none
+author:
+  - The mxcluster authors
+options:
+  knobs:
+    description: The knobs of the sweep as the user gave them.
+    type: dict
+    required: true
+  options:
+    description: The knobs of train.yml as the user gave them.
+    type: dict
+    required: true
+  given:
+    description: The names of all these knobs that were given with C(-e).
+    type: list
+    elements: str
+    default: []
+  secrets:
+    description: As for M(mxcluster_plan).
+    type: dict
+    default: {}
+  inventory:
+    description: As for M(mxcluster_plan).
+    type: dict
+    required: true
+  forks:
+    description: Ansible's number of forks.
+    type: int
+    required: true
+  records_dir:
+    description: The folder of the node records that provision.yml has written.
+    type: path
+    required: true
+  runs_dir:
+    description: The folder of the runs. The sweep gets a folder in it, and so does each job.
+    type: path
+    required: true
+  cache_dir:
+    description: The folder for matplotlib's font cache.
+    type: path
+    required: true
+  cwd:
+    description: The folder to which the user's relative paths refer.
+    type: path
+    required: true
+  plan_only:
+    description: Whether to list the jobs and start nothing.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Run the jobs of the sweep
+  mxcluster_sweep:
+    knobs: {networks: "lenet,resnet20", worker_counts: "1,2"}
+    options: {lr: "0.1"}
+    given: [networks, worker_counts, lr]
+    inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
+    forks: "{{ ansible_forks }}"
+    records_dir: .state/local/nodes
+    runs_dir: runs
+    cache_dir: .state/local/matplotlib
+    cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
+  run_once: true
+"""
+
+RETURN = r"""
+verdict:
+  description: C(ok), whether no job of the sweep failed.
+  returned: success
+  type: dict
+mxcluster_verdict_text:
+  description: The table of the results, or of the jobs with O(plan_only), which the callback
+    C(mxcluster) shows at the end.
+  returned: success
+  type: list
+  elements: str
+sweep:
+  description: The id of the sweep.
+  returned: success
+  type: str
+"""
+
+import os
+import sys
+
+from ansible import constants as C
+from ansible import context
+from ansible.utils.display import Display
+
+from mxcluster.ansible import attempts
+from mxcluster.ansible.controller_task import ControllerTask, show
+from mxcluster.errors import BadInput
+from mxcluster.job.plan import inputs
+from mxcluster.job.sweep import report, runner, summary
+
+display = Display()
+PLANNED = "sweep-plan"  # the id of jobs that are only planned
+
+
+def means_of(given, playbook):
+    """Return the runner.Means of this ansible-playbook.
+
+    Args: `given` the arguments of the task; `playbook` as the command line names it.
+    """
+
+    def plan_of(knobs):
+        return inputs.plan_job(
+            dict(given["options"], **dict(knobs, job_id=PLANNED)),
+            dict(given["inventory"], forks=given["forks"]),
+            given["records_dir"],
+            given["runs_dir"],
+            given["cwd"],
+            given["secrets"],
+            None,
+            given["given"] + sorted(knobs),
+        )["plan"]
+
+    return runner.Means(
+        plan_of=plan_of,
+        start=lambda knobs: attempts.run(knobs, show, playbook, "train.yml"),
+        stop=lambda job: attempts.run({"job": job, "all": False}, show, playbook, "stop.yml"),
+        say=lambda line: display.display(line, color=C.COLOR_CHANGED),
+    )
+
+
+def carry_out(given, check):
+    """Run the jobs of a sweep, and return the values that RETURN describes.
+
+    Args: `given` the arguments of the task; `check` True to list the jobs only. BadInput if the
+    sweep is refused, or a job ended without a verdict.
+    """
+    playbooks = context.CLIARGS.get("args") or ()
+    if len(playbooks) != 1:
+        raise BadInput(
+            "a sweep needs an ansible-playbook of its own, and this one runs %s: run the playbooks "
+            "one by one" % " ".join(playbooks)
+        )
+    problem = attempts.refusal(sys.argv[0], context.CLIARGS)
+    if problem:
+        raise BadInput("a sweep runs its command line again for each job: %s" % problem)
+    runs_dir, own = os.path.abspath(given["runs_dir"]), playbooks[0]
+    means = means_of(given, own)
+    spec = runner.opened(
+        os.path.basename(own),
+        given["knobs"],
+        given["options"],
+        given["given"],
+        runs_dir,
+        given["cwd"],
+        means,
+    )
+    folder = runner.path_of(runs_dir, spec)
+    if check or given["plan_only"]:
+        lines = runner.dry_run(spec, runs_dir, means.plan_of)
+        return {
+            "verdict": {"ok": True},
+            "mxcluster_verdict_text": lines,
+            "sweep": spec["sweep"],
+        }
+    attempts.end_with_parent()
+    try:
+        records = runner.go(spec, runs_dir, means, given["knobs"].get("again") == "failed")
+    finally:
+        runner.report_on(spec, runs_dir, given["cache_dir"], report.write)
+    lines = summary.text(spec, records, folder)
+    return {
+        "changed": True,
+        "verdict": {"ok": not lines[0].startswith("FAILED")},
+        "mxcluster_verdict_text": lines,
+        "sweep": spec["sweep"],
+    }
+
+
+class ActionModule(ControllerTask):
+    """The action plugin that Ansible loads."""

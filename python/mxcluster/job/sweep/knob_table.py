@@ -1,0 +1,294 @@
+"""Define the knobs of benchmark.yml and compare.yml, one entry for each.
+
+As for `mxcluster.job.knob_table`, `make docs` generates from this table the defaults and argument
+specs of the role sweep, its part of group_vars/all.yml and docs/knobs.md, and the names of -e are
+checked with it. The knobs of train.yml that a sweep passes on to its jobs are not in this table.
+"""
+
+import json
+import re
+from typing import Any, Dict, List, Tuple
+
+from mxcluster import schemes
+from mxcluster.errors import BadInput, refuse
+from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.option_types import Knob, at_least, between, cast_value, to_int, to_text
+from mxcluster.job.sweep.schemes_table import NAMES
+from mxcluster.numbers import to_float
+
+BENCHMARK, COMPARE = "benchmark.yml", "compare.yml"
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+# INTERFACE:ADDRESS:PORT, where INTERFACE is optional, as in DLBS.
+RENDEZVOUS = re.compile(
+    r"(?:(?P<interface>[A-Za-z0-9_.@+-]{1,15}):)?(?P<address>[0-9]+(?:\.[0-9]+){3}):(?P<port>[0-9]+)"
+)
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?"
+FACTOR = re.compile(r"(%s)(?:/(%s|W|sqrt\(W\)))?" % (_NUMBER, _NUMBER))
+
+
+def _items(value: Any) -> List[Any]:
+    """Return a list from a list, its JSON text, a text such as 'a,b', or one number."""
+    if isinstance(value, str):
+        text = value.strip()
+        value = json.loads(text) if text.startswith("[") else re.split(r"[,\s]+", text)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, (list, tuple)):
+        raise ValueError("not a list")
+    return list(dict.fromkeys(item for item in value if item != ""))
+
+
+def _numbers(value: Any) -> List[int]:
+    return [to_int(item) for item in _items(value)]
+
+
+def _texts(value: Any) -> List[str]:
+    return [to_text(item) for item in _items(value)]
+
+
+def _are_at_least(low: int) -> Any:
+    return lambda items: all(item >= low for item in items)
+
+
+def _some_of(names: Tuple[str, ...]) -> Any:
+    return lambda items: bool(items) and all(item in names for item in items)
+
+
+def _knob(
+    name: str,
+    type: str,
+    default: Any,
+    cast: Any,
+    check: Any,
+    message: str,
+    description: str,
+    choices: Any = None,
+) -> Knob:
+    return Knob(
+        name, default, cast, check, message, type, description, choices, False, "", False, False
+    )
+
+
+_BOTH = (
+    _knob(
+        "sweep",
+        "str",
+        "",
+        to_text,
+        lambda text: text == "" or bool(_ID.fullmatch(text)),
+        "made of letters, digits, '.', '_' and '-', beginning with a letter or digit (at most 60)",
+        "The name of the sweep, a folder of `runs/`. With the name of an earlier sweep, that sweep "
+        "goes on where it stopped. The default consists of the time and the kind.",
+    ),
+    _knob(
+        "again",
+        "str",
+        "",
+        to_text,
+        ("", "failed"),
+        "empty, or failed",
+        "`failed` runs the failed jobs of an earlier `sweep` once more.",
+        choices=("", "failed"),
+    ),
+    _knob(
+        "max_jobs",
+        "int",
+        200,
+        to_int,
+        at_least(1),
+        "a whole number of at least 1",
+        "A sweep of more jobs is refused before it starts.",
+    ),
+)
+
+SECTIONS: Dict[str, Tuple[Knob, ...]] = {
+    "Both playbooks.": _BOTH,
+    "benchmark.yml: lists, of which every combination is a job.": (
+        _knob(
+            "networks",
+            "raw",
+            ["resnet20"],
+            _texts,
+            bool,
+            "a list of networks, such as resnet20,lenet",
+            "The networks to measure, such as `resnet20,lenet`.",
+        ),
+        _knob(
+            "kvs",
+            "raw",
+            ["dist_sync"],
+            _texts,
+            _some_of(schemes.NAMES),
+            "a list of parallel schemes, of " + ", ".join(schemes.NAMES),
+            "The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with "
+            "one worker only.",
+        ),
+        _knob(
+            "batch_sizes",
+            "raw",
+            [32],
+            _numbers,
+            lambda items: bool(items) and min(items) >= 1,
+            "a list of whole numbers of at least 1, such as 32,64",
+            "The batch sizes, such as `32,64`: of a worker under weak scaling, of all workers "
+            "together under strong scaling.",
+        ),
+        _knob(
+            "gpu_counts",
+            "raw",
+            [],
+            _numbers,
+            _are_at_least(0),
+            "a list of whole numbers of at least 0, such as 1,2,4",
+            "The numbers of GPUs of a worker, such as `1,2,4`; 0 trains on the CPU. Empty: the "
+            "GPUs that the knob `gpus` says.",
+        ),
+        _knob(
+            "scaling",
+            "raw",
+            ["weak"],
+            _texts,
+            _some_of(("weak", "strong")),
+            "weak, strong or weak,strong",
+            "`weak`: the batch size of a worker is constant. `strong`: that of all workers "
+            "together is constant and must be divisible by their number.",
+        ),
+        _knob(
+            "worker_counts",
+            "raw",
+            [],
+            _numbers,
+            _are_at_least(1),
+            "a list of whole numbers of at least 1, such as 1,2,4",
+            "The numbers of workers, such as `1,2,4`, the first of the inventory each time. Empty: "
+            "1, 2, 4 and so on, and all.",
+        ),
+        _knob(
+            "rendezvous",
+            "str",
+            "",
+            to_text,
+            lambda text: text == "" or bool(RENDEZVOUS.fullmatch(text)),
+            "INTERFACE:ADDRESS:PORT, such as ib0:10.0.0.1:9091; INTERFACE: may be left out",
+            "The scheduler as `INTERFACE:ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`, instead of "
+            "`dmlc_interface` and `root_port`. `INTERFACE:` may be left out. The address must be "
+            "that of the scheduler's host.",
+        ),
+    ),
+    "compare.yml.": (
+        _knob(
+            "schemes",
+            "raw",
+            [],
+            _texts,
+            lambda items: all(item in NAMES for item in items),
+            "a list of %s" % ", ".join(NAMES),
+            "What to compare, a list of `%s`. Empty: all." % "`, `".join(NAMES),
+        ),
+        _knob(
+            "lr_factors",
+            "raw",
+            ["1/W", "1/sqrt(W)", "1/2", "1", "2"],
+            _texts,
+            lambda items: bool(items) and all(map(FACTOR.fullmatch, items)),
+            "a list of numbers such as 0.5, 1/2, 1/W or 1/sqrt(W), with W the number of workers",
+            "The learning rates to try, as factors of `lr`. W is the number of workers of the "
+            "inventory. Equal rates are tried once.",
+        ),
+        _knob(
+            "seeds",
+            "int",
+            5,
+            to_int,
+            between(1, 100),
+            "a whole number from 1 to 100",
+            "The number of seeds, from `seed` on. All learning rates run with the first one; the "
+            "others run at each scheme's best rate and at the common rate.",
+        ),
+        _knob(
+            "target",
+            "float",
+            0.95,
+            to_float,
+            lambda value: 0 < value < 1,
+            "an accuracy above 0 and below 1, such as 0.95",
+            "The validation accuracy whose time is measured. Above 0, below 1.",
+        ),
+        _knob(
+            "fastest_group",
+            "str",
+            "",
+            to_text,
+            None,
+            "the label of a group",
+            "The group that trains alone in the scheme `fastest`: its label. Empty: the fastest "
+            "group of the profile, or the first group of the inventory.",
+        ),
+    ),
+}
+KNOBS = tuple(knob for knobs in SECTIONS.values() for knob in knobs)
+_OF = {
+    BENCHMARK: tuple(SECTIONS)[1],
+    COMPARE: tuple(SECTIONS)[2],
+}
+# The knobs of train.yml that a sweep sets itself, or that make no sense in it.
+_REFUSED = {
+    "kv",
+    "job_id",
+    "resume",
+    "model_load_epoch",
+    "model_load_job",
+    "detach",
+    "max_restarts",
+    "restart_delay",
+    "program",
+    "script",
+    "script_args",
+    "server_classes",
+    "savemodel",
+    "keep_checkpoints",
+    "collect_mb",
+    "num_workers",
+    "measure_waits",
+}
+_REFUSED_OF = {
+    BENCHMARK: {"network", "batch_size", "num_epochs"},
+    COMPARE: {"balance", "lr_scale", "measured", "warm_up"},
+}
+# The knobs that only the role train_job reads.
+_OF_ROLE = ("secret_env", "runs_dir")
+
+
+def knobs_of(playbook: str) -> Tuple[Knob, ...]:
+    """Return the Knobs of this table that `playbook` reads."""
+    return _BOTH + SECTIONS[_OF[playbook]]
+
+
+def passed_on(playbook: str) -> Tuple[str, ...]:
+    """Return the names of the options of train.yml that `playbook` passes on to its jobs."""
+    refused = _REFUSED | _REFUSED_OF[playbook]
+    return tuple(knob.name for knob in OPTIONS if knob.name not in refused)
+
+
+def names_of(playbook: str) -> Tuple[str, ...]:
+    """Return all short names that `playbook` reads with -e."""
+    return tuple(knob.name for knob in knobs_of(playbook)) + passed_on(playbook) + _OF_ROLE
+
+
+def cast(playbook: str, given: Dict[str, Any]) -> Dict[str, Any]:
+    """Return {name: typed value} of the knobs of this table that `playbook` reads.
+
+    Args: `given` the values as the user gave them; a missing one has its default. BadInput lists
+    every wrong value.
+    """
+    found, problems = {}, []
+    for knob in knobs_of(playbook):
+        try:
+            value = cast_value(knob, given.get(knob.name))
+        except BadInput as refusal:
+            problems.append(str(refusal))
+            continue
+        found[knob.name] = list(value) if isinstance(value, list) else value
+    refuse(problems)
+    return found

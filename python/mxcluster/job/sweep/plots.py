@@ -1,0 +1,213 @@
+"""Draw the picture of a sweep, in the look of the pictures of single jobs."""
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from mxcluster.job.report import style
+from mxcluster.job.sweep import results
+
+Json = Dict[str, Any]
+
+SERIES = ("network", "kv", "batch_size", "gpus", "scaling")
+MOST_BARS = 8  # values of Y that a histogram shows
+
+
+def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
+    """Return the picture of a benchmark as PNG: throughput, efficiency and time per batch.
+
+    Args: `rows` from `summary.benchmark_rows`; `cache_dir` as for `style.matplotlib_in`. Returns
+    b"" without a successful job.
+    """
+    series = _series([row for row in rows if row["state"] == results.OK])
+    if not series:
+        return b""
+    with style.matplotlib_in(cache_dir), style.new_figure([["0", "1"], ["2", "2"]]) as drawn:
+        figure, axes = drawn
+        titles = ("Samples per second", "Efficiency against the fewest workers", "Time of a batch")
+        for place, (label, points) in enumerate(series):
+            colour = style.COLOURS[place % len(style.COLOURS)]
+            workers = [row["about"]["workers"] for row in points]
+            look = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.7}
+            axes["0"].plot(workers, [row["samples_per_s"] for row in points], label=label, **look)
+            axes["1"].plot(workers, [100 * row["efficiency"] for row in points], **look)
+            medians = [1000 * row["median_s"] for row in points]
+            spread = [
+                [max(0.0, 1000 * (row["median_s"] - row["p10_s"])) for row in points],
+                [max(0.0, 1000 * (row["p90_s"] - row["median_s"])) for row in points],
+            ]
+            axes["2"].errorbar(workers, medians, yerr=spread, capsize=3, **look)
+        for name, title in zip("012", titles):
+            axes[name].set_title(title)
+            axes[name].set_xlabel("workers")
+            axes[name].set_ylim(bottom=0)
+            _whole(axes[name])
+        axes["1"].set_ylabel("%")
+        axes["2"].set_ylabel("ms; the bars are the 10 % and 90 % quantiles")
+        _legend(figure, len(series))
+        return style.png(figure)
+
+
+def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = None) -> bytes:
+    """Return the picture of a comparison as PNG, b"" without rows.
+
+    The panels are the accuracy over time and the time to the target, both at each scheme's best
+    rate; the samples per second with the share of waiting; and the histogram of Y.
+
+    Args: `rows` from `summary.comparison_rows`; `target` the accuracy; `cache_dir` as for
+    `style.matplotlib_in`.
+    """
+    best = [row for row in rows if "best" in row["kinds"] and row["jobs"]]
+    if not best:
+        return b""
+    ys = _histograms(best)
+    layout = [["0", "1"], ["2", "3"]] if ys else [["0", "1"], ["2", "2"]]
+    with style.matplotlib_in(cache_dir), style.new_figure(layout) as drawn:
+        figure, axes = drawn
+        colours = {
+            row["scheme"]: style.COLOURS[place % len(style.COLOURS)]
+            for place, row in enumerate(best)
+        }
+        _accuracy(axes["0"], best, target, colours)
+        _times(axes["1"], best, target, colours)
+        _speeds(axes["2"], best, colours)
+        if ys:
+            _bars_of_y(axes["3"], ys)
+        _legend(figure, len(best))
+        return style.png(figure)
+
+
+def _series(rows: Sequence[Json]) -> List[Tuple[str, List[Json]]]:
+    """Return [(label, rows by rising number of workers)]; a label names what differs.
+
+    A job with one worker belongs to weak and strong scaling alike.
+    """
+    varying = [name for name in SERIES if len({str(row["about"][name]) for row in rows}) > 1]
+    if any(row["about"]["scaling"] == "strong" for row in rows):
+        # The batch size of a worker differs inside a series of strong scaling.
+        varying = [name for name in varying if name != "batch_size"] + ["total"]
+    found = {}  # type: Dict[Tuple[str, ...], List[Json]]
+    for row in rows:
+        about = row["about"]
+        strong = about["scaling"] == "strong"
+        total = about["batch_size"] * about["workers"]
+        values = dict(
+            about, total="%d in all" % total if strong else "%d each" % about["batch_size"]
+        )
+        found.setdefault(tuple(str(values[name]) for name in varying), []).append(row)
+    return [
+        (", ".join(key) or "all jobs", sorted(points, key=lambda row: int(row["about"]["workers"])))
+        for key, points in found.items()
+    ]
+
+
+def _accuracy(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, str]) -> None:
+    for row in rows:
+        look = {"color": colours[row["scheme"]], "linewidth": 1.2, "alpha": 0.8}
+        for number, job in enumerate(row["jobs"]):
+            label = "%s, lr %g" % (row["title"], row["lr"]) if number == 0 else None
+            curve = job["curve"]
+            axis.plot([x for x, _ in curve], [y for _, y in curve], label=label, **look)
+    axis.axhline(target, color=style.FAINT, linewidth=1, linestyle=(0, (2, 2)))
+    axis.set_title("Validation accuracy, a line for each seed")
+    axis.set_xlabel("seconds")
+    axis.set_xlim(left=0)
+
+
+def _times(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, str]) -> None:
+    for place, row in enumerate(rows):
+        points = [job["target_s"] for job in row["jobs"] if job["target_s"] is not None]
+        colour, time = colours[row["scheme"]], row["target_s"]
+        axis.plot([place] * len(points), points, "o", color=colour, markersize=4, alpha=0.7)
+        if time["median"] is not None:
+            axis.plot([place - 0.25, place + 0.25], [time["median"]] * 2, color=colour, linewidth=3)
+        if time["low"] is not None and time["high"] is not None:
+            axis.bar(place, time["high"] - time["low"], 0.5, time["low"], color=colour, alpha=0.25)
+        missed = len(row["jobs"]) - len(points)
+        if missed:
+            axis.annotate(
+                "%d of %d never" % (missed, len(row["jobs"])),
+                (place, 0.98),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                va="top",
+                fontsize=8,
+                color=style.BAD,
+            )
+    axis.set_title("Seconds to an accuracy of %g %%: seeds, median, quartiles" % (100 * target))
+    _named(axis, rows)
+    axis.set_ylim(bottom=0)
+
+
+def _speeds(axis: Any, rows: Sequence[Json], colours: Dict[str, str]) -> None:
+    for place, row in enumerate(rows):
+        speed, waited = row["samples_per_s"]["median"], row["waited"]["median"]
+        axis.bar(place, speed or 0, 0.6, color=colours[row["scheme"]])
+        if waited is not None:
+            axis.annotate(
+                "waits %.0f %%" % (100 * waited),
+                (place, speed or 0),
+                ha="center",
+                va="bottom",
+                fontsize=8,
+                color=style.INK,
+            )
+    axis.set_title("Samples per second while all workers train")
+    _named(axis, rows)
+    axis.margins(y=0.15)
+
+
+def _histograms(rows: Sequence[Json]) -> Dict[str, Dict[int, float]]:
+    """Return {label of a group: {Y: percent of its updates}} of the first row that has any."""
+    for row in rows:
+        counts = {}  # type: Dict[str, Dict[int, int]]
+        for job in row["jobs"]:
+            for group, one in (job.get("y") or {}).items():
+                of_group = counts.setdefault(group, {})
+                for y, count in one["counts"].items():
+                    of_group[int(y)] = of_group.get(int(y), 0) + count
+        if counts:
+            return {
+                group: {y: 100.0 * n / sum(of.values()) for y, n in sorted(of.items())}
+                for group, of in counts.items()
+            }
+    return {}
+
+
+def _bars_of_y(axis: Any, groups: Dict[str, Dict[int, float]]) -> None:
+    width = 0.8 / len(groups)
+    for place, (group, shares) in enumerate(groups.items()):
+        shown = {y: share for y, share in shares.items() if y <= MOST_BARS}
+        axis.bar(
+            [y - 0.4 + width * (place + 0.5) for y in shown],
+            list(shown.values()),
+            width * 0.94,
+            color=style.COLOURS[(place + 4) % len(style.COLOURS)],
+            label="group %s" % group,
+        )
+    axis.set_title("Histogram of Y of GSP, all seeds")
+    axis.set_xlabel("Y, up to %d" % MOST_BARS)
+    axis.set_ylabel("% of the group's updates")
+    axis.legend(fontsize=9)
+    _whole(axis)
+
+
+def _named(axis: Any, rows: Sequence[Json]) -> None:
+    axis.set_xticks(range(len(rows)), [row["title"].replace(" ", "\n") for row in rows], fontsize=8)
+    axis.grid(axis="x", visible=False)
+
+
+def _whole(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _legend(figure: Any, entries: int) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles=handles,
+            labels=labels,
+            loc="outside lower center",
+            ncols=min(3, max(1, entries)),
+            fontsize=9,
+        )

@@ -1,0 +1,130 @@
+"""Write report.html and plots.png of a sweep from its specification and its records."""
+
+import datetime
+import json
+import os
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from mxcluster.file_io import replace
+from mxcluster.job.report import page
+from mxcluster.job.sweep import plots, results, stages, summary
+from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.verdict import printable
+
+Json = Dict[str, Any]
+Records = Mapping[str, Json]
+
+TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
+PAGE, PICTURE = "report.html", "plots.png"
+ALT = {
+    True: "Samples per second, efficiency and time of a batch by the number of workers",
+    False: "Accuracy over time, time to the target, samples per second and Y of each scheme",
+}
+
+
+def write(folder: str, spec: Json, records: Records, cache_dir: Optional[str] = None) -> None:
+    """Write report.html and plots.png into the folder of the sweep.
+
+    Args: `records` {name of a job: record}; `cache_dir` the folder of matplotlib's font list, None
+    for a temporary folder.
+    """
+    is_benchmark = spec["playbook"] == BENCHMARK
+    if is_benchmark:
+        picture = plots.benchmark(summary.benchmark_rows(spec, records), cache_dir)
+    else:
+        rows = summary.comparison_rows(spec, records)
+        picture = plots.comparison(rows, spec["knobs"]["target"], cache_dir)
+    path = os.path.join(folder, PICTURE)
+    if picture:
+        replace(path, picture)
+    elif os.path.exists(path):
+        os.remove(path)
+    replace(os.path.join(folder, PAGE), page.fill(TEMPLATE, context(spec, records, picture)))
+
+
+def context(spec: Json, records: Records, picture: bytes) -> Json:
+    """Return {variable: value} of the template page.html. The arguments are those of `write`."""
+    jobs = stages.known_jobs(spec, records)
+    found = [records[job.name] for job in jobs if job.name in records]
+    return {
+        "sweep": spec["sweep"],
+        "playbook": spec["playbook"],
+        "failed": sum(one["state"] == results.FAILED for one in found),
+        "done": len(found),
+        "known": len(jobs),
+        "when": datetime.datetime.fromtimestamp(spec["begun"]).strftime("%Y-%m-%d %H:%M:%S"),
+        "notes": [printable(note) for note in spec["notes"]],
+        "tables": tables(spec, records),
+        "picture": page.embedded(picture),
+        "alt": ALT[spec["playbook"] == BENCHMARK],
+        "environments": environments(found),
+        "knobs": [
+            (name, value if isinstance(value, str) else json.dumps(value))
+            for name, value in sorted({**spec["base"], **spec["knobs"]}.items())
+            if value not in ("", None, [], {})
+        ],
+    }
+
+
+def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]]]:
+    """Return [(title, explanation, rows with a line of titles first)] of the report."""
+    if spec["playbook"] == BENCHMARK:
+        table = summary.benchmark_table(summary.benchmark_rows(spec, records))
+        under = (
+            "samples/s: sum of the workers, each over its measured batches. efficiency: samples/s "
+            "of a worker against the job with the fewest workers. ms/batch: median; p10 and p90: "
+            "the quantiles of the fastest and the slowest worker."
+        )
+        return [("Jobs", under, table)]
+    target, rows = spec["knobs"]["target"], summary.comparison_rows(spec, records)
+    found = []
+    if rows:
+        under = (
+            "Median and quartiles over the seeds. The first seed chose the rates: the best of each "
+            "scheme, and the common rate. speed-up: time of BSP against that of the scheme. "
+            "samples/s: while all workers train. waited: for the network, the servers and other "
+            "workers."
+        )
+        table = summary.comparison_table(rows, target)
+        found.append(("Schemes", under, table))
+    under = "Jobs with the same seed train equal numbers of samples."
+    return found + [("Jobs", under, jobs_table(spec, records))]
+
+
+def jobs_table(spec: Json, records: Records) -> List[List[str]]:
+    """Return the jobs of a comparison as text, with a line of titles first."""
+    table = [["job", "state", "to the target", "accuracy", "samples", "samples/s", "waited"]]
+    for job in stages.known_jobs(spec, records):
+        one = records.get(job.name)
+        if one is None:
+            table.append([job.name, "to do", "", "", "", "", ""])
+            continue
+        speed = one.get("samples_per_s")
+        table.append(
+            [
+                one["id"],
+                one["state"],
+                summary.seconds(one.get("target_s")),
+                summary.percent(one.get("accuracy"), 2),
+                str(one.get("samples", "")),
+                "-" if speed is None else "%.4g" % speed,
+                summary.percent(one.get("waited")),
+            ]
+        )
+    return table
+
+
+def environments(found: List[Json]) -> List[Tuple[str, str]]:
+    """Return [(the jobs, their environment)] as text, once for each different environment."""
+    jobs = {}  # type: Dict[str, List[str]]
+    for one in found:
+        about = one["environment"]
+        words = [
+            "%s %s" % (name, ", ".join(map(str, value)) if isinstance(value, list) else value)
+            for name, value in about.items()
+            if value not in ([], "") and name not in ("nodes", "workers", "servers")
+        ]
+        jobs.setdefault(printable("; ".join(words)), []).append(one["job"])
+    return [
+        ("all jobs" if len(jobs) == 1 else ", ".join(names), text) for text, names in jobs.items()
+    ]

@@ -1,0 +1,307 @@
+"""Read the figures of the jobs of a sweep from their run folders, and keep them.
+
+`results.jsonl` has a line for each job with a verdict: its record. A record keeps the environment
+of its measurement, so a later change of the cluster does not change it.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from mxcluster import __version__, exit_codes, shapes
+from mxcluster import events as event_files
+from mxcluster.file_io import replace
+from mxcluster.job.report import files, series
+from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.sweep.specs import Job
+
+Json = Dict[str, Any]
+Points = List[Tuple[float, float]]
+
+FILE, TABLE = "results.jsonl", "results.csv"
+OK, DIVERGED, FAILED = "ok", "diverged", "failed"
+
+_measured = shapes.fields(
+    {
+        "batches": shapes.whole(1),
+        "warm_up": shapes.whole(),
+        "batch_size": shapes.whole(1),
+        "seconds": shapes.number,
+        "median_s": shapes.number,
+        "p10_s": shapes.number,
+        "p90_s": shapes.number,
+        "samples_per_s": shapes.number,
+    },
+    rest=lambda value: value,
+)
+_waits = shapes.fields(
+    {"seconds": shapes.number, "waited_s": shapes.number}, rest=lambda value: value
+)
+_machine = shapes.fields(
+    {
+        "mxnet": shapes.words,
+        "numpy": shapes.words,
+        "python": shapes.words,
+        "cpu": shapes.words,
+        "cores": shapes.whole(),
+        "gpus": shapes.list_of(shapes.words),
+    },
+    rest=lambda value: value,
+)
+
+
+def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Optional[Json]:
+    """Return the record of an ended job, None without a verdict.
+
+    Args: `job_id` of this run of the job, whose folder is `run_dir`; `wall_s` the seconds of the
+    whole ansible-playbook, 0 if unknown.
+    """
+    verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
+    if verdict is None:
+        return None
+    plan, path = files.read_plan(run_dir), os.path.join(run_dir, event_files.FILE)
+    events = event_files.read(path) if os.path.exists(path) else []
+    state = state_of(verdict)
+    failure = verdict.get("first_failure")
+    found = {
+        "job": job.name,
+        "id": job_id,
+        "state": state,
+        "why": None if state == OK or not failure else failure["reason"],
+        "about": job.about,
+        "wall_s": round(wall_s, 3),
+        "environment": environment(plan, events),
+    }
+    if spec["playbook"] == BENCHMARK:
+        found.update(benchmark_figures(events, plan["workers"]) or {})
+        if state == OK and found.get("samples_per_s") is None:
+            found.update(state=FAILED, why="not every worker has reported its measured batches")
+    else:
+        found.update(comparison_figures(events, verdict, plan, spec["knobs"]["target"]))
+    return found
+
+
+def state_of(verdict: Json) -> str:
+    """Return OK, DIVERGED or FAILED for a verdict.
+
+    A job that learned nothing, or whose loss became NaN, has a result: its learning rate was wrong.
+    """
+    if verdict["ok"]:
+        return OK
+    failure = verdict.get("first_failure") or {}
+    wrong_rate = failure.get("kind") == "learning" or (
+        failure.get("exit_code") == exit_codes.NOT_A_NUMBER
+    )
+    return DIVERGED if wrong_rate else FAILED
+
+
+def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
+    """Return the figures of the measured batches of all workers, None if a worker reported none.
+
+    samples_per_s is the sum over the workers, each over its own batches. median_s is the median of
+    the workers' medians; p10_s is the smallest and p90_s the largest of the workers.
+    """
+    found = _of_workers(events, "measured", _measured)
+    if set(found) != set(range(workers)):
+        return None
+    each = list(found.values())
+    return {
+        "samples_per_s": sum(one["samples_per_s"] for one in each),
+        "median_s": quantile([one["median_s"] for one in each], 0.5),
+        "p10_s": min(one["p10_s"] for one in each),
+        "p90_s": max(one["p90_s"] for one in each),
+        "batches": each[0]["batches"],
+        "warm_up": each[0]["warm_up"],
+    }
+
+
+def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: float) -> Json:
+    """Return the figures of one job of a comparison.
+
+    curve is [(seconds since the first worker's start, accuracy of worker 0)]. target_s is the
+    seconds until worker 0 reached the accuracy `target`, None if it never did. accuracy is that at
+    the end or None, samples the number of all workers, and seconds the time of the slowest one.
+    samples_per_s is that of `common_rate`. waited is the share of the workers' time in which they
+    waited, None if unknown. y is {label of a group: {"mean", "counts": {Y: count}}}.
+    """
+    started = [event["time"] for event in events if _is(event, "start")]
+    points = [
+        (event["time"] - min(started), event["accuracy"])
+        for event in events
+        if started and _is(event, "epoch") and event.get("index") == 0
+        if _is_number(event.get("accuracy"))
+    ]
+    waits = _of_workers(events, "waits", _waits).values()
+    trained = sum(one["seconds"] for one in waits)
+    ends = [event for event in events if _is(event, "end")]
+    return {
+        "curve": [(round(moment, 3), round(accuracy, 5)) for moment, accuracy in points],
+        "target_s": next((moment for moment, accuracy in points if accuracy >= target), None),
+        "accuracy": verdict.get("accuracy"),
+        "samples": sum(event.get("samples") or 0 for event in ends),
+        "seconds": max([event.get("seconds") or 0.0 for event in ends], default=0.0),
+        "samples_per_s": common_rate(events),
+        "waited": sum(one["waited_s"] for one in waits) / trained if trained > 0 else None,
+        "y": {
+            series.group_label(plan, group): {"mean": one["mean"], "counts": one["counts"]}
+            for group, one in series.y_histograms(events).items()
+        },
+    }
+
+
+def common_rate(events: Iterable[Json]) -> Optional[float]:
+    """Return the samples per second of all workers while all of them trained, None if unknown.
+
+    The time begins with the last worker's first report of a batch and ends with the first worker's
+    last one. A worker's samples between two reports count as evenly spread. Without this window, a
+    fast worker that has ended early would count as if it still worked.
+    """
+    reports = {}  # type: Dict[int, Points]
+    workers = set()
+    for event in events:
+        if event.get("role") != "worker" or not isinstance(event.get("index"), int):
+            continue
+        workers.add(event["index"])
+        if event["event"] == "batch" and _is_number(event.get("samples")):
+            reports.setdefault(event["index"], []).append((event["time"], event["samples"]))
+    if not reports or set(reports) != workers:
+        return None
+    begin = max(points[0][0] for points in reports.values())
+    end = min(points[-1][0] for points in reports.values())
+    if end <= begin:
+        return None
+    return sum(_at(points, end) - _at(points, begin) for points in reports.values()) / (end - begin)
+
+
+def environment(plan: Json, events: Iterable[Json]) -> Json:
+    """Return what a job was measured on: its nodes and processes, versions, CPUs and GPUs."""
+    machines = _of_workers(events, "machine", _machine)
+    hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
+    by_host = {hosts[index]: one for index, one in machines.items() if index in hosts}
+
+    def each(name: str) -> List[str]:
+        return sorted({str(one[name]) for one in by_host.values()} - {""})
+
+    return {
+        "mxcluster": __version__,
+        "mxnet": each("mxnet"),
+        "numpy": each("numpy"),
+        "python": each("python"),
+        "cpus": sorted(
+            {
+                "%s, %d cores" % (one["cpu"] or "unknown CPU", one["cores"])
+                for one in by_host.values()
+            }
+        ),
+        "gpus": sorted({name for one in by_host.values() for name in one["gpus"]}),
+        "nodes": len(plan["nodes"]),
+        "workers": plan["workers"],
+        "servers": plan["servers"],
+    }
+
+
+def quantile(values: Sequence[Optional[float]], part: float) -> Optional[float]:
+    """Return the quantile `part` (0 to 1) of `values`, between neighbours in proportion.
+
+    None among the values is larger than all numbers, and a result beyond the numbers is None.
+    """
+    numbers = sorted(math.inf if value is None else value for value in values)
+    if not numbers:
+        return None
+    place = part * (len(numbers) - 1)
+    low, high = numbers[math.floor(place)], numbers[math.ceil(place)]
+    if math.isinf(high) and place > math.floor(place) or math.isinf(low):
+        return None
+    return low + (high - low) * (place - math.floor(place)) if low != high else low
+
+
+def read(folder: str) -> Dict[str, Json]:
+    """Return {name of a job: its record} of the file results.jsonl in `folder`.
+
+    A line that is no record is skipped: a full disk can leave a torn line.
+    """
+    found = {}
+    try:
+        with open(os.path.join(folder, FILE), encoding="utf-8") as stream:
+            for line in stream:
+                try:
+                    one = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(one, dict) and "job" in one and "state" in one:
+                    found[one["job"]] = one
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def write(folder: str, records: Iterable[Json]) -> None:
+    """Write the files results.jsonl and results.csv in `folder` in place of earlier ones."""
+    records = list(records)
+    lines = "".join(json.dumps(one) + "\n" for one in records)
+    replace(os.path.join(folder, FILE), lines)
+    replace(os.path.join(folder, TABLE), as_csv(records))
+
+
+def as_csv(records: Sequence[Json]) -> str:
+    """Return the records as CSV with a line of titles; fields that hold lists become JSON."""
+    rows = [_flat(one) for one in records]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([row.get(name, "") for name in names])
+    return output.getvalue()
+
+
+def _flat(one: Json) -> Json:
+    row = {}
+    for name, value in one.items():
+        if name in ("about", "environment"):
+            row.update({key: _cell(item) for key, item in value.items() if key not in row})
+        else:
+            row[name] = _cell(value)
+    return row
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "; ".join(value)
+    if isinstance(value, (list, dict)):
+        return json.dumps(value)
+    return "" if value is None else value
+
+
+def _of_workers(events: Iterable[Json], kind: str, shape: shapes.Shape) -> Dict[int, Json]:
+    """Return {index of a worker: its last valid event of this kind}."""
+    found = {}
+    for event in events:
+        if _is(event, kind) and isinstance(event.get("index"), int):
+            try:
+                found[event["index"]] = shape(event)
+            except shapes.Wrong:
+                continue
+    return found
+
+
+def _is(event: Mapping[str, Any], kind: str) -> bool:
+    return event["event"] == kind and event.get("role") == "worker"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _at(points: Points, moment: float) -> float:
+    """Return the value of rising `points`, (time, value), at a `moment` between the first and last.
+
+    Between two points the value rises evenly.
+    """
+    for (before, low), (after, high) in zip(points, points[1:]):
+        if before <= moment <= after:
+            return low + (high - low) * ((moment - before) / (after - before or 1.0))
+    return points[0][1] if moment <= points[0][0] else points[-1][1]

@@ -1,0 +1,332 @@
+"""Begin a sweep or take it up again, and run its jobs one after the other."""
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
+
+from mxcluster.errors import BadInput, refuse
+from mxcluster.file_io import replace
+from mxcluster.job.report import files
+from mxcluster.job.report.page import several
+from mxcluster.job.sweep import knob_table, results, specs, stages
+from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.sweep.specs import Job
+from mxcluster.job.verdict import clock
+
+Json = Dict[str, Any]
+Say = Callable[[str], None]
+
+SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
+HOSTS = "fastest.hosts"
+
+
+class Means(NamedTuple):
+    """What a sweep needs of its surroundings.
+
+    Attributes:
+        plan_of: plans the job with the given knobs, starts nothing, and returns the plan. BadInput
+            if the job is impossible.
+        start: runs train.yml with the given knobs to its end, and returns the exit status.
+        stop: ends the job with the given id on all nodes, if it still runs there.
+        say: shows a line to the user.
+    """
+
+    plan_of: Callable[[Json], Json]
+    start: Callable[[Json], int]
+    stop: Callable[[str], None]
+    say: Say
+
+
+def opened(
+    playbook: str,
+    given: Json,
+    options: Json,
+    names: Iterable[str],
+    runs_dir: str,
+    cwd: str,
+    means: Means,
+) -> Json:
+    """Return the specification of the sweep that the user asks for; write nothing.
+
+    Args:
+        playbook: the file name of the playbook.
+        given: the values of the sweep's knobs.
+        options: the values of train.yml's options.
+        names: the names that the user gave with -e.
+        runs_dir: the folder of the runs.
+        cwd: the folder at which relative paths begin.
+        means: of which only `plan_of` is used.
+
+    BadInput if a knob is wrong, a job is impossible, or the sweep has too many jobs.
+    """
+    knobs = knob_table.cast(playbook, given)
+    base = specs.base_of(playbook, options, names, cwd)
+    kind = playbook.partition(".")[0]
+    sweep = knobs["sweep"] or time.strftime("%Y%m%d-%H%M%S-") + kind
+    path = os.path.join(runs_dir, sweep, SPEC)
+    earlier = files.read_json(path)
+    if earlier is not None:
+        if not isinstance(earlier, dict) or earlier.get("schema") != specs.SCHEMA:
+            raise BadInput("sweep=%s: %s is of another version: take another name" % (sweep, path))
+        specs.going_on(earlier, playbook, knobs, base, names)
+        return earlier
+    if os.path.exists(os.path.dirname(path)):
+        raise BadInput(
+            "sweep=%s: %s exists and holds no sweep: take another name"
+            % (sweep, os.path.dirname(path))
+        )
+    if knobs["again"]:
+        raise BadInput(
+            "again=%s: there is no earlier sweep %r: name it with -e sweep=<sweep>"
+            % (knobs["again"], sweep)
+        )
+    spec = specs.begin(playbook, sweep, knobs, base, time.time(), means.plan_of)
+    most = stages.most_jobs(spec)
+    if most > knobs["max_jobs"]:
+        raise BadInput(
+            "the sweep has %s%d jobs, and max_jobs=%d: shorten the lists, or raise max_jobs"
+            % ("" if playbook == BENCHMARK else "up to ", most, knobs["max_jobs"])
+        )
+    if not most:
+        raise BadInput(
+            "the sweep has no job: kv=local and kv=device have one worker, and worker_counts has "
+            "no 1; add 1, or other schemes"
+        )
+    check(spec, means.plan_of)
+    return spec
+
+
+def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
+    """Return the plans of the jobs that are known at the begin, in order.
+
+    BadInput names the first impossible job for each different reason. Jobs that differ in seed and
+    learning rate only are planned once.
+    """
+    plans, seen, problems = [], {}, {}  # type: List[Json], Dict[str, Json], Dict[str, str]
+    for job in stages.known_jobs(spec, {}):
+        alike = repr(
+            sorted((name, value) for name, value in job.knobs.items() if name not in ("seed", "lr"))
+        )
+        try:
+            if alike not in seen:
+                knobs = job.knobs
+                if knobs.get("hosts_file") == specs.HOSTS_FILE:  # the file does not exist yet
+                    knobs = dict(knobs, hosts_file="", num_workers=spec["fastest"]["workers"])
+                seen[alike] = plan_of(knobs)
+                if spec["playbook"] == BENCHMARK:
+                    specs.check_rendezvous(spec["knobs"]["rendezvous"], seen[alike])
+            plans.append(seen[alike])
+        except BadInput as refusal:
+            seen[alike] = {}
+            problems.setdefault(str(refusal), job.name)
+    refuse("job %s: %s" % (name, text) for text, name in problems.items())
+    return plans
+
+
+def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str, Json]:
+    """Run the jobs of a sweep that have no record yet; return {name of a job: record} of all.
+
+    Args:
+        spec: from `opened`.
+        runs_dir: the folder of the runs.
+        means: see Means.
+        again: True to run failed jobs once more.
+
+    The files of the sweep are up to date after every job. BadInput if another controller runs this
+    sweep, or if a job ended without a verdict: it could not start or was interrupted, and the next
+    one would fare no better.
+    """
+    folder = os.path.join(runs_dir, spec["sweep"])
+    os.makedirs(folder, exist_ok=True)
+    with _locked(folder, spec["sweep"]):
+        if not os.path.exists(os.path.join(folder, SPEC)):
+            files.write_json(os.path.join(folder, SPEC), spec)
+        records = _earlier(spec, folder, runs_dir, means)
+        if again:
+            records = {name: one for name, one in records.items() if one["state"] != results.FAILED}
+        took = []  # type: List[float]
+        while True:
+            todo = stages.next_jobs(spec, records)
+            if not todo:
+                return records
+            means.say(progress(spec, records, todo, took))
+            records[todo[0].name] = _run(spec, todo[0], folder, runs_dir, means)
+            took.append(records[todo[0].name]["wall_s"])
+            results.write(folder, in_order(spec, records))
+
+
+def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
+    """Return the records in the order of the jobs; records of no known job come last."""
+    names = [job.name for job in stages.known_jobs(spec, records)]
+    return [records[name] for name in names if name in records] + [
+        one for name, one in records.items() if name not in names
+    ]
+
+
+def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> str:
+    """Return the line that announces the next job, the first of `todo`.
+
+    Args: `took` the seconds of the jobs of this run, from which the rest is estimated.
+    """
+    known = len(stages.known_jobs(spec, records))
+    more = "" if spec["playbook"] == BENCHMARK or not _is_first(spec, records) else " or more"
+    rest = "; about %s left" % clock(len(todo) * sum(took) / len(took)) + more if took else ""
+    return "SWEEP     job %d of %d%s, %s: %s%s" % (
+        known - len(todo) + 1,
+        known,
+        more,
+        todo[0].name,
+        described(todo[0].about),
+        rest,
+    )
+
+
+def described(about: Json) -> str:
+    """Return what sets a job apart as text: "network=lenet workers=2"."""
+    return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
+
+
+def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
+    """Return the lines of `listing` for a sweep, which is new or has begun; write nothing."""
+    return listing(spec, results.read(path_of(runs_dir, spec)), check(spec, plan_of))
+
+
+def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
+    """Write the report of a sweep, also of one that was interrupted; nothing without a record.
+
+    Args: `cache_dir` the folder of matplotlib's font list; `write` is `report.write`.
+    """
+    folder = path_of(runs_dir, spec)
+    records = results.read(folder)
+    if records:
+        write(folder, spec, records, cache_dir)
+
+
+def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List[str]:
+    """Return the lines of a dry run: every known job with what runs in it, and its result, if any.
+
+    Args: `plans` of the known jobs, in order.
+    """
+    jobs = stages.known_jobs(spec, records)
+    lines = ["%s of %s, in runs/%s" % (spec["playbook"], _count(spec), spec["sweep"])]
+    lines += ["note: %s" % note for note in spec["notes"]]
+    done = [one["wall_s"] for one in records.values() if one.get("wall_s")]
+    for job, plan in zip(jobs, list(plans) + [{}] * len(jobs)):
+        state = records[job.name]["state"] if job.name in records else "to do"
+        size = (
+            "%s and %s on %s; %s"
+            % (
+                several(plan["workers"], "worker"),
+                several(plan["servers"], "server"),
+                several(len(plan["nodes"]), "node"),
+                _amount(plan["options"]),
+            )
+            if plan
+            else ""
+        )
+        lines.append("  ".join(filter(None, (job.name, state, described(job.about), size))))
+    todo = sum(job.name not in records for job in jobs)
+    lines.append(
+        "%d of %d jobs to do%s"
+        % (
+            todo,
+            len(jobs),
+            ", about %s at the pace of the others" % clock(todo * sum(done) / len(done))
+            if done and todo
+            else "",
+        )
+    )
+    return lines
+
+
+def _amount(options: Json) -> str:
+    if options["measured"]:
+        return "%d + %d batches of %d" % (
+            options["warm_up"],
+            options["measured"],
+            options["batch_size"],
+        )
+    return "%d epochs, batches of %d" % (options["num_epochs"], options["batch_size"])
+
+
+def _count(spec: Json) -> str:
+    most = stages.most_jobs(spec)
+    return "%d jobs" % most if spec["playbook"] == BENCHMARK else "up to %d jobs" % most
+
+
+def _is_first(spec: Json, records: Dict[str, Json]) -> bool:
+    """Return True while a comparison is in its first stage."""
+    return stages.choose(spec, records) is None
+
+
+def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, Json]:
+    """End an interrupted job on the nodes, then return the records of all earlier jobs."""
+    records = results.read(folder)
+    running = os.path.join(folder, RUNNING)
+    interrupted = files.read_json(running) or {}
+    if interrupted:
+        means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted["id"])
+        means.stop(interrupted["id"])
+        job = next(
+            (
+                job
+                for job in stages.known_jobs(spec, records)
+                if job.name == interrupted["job"] and job.name not in records
+            ),
+            None,
+        )
+        # The controller may have ended between the verdict and the record.
+        found = job and results.record(
+            spec, job, interrupted["id"], os.path.join(runs_dir, interrupted["id"]), 0.0
+        )
+        if found and found["state"] != results.FAILED:
+            records[found["job"]] = found
+        os.remove(running)
+        results.write(folder, in_order(spec, records))
+    return records
+
+
+def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json:
+    """Run one job to its end, and return its record."""
+    job_id = specs.job_id(
+        spec["sweep"], job.name, lambda name: os.path.exists(os.path.join(runs_dir, name))
+    )
+    running = os.path.join(folder, RUNNING)
+    files.write_json(running, {"job": job.name, "id": job_id})
+    knobs = dict(job.knobs, job_id=job_id)
+    if knobs.get("hosts_file") == specs.HOSTS_FILE:
+        knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
+        replace(knobs["hosts_file"], spec["fastest"]["hosts"])
+    began = time.monotonic()
+    status = means.start(knobs)
+    found = results.record(
+        spec, job, job_id, os.path.join(runs_dir, job_id), time.monotonic() - began
+    )
+    if found is None:
+        raise BadInput(
+            "the job %s ended with status %d before its verdict; its output is above. Remove the "
+            "cause, then go on with -e sweep=%s" % (job_id, status, spec["sweep"])
+        )
+    os.remove(running)
+    return found
+
+
+@contextlib.contextmanager
+def _locked(folder: str, sweep: str) -> Iterator[None]:
+    """Run the block while no other process runs this sweep. BadInput if one does."""
+    with open(os.path.join(folder, LOCK), "w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(
+                "sweep=%s is running already: wait for its end, or begin another one" % sweep
+            ) from None
+        yield
+
+
+def path_of(runs_dir: str, spec: Json, name: Optional[str] = None) -> str:
+    """Return the path of the sweep's folder, or of the file `name` in it."""
+    folder = os.path.join(runs_dir, spec["sweep"])
+    return os.path.join(folder, name) if name else folder

@@ -1,0 +1,49 @@
+"""Define what compare.yml compares: one row for each name of the knob `schemes`."""
+
+from typing import Any, Dict, List, NamedTuple
+
+from mxcluster.job.knob_table import OPTIONS
+
+FASTEST = "fastest"
+GROUPED = "gsp"
+
+
+class Row(NamedTuple):
+    """One competitor: its name in knobs and jobs, its title in tables, its knobs of train.yml."""
+
+    name: str
+    title: str
+    knobs: Dict[str, Any]
+
+
+ROWS = (
+    Row("bsp", "BSP", {"kv": "dist_sync"}),
+    Row("asp", "ASP", {"kv": "dist_async"}),
+    Row("ssp", "SSP", {"kv": "dist_ssync"}),
+    Row(GROUPED, "GSP", {"kv": "dist_gsync"}),
+    Row("balanced", "load-balanced BSP", {"kv": "dist_sync", "balance": "batch"}),
+    # The plan of dist_gsync says which workers these are.
+    Row(FASTEST, "fastest group alone", {"kv": "dist_sync"}),
+)
+NAMES = tuple(row.name for row in ROWS)
+# Options that only some values of `kv` accept, with these values. A sweep gives the others the
+# default, because a user wants one value for all jobs that can use it.
+ONLY_KV = {
+    "staleness": ("dist_ssync",),
+    "data_allocator": ("dist_gsync",),
+    "data_sharding_file": ("dist_gsync",),
+    "gsync_y": ("dist_gsync",),
+    "gsync_compensation": ("dist_gsync",),
+    "gsync_max_y": ("dist_gsync",),
+}
+
+
+def of(name: str) -> Row:
+    """Return the Row with this name."""
+    return next(row for row in ROWS if row.name == name)
+
+
+def available() -> List[str]:
+    """Return the names of the rows whose knobs train.yml knows."""
+    known = {option.name for option in OPTIONS}
+    return [row.name for row in ROWS if set(row.knobs) <= known]

@@ -1,0 +1,384 @@
+"""Make the specification of a sweep from the user's knobs, or take up that of an earlier one.
+
+A specification is a dict that JSON can hold, the file `sweep.json`:
+
+    {"schema": 1, "sweep": id, "playbook": "benchmark.yml" or "compare.yml", "begun": unix seconds,
+     "knobs": {knob of the sweep: value}, "base": {knob of train.yml given with -e: value},
+     "workers": number of workers of the whole cluster, "notes": [line],
+     "groups": [...], "rates": [...]}   # the last two in a comparison only
+
+All functions are pure. `plan_of` is a function that plans a job without starting it, see
+`runner.Means`.
+"""
+
+import itertools
+import math
+import os
+import re
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from mxcluster import schemes
+from mxcluster.errors import BadInput, refuse
+from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.option_types import cast_value, shown
+from mxcluster.job.sweep import knob_table, schemes_table
+from mxcluster.job.sweep.knob_table import BENCHMARK
+
+Json = Dict[str, Any]
+PlanOf = Callable[[Json], Json]
+
+SCHEMA = 1
+MEASURED = 50  # batches of a job of a benchmark, unless the knob `measured` says another number
+# The label that a profile gives to its fastest group.
+FASTEST_LABEL = "speed1"
+_PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
+# Knobs that name or control the run of the playbook, and not its jobs.
+_OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
+
+
+class Job(NamedTuple):
+    """One job of a sweep: its name in the sweep, its knobs of train.yml, and what sets it apart."""
+
+    name: str  # "001"; "gsp-0.05-seed0"
+    knobs: Json
+    about: Json  # for tables and plots, such as {"network": "lenet", "workers": 2}
+
+
+def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_of: PlanOf) -> Json:
+    """Return the specification of a new sweep. BadInput if one of its jobs is impossible.
+
+    Args:
+        playbook: the file name of the playbook.
+        sweep: the id.
+        knobs: from `knob_table.cast`.
+        base: {knob of train.yml: value} that the user gave with -e.
+        when: unix seconds.
+        plan_of: see above.
+    """
+    whole = plan_of({"kv": "dist_sync", "num_workers": 0, **_only({}, "dist_sync")})
+    spec = {
+        "schema": SCHEMA,
+        "sweep": sweep,
+        "playbook": playbook,
+        "begun": round(when, 3),
+        "knobs": {name: value for name, value in knobs.items() if name not in _OF_THE_RUN},
+        "base": {name: value for name, value in base.items() if name not in _OF_THE_RUN},
+        "workers": whole["workers"],
+        "notes": [],
+    }  # type: Json
+    if playbook == BENCHMARK:
+        spec["knobs"]["worker_counts"] = knobs["worker_counts"] or powers(whole["workers"])
+    else:
+        _begin_comparison(spec, whole, plan_of)
+    return spec
+
+
+def powers(workers: int) -> List[int]:
+    """Return 1, 2, 4 and so on below the number of `workers`, and this number."""
+    found, count = [], 1
+    while count < workers:
+        found.append(count)
+        count *= 2
+    return found + [workers]
+
+
+def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable[str]) -> None:
+    """Refuse knobs that contradict the specification of the sweep that goes on.
+
+    Args: `knobs` and `base` as in `begin`; `given` the names that the user gave with -e. Names that
+    the user did not give are those of the sweep.
+    """
+    if spec["playbook"] != playbook:
+        raise BadInput(
+            "sweep=%s was begun with %s: go on with ansible-playbook %s -e sweep=%s, or take "
+            "another name" % (spec["sweep"], spec["playbook"], spec["playbook"], spec["sweep"])
+        )
+    problems = []
+    for name in sorted(set(given) - set(_OF_THE_RUN)):
+        kind, values = ("knobs", knobs) if name in knobs else ("base", base)
+        if name not in values:
+            continue
+        before = spec[kind].get(name)
+        if name == "worker_counts" and not values[name]:
+            continue
+        if _plain(name, before) != _plain(name, values[name]):
+            problems.append(
+                "sweep=%s was begun %s: leave %s out, or begin a new sweep"
+                % (
+                    spec["sweep"],
+                    "without %s" % name
+                    if before is None
+                    else "with %s=%s, not %s" % (name, shown(before), shown(values[name])),
+                    name,
+                )
+            )
+    refuse(problems)
+
+
+def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Json:
+    """Return the knobs of train.yml that the user gave with -e and that the jobs of a sweep get.
+
+    Args: `options` the values; `cwd` the folder at which relative paths begin.
+    """
+    passed, found = knob_table.passed_on(playbook), {}
+    for name in given:
+        if name in passed and name in options and name not in _OF_THE_RUN:
+            value = options[name]
+            if name in _PATHS and value:
+                value = os.path.abspath(os.path.join(cwd, os.path.expanduser(str(value))))
+            found[name] = value
+    return found
+
+
+def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
+    """Return every combination of the lists of `grid`, [(name, values)], as dicts.
+
+    The order is fixed: the last name changes first.
+    """
+    names = [name for name, _ in grid]
+    return [
+        dict(zip(names, values)) for values in itertools.product(*(values for _, values in grid))
+    ]
+
+
+def benchmark_jobs(spec: Json) -> List[Job]:
+    """Return the jobs of a benchmark, in a fixed order. BadInput if a combination is impossible.
+
+    Schemes without servers have one worker. Combinations that are the same job come once.
+    """
+    knobs, base = spec["knobs"], spec["base"]
+    jobs, problems = [], []  # type: List[Job], List[str]
+    seen = {}  # type: Dict[str, Json]
+    grid = [
+        (name[:-1] if name != "scaling" else name, knobs[name])
+        for name in ("networks", "kvs", "batch_sizes", "gpu_counts", "scaling", "worker_counts")
+    ]
+    for one in expand([(name, values or [None]) for name, values in grid]):
+        kv, workers = one["kv"], one["worker_count"]
+        if not schemes.of(kv).is_distributed and workers > 1:
+            continue
+        own, rest = divmod(one["batch_size"], workers if one["scaling"] == "strong" else 1)
+        if rest:
+            problems.append(
+                "batch_sizes: %d cannot be divided among %d workers, and scaling=strong divides "
+                "it: use a multiple, or leave %d out of worker_counts"
+                % (one["batch_size"], workers, workers)
+            )
+            continue
+        measured = int(base.get("measured") or MEASURED)
+        warm_up = int(base.get("warm_up", _default("warm_up")))
+        job = {
+            "data": "synthetic",
+            **_only(base, kv),
+            "network": one["network"],
+            "kv": kv,
+            "batch_size": own,
+            "num_workers": workers if schemes.of(kv).is_distributed else 0,
+            "measured": measured,
+            "warm_up": warm_up,
+            **_fixed(),
+            **_meeting(knobs["rendezvous"] if schemes.of(kv).is_distributed else ""),
+        }
+        if one["gpu_count"] is not None:
+            job["gpus"] = ",".join(map(str, range(one["gpu_count"])))
+        if job["data"] == "synthetic" and "num_examples" not in base:
+            job["num_examples"] = own * workers * (measured + warm_up)  # one epoch
+        identity = repr(sorted(job.items()))
+        if identity not in seen:
+            about = {
+                "network": one["network"],
+                "kv": kv,
+                "batch_size": own,
+                "gpus": one["gpu_count"],
+                "scaling": one["scaling"],
+                "workers": workers,
+            }
+            seen[identity] = job
+            jobs.append(Job("%03d" % (len(jobs) + 1), job, about))
+    refuse(dict.fromkeys(problems))
+    return jobs
+
+
+def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
+    """Return the job of a comparison with this scheme, entry of spec["rates"] and seed."""
+    row = schemes_table.of(scheme)
+    knobs = {
+        **_only(spec["base"], row.knobs["kv"]),
+        **row.knobs,
+        "lr": rate["lr"],
+        "lr_scale": "none",
+        "seed": seed,
+        "num_workers": 0,
+        "measure_waits": True,
+        **_fixed(),
+    }
+    if "balance" not in row.knobs and "balance" in {option.name for option in OPTIONS}:
+        knobs["balance"] = _default("balance")
+    if scheme == schemes_table.FASTEST:
+        # The text of a hosts file; the runner writes the file. The servers stay the same.
+        knobs.update(groups_file="", hosts_file=HOSTS_FILE)
+    return Job(
+        "%s-lr%g-seed%d" % (scheme, rate["lr"], seed),
+        knobs,
+        {"scheme": scheme, "lr": rate["lr"], "seed": seed},
+    )
+
+
+# Stands in knobs for the path of spec["fastest"]["hosts"] as a file.
+HOSTS_FILE = "<fastest group>"
+
+
+def seeds_of(spec: Json) -> List[int]:
+    """Return the seeds of a comparison, in order."""
+    first = int(spec["base"].get("seed", _default("seed")))
+    return list(range(first, first + spec["knobs"]["seeds"]))
+
+
+def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
+    """Return the learning rates, rising, as [{"factor": text, "lr": number}].
+
+    Args: `factors` as the knob lr_factors has them; `base` the learning rate that they multiply;
+    `workers` the number W. Equal rates come once, under the first name.
+    """
+    found = {}  # type: Dict[float, str]
+    for text in factors:
+        match = knob_table.FACTOR.fullmatch(text)
+        assert match, text
+        below = {None: 1.0, "W": float(workers), "sqrt(W)": math.sqrt(workers)}.get(match.group(2))
+        divisor = float(match.group(2)) if below is None else below
+        factor = float(match.group(1)) / divisor if divisor else 0.0
+        if factor <= 0:
+            raise BadInput("lr_factors: %s is not above 0: correct it" % text)
+        found.setdefault(float("%.6g" % (base * factor)), text)
+    return [{"factor": text, "lr": lr} for lr, text in sorted(found.items())]
+
+
+def check_rendezvous(text: str, plan: Json) -> None:
+    """Refuse a rendezvous whose address is not that of the plan's scheduler."""
+    match = knob_table.RENDEZVOUS.fullmatch(text)
+    if not match or not plan["root"] or plan["root"]["address"] == match.group("address"):
+        return
+    scheduler = next(one["host"] for one in plan["processes"] if one["role"] == "scheduler")
+    owner = next(
+        (host for host, node in plan["nodes"].items() if node["address"] == match.group("address")),
+        None,
+    )
+    raise BadInput(
+        "rendezvous=%s: the scheduler runs on %s, whose address is %s: give this address, or %s"
+        % (
+            text,
+            scheduler,
+            plan["root"]["address"],
+            "put %s into the group scheduler" % owner
+            if owner
+            else "give the interface that has %s" % match.group("address"),
+        )
+    )
+
+
+def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
+    """Add the schemes, the fastest group and the learning rates to a specification."""
+    knobs, there = spec["knobs"], schemes_table.available()
+    missing = [name for name in knobs["schemes"] if name not in there]
+    refuse(
+        "schemes: this version of mxcluster cannot train %s: leave it out" % name
+        for name in missing
+    )
+    knobs["schemes"] = chosen = knobs["schemes"] or there
+    if {schemes_table.GROUPED, schemes_table.FASTEST} & set(chosen):
+        plan = plan_of({**_only(spec["base"], "dist_gsync"), "kv": "dist_gsync", "num_workers": 0})
+        spec["groups"] = list(plan["group_labels"])
+        if len(plan["groups"]) < 2:
+            spec["notes"].append(
+                "all workers form one group, so GSP is BSP here: give the workers a worker_group"
+            )
+        if schemes_table.FASTEST in chosen:
+            spec["fastest"] = _fastest(plan, knobs["fastest_group"])
+            if spec["fastest"] is None:
+                spec["notes"].append("without `fastest`: with one group it is BSP")
+                knobs["schemes"] = [name for name in chosen if name != schemes_table.FASTEST]
+    if len(knobs["schemes"]) < 1:
+        raise BadInput("schemes: nothing is left to compare: name other schemes")
+    base = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(spec["base"], "dist_sync")})
+    spec["base_lr"] = base["options"]["lr"]
+    spec["rates"] = rates_of(knobs["lr_factors"], spec["base_lr"], whole["workers"])
+
+
+def _fastest(plan: Json, wanted: str) -> Optional[Json]:
+    """Return {"label", "workers", "hosts": text of a hosts file} of the group that trains alone.
+
+    None if all workers form one group. BadInput if `wanted` is not the label of a group.
+    """
+    labels = list(plan["group_labels"])
+    if wanted and wanted not in labels:
+        raise BadInput(
+            "fastest_group=%s is not a group of the workers: name one of %s"
+            % (shown(wanted), ", ".join(labels))
+        )
+    if len(labels) < 2:
+        return None
+    label = wanted or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
+    members = plan["groups"][labels.index(label)]
+    addresses = {
+        one["index"]: one["address"] for one in plan["processes"] if one["role"] == "worker"
+    }
+    return {
+        "label": label,
+        "workers": len(members),
+        "hosts": "".join("%s\n" % addresses[index] for index in members),
+    }
+
+
+def _fixed() -> Json:
+    """Return the knobs that are the same in all jobs, whatever the inventory says."""
+    return {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
+
+
+def _only(base: Json, kv: str) -> Json:
+    """Return the knobs `base` for a job with `kv`; knobs of other schemes have their defaults."""
+    found = dict(base)
+    known = {option.name for option in OPTIONS}
+    for name, kvs in schemes_table.ONLY_KV.items():
+        if name in known and kv not in kvs:
+            found[name] = "" if _default(name) is None else _default(name)
+    return found
+
+
+def _meeting(rendezvous: str) -> Json:
+    """Return the knobs that the knob `rendezvous` stands for."""
+    match = knob_table.RENDEZVOUS.fullmatch(rendezvous)
+    if not match:
+        return {}
+    found = {"root_port": match.group("port")}
+    if match.group("interface"):
+        found["dmlc_interface"] = match.group("interface")
+    return found
+
+
+def _default(name: str) -> Any:
+    return next(option.default for option in OPTIONS if option.name == name)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value of -e and its equal in JSON as the same value."""
+    option = next((option for option in OPTIONS if option.name == name), None)
+    if option is None or value is None:
+        return value
+    try:
+        return cast_value(option, value)
+    except BadInput:
+        return value
+
+
+def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:
+    """Return the id of the next run of a job: `<sweep>-<name>`, then with -a2, -a3 and so on.
+
+    Args: `used(id)` True if runs/ has a folder of this name.
+    """
+    first = "%s-%s" % (sweep, re.sub(r"[^A-Za-z0-9._-]", "_", name))
+    number = 1
+    while True:
+        found = first if number == 1 else "%s-a%d" % (first, number)
+        if not used(found):
+            return found
+        number += 1

@@ -1,0 +1,102 @@
+"""Decide which jobs a sweep still has to run. Pure.
+
+A benchmark has a fixed list. The list of a comparison grows:
+
+1. Every scheme trains with every learning rate and the first seed.
+2. Every scheme trains with the other seeds, at its best rate and at the common rate.
+
+A job is better than another if it reached the target accuracy earlier. Of two jobs that did not
+reach it, the one with the higher final accuracy is better. A scheme's best rate is that of its best
+job. The common rate is the same for all schemes: at each rate, the schemes' jobs have ranks among
+the jobs of their own scheme, and the common rate has the smallest worst rank, then the smallest sum
+of ranks, then is the smallest rate. A failed job counts as the worst.
+"""
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from mxcluster.job.sweep import specs
+from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.sweep.specs import Job
+
+Json = Dict[str, Any]
+Records = Mapping[str, Json]
+
+
+class Choice(NamedTuple):
+    """The learning rates that the first seed has chosen."""
+
+    best: Dict[str, float]  # by scheme; a scheme whose jobs all failed is missing
+    common: Optional[float]  # None if all jobs failed
+
+
+def next_jobs(spec: Json, records: Records) -> List[Job]:
+    """Return the jobs that can run now and have no record, in order; [] if the sweep is done.
+
+    Args: `records` {name of a job: its record, see `results.record`}.
+    """
+    return [job for job in known_jobs(spec, records) if job.name not in records]
+
+
+def known_jobs(spec: Json, records: Records) -> List[Job]:
+    """Return all jobs of the sweep that are known so far, in the order in which they run."""
+    if spec["playbook"] == BENCHMARK:
+        return specs.benchmark_jobs(spec)
+    seeds, schemes = specs.seeds_of(spec), spec["knobs"]["schemes"]
+    jobs = [
+        specs.comparison_job(spec, scheme, rate, seeds[0])
+        for scheme in schemes
+        for rate in spec["rates"]
+    ]
+    chosen = choose(spec, records)
+    if chosen is None:
+        return jobs
+    rates = {rate["lr"]: rate for rate in spec["rates"]}
+    for scheme in schemes:
+        wanted = [chosen.best.get(scheme), chosen.common if scheme in chosen.best else None]
+        jobs += [
+            specs.comparison_job(spec, scheme, rates[lr], seed)
+            for lr in dict.fromkeys(wanted)
+            if lr is not None
+            for seed in seeds[1:]
+        ]
+    return jobs
+
+
+def most_jobs(spec: Json) -> int:
+    """Return the largest number of jobs that the sweep can have."""
+    if spec["playbook"] == BENCHMARK:
+        return len(specs.benchmark_jobs(spec))
+    schemes, rates = len(spec["knobs"]["schemes"]), len(spec["rates"])
+    return schemes * (rates + min(rates, 2) * (int(spec["knobs"]["seeds"]) - 1))
+
+
+def choose(spec: Json, records: Records) -> Optional[Choice]:
+    """Return the best rates and the common rate of a comparison.
+
+    None while a job of the first stage has no record.
+    """
+    seed = specs.seeds_of(spec)[0]
+    lrs = [rate["lr"] for rate in spec["rates"]]
+    best, ranks = {}, {lr: [] for lr in lrs}  # type: Dict[str, float], Dict[float, List[int]]
+    for scheme in spec["knobs"]["schemes"]:
+        names = [specs.comparison_job(spec, scheme, rate, seed).name for rate in spec["rates"]]
+        if not all(name in records for name in names):
+            return None
+        scores = {lr: score(records[name]) for lr, name in zip(lrs, names)}
+        if all(records[name]["state"] == "failed" for name in names):
+            continue
+        best[scheme] = min(lrs, key=lambda lr: (scores[lr], lr))
+        for lr in lrs:
+            ranks[lr].append(len([one for one in scores.values() if one < scores[lr]]))
+    if not best:
+        return Choice({}, None)
+    return Choice(best, min(lrs, key=lambda lr: (max(ranks[lr]), sum(ranks[lr]), lr)))
+
+
+def score(record: Json) -> Tuple[int, float]:
+    """Return a value that is smaller for a better job of a comparison."""
+    if record["state"] == "failed":
+        return 2, 0.0
+    if record.get("target_s") is not None:
+        return 0, float(record["target_s"])
+    return 1, -float(record.get("accuracy") or 0.0)

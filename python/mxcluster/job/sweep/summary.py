@@ -1,0 +1,238 @@
+"""Sum up the records of a sweep in rows, for the terminal, the report and the plots. Pure."""
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from mxcluster.job.sweep import results, schemes_table, specs, stages
+from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.verdict import clock, figure, printable
+
+Json = Dict[str, Any]
+Records = Mapping[str, Json]
+
+BEST, COMMON = "best", "common"
+
+
+def benchmark_rows(spec: Json, records: Records) -> List[Json]:
+    """Return a row for each job with a record: its `about`, figures, efficiency and state.
+
+    efficiency is samples_per_s for each worker, divided by that of the job with the fewest workers,
+    which has `against` of them. That job has the same network, scheme and GPUs, and under weak
+    scaling the same batch size of a worker, under strong scaling the same of all workers together.
+    """
+    found = [records[job.name] for job in stages.known_jobs(spec, records) if job.name in records]
+    return [_with_efficiency(one, found) for one in found]
+
+
+def comparison_rows(spec: Json, records: Records) -> List[Json]:
+    """Return the rows of a comparison: each scheme at its best rate, then at the common rate.
+
+    A row has "scheme", "title", "kind" (BEST, COMMON, or both as "best, common"), "lr", "jobs" (the
+    records), "reached" (the number of jobs that reached the target), and for target_s, accuracy,
+    samples_per_s and waited {"low", "median", "high"}: the quartiles over the seeds. A job that
+    never reached the target has an infinite time, and a quartile of it is None. "speedup" is the
+    median time of BSP, divided by that of the scheme, at rates of the same kind. [] while the first
+    stage has not ended.
+    """
+    chosen = stages.choose(spec, records)
+    if chosen is None:
+        return []
+    rows = []  # type: List[Json]
+    for kind in (BEST, COMMON):
+        for scheme in spec["knobs"]["schemes"]:
+            lr = chosen.best.get(scheme) if kind == BEST else chosen.common
+            if lr is None or scheme not in chosen.best:
+                continue
+            if kind == COMMON and lr == chosen.best[scheme]:
+                same = next(row for row in rows if row["scheme"] == scheme)
+                same["kinds"].append(COMMON)
+                continue
+            rows.append(_row(spec, records, scheme, lr, kind))
+    for row in rows:
+        row["speedup"] = _speedup(row, rows)
+    return rows
+
+
+def common_lr(spec: Json, records: Records) -> Optional[float]:
+    """Return the common learning rate of a comparison, None if it is unknown."""
+    chosen = stages.choose(spec, records)
+    return chosen.common if chosen else None
+
+
+def text(spec: Json, records: Records, path: str) -> List[str]:
+    """Return the lines that show a sweep at the end of its playbook.
+
+    Args: `path` of the sweep's folder.
+    """
+    records = {
+        job.name: records[job.name]
+        for job in stages.known_jobs(spec, records)
+        if job.name in records
+    }
+    states = [one["state"] for one in records.values()]
+    failed = states.count(results.FAILED)
+    head = "%s sweep %s: %d jobs" % (
+        "FAILED   " if failed else "OK       ",
+        spec["sweep"],
+        len(states),
+    )
+    for state in (results.FAILED, results.DIVERGED):
+        if state in states:
+            head += ", %d %s" % (states.count(state), state)
+    if spec["playbook"] == BENCHMARK:
+        table = benchmark_table(benchmark_rows(spec, records))
+    else:
+        table = comparison_table(comparison_rows(spec, records), spec["knobs"]["target"])
+    lines = [head] + aligned(table)
+    lines += [
+        "failed    %s: %s" % (one["id"], one["why"])
+        for one in records.values()
+        if one["state"] == results.FAILED
+    ]
+    if failed:
+        lines.append("again     -e sweep=%s -e again=failed" % spec["sweep"])
+    lines += ["note      %s" % note for note in spec["notes"]]
+    return [printable(line) for line in lines + ["report    %s/report.html" % path]]
+
+
+def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
+    """Return the rows of a benchmark as text, with a line of titles first."""
+    table = [
+        ["job", "network", "kv", "batch", "GPUs", "scaling", "workers"]
+        + ["samples/s", "efficiency", "ms/batch", "p10", "p90"]
+    ]
+    for row in rows:
+        about = row["about"]
+        cells = [row["job"], about["network"], about["kv"], str(about["batch_size"])]
+        cells += ["auto" if about["gpus"] is None else str(about["gpus"])]
+        cells += [about["scaling"], str(about["workers"])]
+        if row["state"] == results.OK:
+            cells += [figure(row["samples_per_s"]), percent(row["efficiency"])]
+            cells += ["%.4g" % (1000 * row[name]) for name in ("median_s", "p10_s", "p90_s")]
+        else:
+            cells += [row["state"], "", "", "", ""]
+        table.append(cells)
+    return table
+
+
+def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
+    """Return the rows of a comparison as text, with a line of titles first."""
+    table = [
+        ["scheme", "lr", "rate", "to %g %%" % (100 * target), "quartiles", "reached"]
+        + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
+    ]
+    for row in rows:
+        time, accuracy = row["target_s"], row["accuracy"]
+        table.append(
+            [
+                row["title"],
+                "%g" % row["lr"],
+                " and ".join(row["kinds"]),
+                seconds(time["median"]),
+                "%s to %s" % (seconds(time["low"]), seconds(time["high"])),
+                "%d of %d" % (row["reached"], len(row["jobs"])),
+                "%.2f" % row["speedup"] if row["speedup"] is not None else "-",
+                figure(row["samples_per_s"]["median"])
+                if row["samples_per_s"]["median"] is not None
+                else "-",
+                percent(accuracy["median"], 2),
+                "%s to %s" % (percent(accuracy["low"], 2), percent(accuracy["high"], 2)),
+                percent(row["waited"]["median"]),
+                "%.2f" % row["y"] if row["y"] is not None else "-",
+            ]
+        )
+    return table
+
+
+def aligned(table: Sequence[Sequence[str]]) -> List[str]:
+    """Return the rows of a table as lines with aligned columns."""
+    if not table:
+        return []
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table
+    ]
+
+
+def seconds(value: Optional[float]) -> str:
+    """Return a time to the target as text; None is a target that was never reached."""
+    return "never" if value is None else "%.1f s" % value if value < 60 else clock(value)
+
+
+def percent(value: Optional[float], decimals: int = 0) -> str:
+    """Return a share as text in percent, "-" for None."""
+    return "-" if value is None else "%.*f %%" % (decimals, 100 * value)
+
+
+def _with_efficiency(one: Json, found: Sequence[Json]) -> Json:
+    row = dict(one, efficiency=None, against=None)
+    if one["state"] != results.OK:
+        return row
+    base = min(
+        (other for other in found if _is_base(one["about"], other)),
+        key=lambda other: other["about"]["workers"],
+    )
+    before, now = base["about"]["workers"], one["about"]["workers"]
+    row["efficiency"] = (one["samples_per_s"] / now) / (base["samples_per_s"] / before)
+    row["against"] = before
+    return row
+
+
+def _is_base(about: Json, other: Json) -> bool:
+    """Return True if the efficiency of a job may refer to the record `other`."""
+    if other["state"] != results.OK:
+        return False
+    theirs = other["about"]
+    if any(about[name] != theirs[name] for name in ("network", "kv", "gpus")):
+        return False
+    # One worker has the same batch size under both kinds of scaling.
+    if theirs["scaling"] != about["scaling"] and theirs["workers"] > 1:
+        return False
+    if about["scaling"] == "strong":
+        return bool(
+            about["batch_size"] * about["workers"] == theirs["batch_size"] * theirs["workers"]
+        )
+    return bool(about["batch_size"] == theirs["batch_size"])
+
+
+def _row(spec: Json, records: Records, scheme: str, lr: float, kind: str) -> Json:
+    rate = next(one for one in spec["rates"] if one["lr"] == lr)
+    names = [specs.comparison_job(spec, scheme, rate, seed).name for seed in specs.seeds_of(spec)]
+    # A failed job says nothing about its scheme; a diverged one does.
+    jobs = [
+        records[name]
+        for name in names
+        if name in records and records[name]["state"] != results.FAILED
+    ]
+    ys = [one["mean"] for job in jobs for one in (job.get("y") or {}).values()]
+    row = {
+        "scheme": scheme,
+        "title": schemes_table.of(scheme).title,
+        "kinds": [kind],
+        "lr": lr,
+        "jobs": jobs,
+        "reached": sum(job["target_s"] is not None for job in jobs),
+        "y": sum(ys) / len(ys) if ys else None,
+    }
+    for name in ("target_s", "accuracy", "samples_per_s", "waited"):
+        values = [job.get(name) for job in jobs]
+        if name != "target_s":
+            values = [value for value in values if value is not None]
+        row[name] = {
+            word: results.quantile(values, part)
+            for word, part in (("low", 0.25), ("median", 0.5), ("high", 0.75))
+        }
+    return row
+
+
+def _speedup(row: Json, rows: Sequence[Json]) -> Optional[float]:
+    base = next(
+        (
+            other
+            for other in rows
+            if other["scheme"] == "bsp" and set(other["kinds"]) & set(row["kinds"])
+        ),
+        None,
+    )
+    if not base or not base["target_s"]["median"] or not row["target_s"]["median"]:
+        return None
+    return float(base["target_s"]["median"] / row["target_s"]["median"])

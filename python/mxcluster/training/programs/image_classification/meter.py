@@ -1,0 +1,141 @@
+"""Measure the batches of one worker, and the time in which the worker waits for weights."""
+
+import platform
+import time
+
+import numpy as np
+
+from mxcluster.node import gpus as node_gpus
+
+CPUINFO = "/proc/cpuinfo"
+
+
+class Meter(object):
+    """The clock of the batches that a worker trains with `module`, a bound Module.
+
+    Args: `warm_up` the batches that do not count; `measured` the batches after these, 0 for none;
+    `waits` True to measure the waiting time; `clock` a function that returns seconds.
+
+    The seconds of a batch reach from the end of the batch before to its own end. At both ends the
+    outputs of the network are there, and the pushes and pulls of the batch run on in MXNet. So the
+    sum of the seconds is the time of the training, with nothing counted twice.
+
+    A worker waits while its store pushes the gradients, and before a step until all weights have
+    arrived. This time holds the network, the servers and the other workers. To measure it, the
+    worker starts no layer before the weights of all layers are there, which MXNet would do.
+    """
+
+    def __init__(self, module, warm_up=0, measured=0, waits=False, clock=time.monotonic):
+        self._module, self._warm_up, self._measured = module, warm_up, measured
+        self._waits, self._clock = waits, clock
+        self._batches, self._seconds = 0, []
+        self._last = self._since = 0.0
+        self._trained = self._waited = 0.0
+
+    @property
+    def is_complete(self):
+        """True if all measured batches are trained; always False without any to measure."""
+        return bool(self._measured) and self._batches >= self._warm_up + self._measured
+
+    def begin(self):
+        """Start the clock, at the begin of an epoch. The time since the last batch is dropped."""
+        self._last = self._clock()
+
+    def wait_for_weights(self):
+        """Call this before the forward pass."""
+        if self._waits:
+            began = self._clock()
+            wait(self._module._exec_group.param_arrays)
+            self._waited += self._clock() - began
+
+    def wait_for_gradients(self):
+        """Call this after the backward pass, before the update."""
+        if self._waits:
+            wait([self._module.get_outputs()] + list(self._module._exec_group.grad_arrays))
+            self._since = self._clock()
+
+    def updated(self):
+        """Call this after the update: what a store does in the thread of Python is a wait."""
+        if self._waits:
+            self._waited += self._clock() - self._since
+
+    def end_of_batch(self):
+        """Count a batch whose outputs are there."""
+        now = self._clock()
+        seconds, self._last = now - self._last, now
+        self._batches += 1
+        self._trained += seconds
+        if self._measured and self._batches > self._warm_up:
+            self._seconds.append(seconds)
+
+    def reports(self, batch_size):
+        """Return [(kind of event, its fields)] of what was measured, [] without anything.
+
+        Args: `batch_size` the samples of a batch.
+        """
+        found = []
+        if self._seconds:
+            found.append(
+                ("measured", dict(figures(self._seconds, batch_size), warm_up=self._warm_up))
+            )
+        if self._waits and self._trained:
+            found.append(
+                ("waits", {"seconds": round(self._trained, 4), "waited_s": round(self._waited, 4)})
+            )
+        return found
+
+
+def figures(seconds, batch_size):
+    """Return the figures of batches that took `seconds` (list of float), as the event has them.
+
+    median_s, p10_s and p90_s are seconds of a batch; samples_per_s is over all these batches.
+    """
+    p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+    total = sum(seconds)
+    return {
+        "batches": len(seconds),
+        "batch_size": batch_size,
+        "seconds": round(total, 6),
+        "median_s": float(median),
+        "p10_s": float(p10),
+        "p90_s": float(p90),
+        "samples_per_s": len(seconds) * batch_size / max(total, 1e-9),
+    }
+
+
+def machine(gpus, cpuinfo=CPUINFO):
+    """Return what this worker runs on: versions, name of the CPU, its cores, names of the GPUs.
+
+    Args: `gpus` the number of GPUs of this worker; without any, the driver is not asked. `cpuinfo`
+    the kernel's file.
+    """
+    import mxnet as mx
+
+    name, cores = cpu(cpuinfo)
+    return {
+        "mxnet": mx.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "cpu": name,
+        "cores": cores,
+        "gpus": sorted({gpu.name for gpu in node_gpus.listed()}) if gpus else [],
+    }
+
+
+def cpu(path=CPUINFO):
+    """Return (name of the CPU, number of its logical cores); ("", 0) for what the file lacks."""
+    try:
+        with open(path, errors="replace") as stream:
+            lines = [line.partition(":") for line in stream]
+    except OSError:
+        return "", 0
+    names = [value.strip() for key, _, value in lines if key.strip() == "model name"]
+    return (names[0] if names else ""), sum(key.strip() == "processor" for key, _, value in lines)
+
+
+def wait(lists):
+    """Wait until all arrays in `lists`, lists of NDArrays or None, are computed."""
+    for arrays in lists:
+        for array in arrays or ():
+            if array is not None:
+                array.wait_to_read()

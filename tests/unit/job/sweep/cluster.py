@@ -1,0 +1,74 @@
+"""Sweeps on the local inventory of four workers in two groups, without starting a job."""
+
+from mxcluster.job.sweep import knob_table, runner, specs
+from tests.inventories.cases import changed, load, plan_of
+
+LOCAL = load("good/local")
+
+
+def planned(knobs):
+    """Return the plan of a job with these knobs on the local inventory."""
+    return plan_of(changed(LOCAL, {"options": dict(knobs)}))
+
+
+def spec_of(playbook="benchmark.yml", base=None, plan=planned, **knobs):
+    """Return the specification of a new sweep."""
+    return specs.begin(playbook, "mine", knob_table.cast(playbook, knobs), base or {}, 1e9, plan)
+
+
+def compared(*schemes, rates=("1/2", "1"), seeds=3, base=None, target=0.9):
+    return spec_of(
+        "compare.yml",
+        base,
+        schemes=list(schemes or ("bsp", "asp")),
+        lr_factors=list(rates),
+        seeds=seeds,
+        target=target,
+    )
+
+
+def record(name, target_s=None, accuracy=0.5, state="ok", **more):
+    """Return the record of a job of a comparison."""
+    return dict(
+        {
+            "job": name,
+            "id": "mine-" + name,
+            "state": state,
+            "why": None,
+            "about": {},
+            "wall_s": 10.0,
+            "environment": {"mxnet": ["1.9.1"], "nodes": 4},
+            "target_s": target_s,
+            "accuracy": accuracy,
+            "samples": 1000,
+            "samples_per_s": 100.0,
+            "waited": 0.25,
+            "curve": [(1.0, 0.3), (2.0, accuracy)],
+            "y": {},
+        },
+        **more,
+    )
+
+
+def measured(job, samples_per_s, state="ok"):
+    """Return the record of a Job of a benchmark."""
+    return {
+        "job": job.name,
+        "id": "mine-" + job.name,
+        "state": state,
+        "why": None,
+        "about": job.about,
+        "wall_s": 10.0,
+        "environment": {"mxnet": ["1.9.1"], "nodes": 4},
+        "samples_per_s": samples_per_s,
+        "median_s": 0.01,
+        "p10_s": 0.009,
+        "p90_s": 0.02,
+        "batches": 50,
+        "warm_up": 10,
+    }
+
+
+def means(plan=planned, start=None, stop=None, said=None):
+    """Return Means whose lines go to the list `said`."""
+    return runner.Means(plan, start, stop or (lambda job: None), (said or []).append)

@@ -1,0 +1,216 @@
+"""Figures of a job from its recorded events."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from mxcluster import exit_codes
+from mxcluster.job.sweep import results, specs
+from tests.unit.job.report import fake_run
+from tests.unit.job.sweep.cluster import compared, spec_of
+
+
+def event(kind, index=0, time=100.0, **fields):
+    return dict({"event": kind, "role": "worker", "index": index, "time": time}, **fields)
+
+
+def of_measured(index, median=0.02, rate=1000.0, **changed):
+    fields = {"batches": 50, "warm_up": 10, "batch_size": 32, "seconds": 1.6, "median_s": median}
+    fields.update(p10_s=median / 2, p90_s=2 * median, samples_per_s=rate)
+    fields.update(changed)
+    return event("measured", index, **fields)
+
+
+def test_the_figures_of_a_benchmark():
+    events = [of_measured(0, 0.02, 1000.0), of_measured(1, 0.04, 500.0), event("end")]
+    found = results.benchmark_figures(events, 2)
+    assert found == {
+        "samples_per_s": 1500.0,
+        "median_s": pytest.approx(0.03),
+        "p10_s": 0.01,
+        "p90_s": 0.08,
+        "batches": 50,
+        "warm_up": 10,
+    }
+
+
+@pytest.mark.parametrize(
+    "second", [{}, {"median_s": "fast"}, {"samples_per_s": float("nan")}, {"batches": 0}]
+)
+def test_a_worker_without_valid_figures_spoils_the_job(second):
+    """A node may write anything into its events."""
+    events = [of_measured(0)] + ([of_measured(1, **second)] if second else [])
+    assert results.benchmark_figures(events, 2) is None
+    assert results.benchmark_figures([of_measured(0), of_measured(1), of_measured(7)], 2) is None
+
+
+def test_the_common_rate_is_that_of_the_time_when_all_train():
+    """Worker 0 trains 100 samples/s from 0 s to 10 s, worker 1 50 samples/s from 2 s to 20 s."""
+    events = [event("batch", 0, second, samples=100 * second) for second in range(11)]
+    events += [event("batch", 1, second, samples=50 * (second - 2)) for second in range(2, 21)]
+    assert results.common_rate(events) == pytest.approx(150)
+    # The reports of worker 0 are not those of the borders of the window.
+    few = [event("batch", 0, second, samples=100 * second) for second in (0, 9)]
+    assert results.common_rate(few + events[11:]) == pytest.approx(150)
+
+
+def test_the_common_rate_needs_reports_of_all_workers():
+    assert results.common_rate([]) is None
+    events = [event("batch", 0, second, samples=second) for second in range(3)]
+    assert results.common_rate(events) == pytest.approx(1)
+    assert results.common_rate(events + [event("start", 1)]) is None
+    late = [event("batch", 1, second, samples=second) for second in (5, 6)]
+    assert results.common_rate(events + late) is None, "they never train together"
+
+
+PLAN = fake_run.make_plan(workers=2, groups=2, kv="dist_gsync", servers=1)
+
+
+def test_the_figures_of_a_comparison():
+    events = [event("start", index, 100.0 + index) for index in (0, 1)]
+    events += [
+        event("epoch", 0, 110.0, epoch=0, accuracy=0.5),
+        event("epoch", 1, 105.0, epoch=0, accuracy=0.99),  # worker 0 alone counts
+        event("epoch", 0, 120.0, epoch=1, accuracy=0.91),
+        event("epoch", 0, 130.0, epoch=2, accuracy=0.89),
+        event("waits", 0, seconds=10.0, waited_s=1.0),
+        event("waits", 1, seconds=30.0, waited_s=9.0),
+        event("end", 0, samples=600, seconds=30.0),
+        event("end", 1, samples=400, seconds=33.0),
+    ]
+    events += [
+        {
+            "event": "gsync",
+            "time": 131.0,
+            "role": "server",
+            "index": 0,
+            "group": 1,
+            "y": {"1": 3, "3": 1},
+        }
+    ]
+    found = results.comparison_figures(events, {"accuracy": 0.9}, PLAN, 0.9)
+    assert found["curve"] == [(10.0, 0.5), (20.0, 0.91), (30.0, 0.89)]
+    assert found["target_s"] == 20.0 and found["accuracy"] == 0.9
+    assert (found["samples"], found["seconds"]) == (1000, 33.0)
+    assert found["waited"] == pytest.approx(10 / 40)
+    assert found["y"] == {"b": {"mean": 1.5, "counts": {1: 3, 3: 1}}}
+    never = results.comparison_figures(events, {"accuracy": 0.9}, PLAN, 0.95)
+    assert never["target_s"] is None
+
+
+def test_a_job_without_events_has_empty_figures():
+    found = results.comparison_figures([], {"accuracy": None}, PLAN, 0.9)
+    assert found["curve"] == [] and found["target_s"] is None and found["waited"] is None
+
+
+@pytest.mark.parametrize(
+    "failure,state",
+    [
+        (None, "ok"),
+        ({"kind": "learning", "exit_code": 0}, "diverged"),
+        ({"exit_code": exit_codes.NOT_A_NUMBER}, "diverged"),
+        ({"exit_code": -9}, "failed"),
+    ],
+)
+def test_a_wrong_rate_is_a_result_and_a_fault_is_none(failure, state):
+    assert results.state_of({"ok": failure is None, "first_failure": failure}) == state
+
+
+@pytest.mark.parametrize(
+    "values,part,wanted",
+    [
+        ([3.0, 1.0, 2.0], 0.5, 2.0),
+        ([1.0, 2.0], 0.5, 1.5),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], 0.25, 2.0),
+        ([1.0, 2.0, None], 0.5, 2.0),
+        ([1.0, None], 0.5, None),
+        ([1.0, 2.0, None, None], 0.25, 1.75),
+        ([None, None], 0.5, None),
+        ([7.0], 0.75, 7.0),
+        ([], 0.5, None),
+    ],
+)
+def test_a_quantile_counts_a_missing_value_as_infinite(values, part, wanted):
+    assert results.quantile(values, part) == wanted
+
+
+MACHINE = {
+    "mxnet": "1.9.1",
+    "numpy": "1.23.5",
+    "python": "3.11.7",
+    "cpu": "A CPU",
+    "cores": 8,
+    "gpus": [],
+}
+
+
+def test_the_environment_names_what_differs():
+    events = [
+        event("machine", 0, **MACHINE),
+        event("machine", 1, **dict(MACHINE, cpu="B", gpus=["V"])),
+    ]
+    plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=2)
+    plan["processes"] = [
+        dict(one, host="node%d" % (one["index"] + 1)) if one["role"] == "worker" else one
+        for one in plan["processes"]
+    ]
+    found = results.environment(plan, events)
+    assert found["cpus"] == ["A CPU, 8 cores", "B, 8 cores"] and found["gpus"] == ["V"]
+    assert found["mxnet"] == ["1.9.1"] and found["workers"] == 4 and found["servers"] == 2
+
+
+def ran(folder, verdict, events, plan=None):
+    """Write the run folder of an ended job."""
+    folder.mkdir(parents=True)
+    plan = plan or fake_run.make_plan(workers=1, groups=1, kv="dist_sync", servers=1)
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    (folder / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
+    return str(folder)
+
+
+OK = {"ok": True, "first_failure": None, "accuracy": None}
+
+
+def test_a_record_has_figures_and_environment(tmp_path):
+    spec = spec_of(worker_counts="1")
+    (job,) = specs.benchmark_jobs(spec)
+    run = ran(tmp_path / "run", OK, [of_measured(0), event("machine", **MACHINE)])
+    found = results.record(spec, job, "mine-001", run, 12.0)
+    assert (found["state"], found["id"], found["wall_s"]) == ("ok", "mine-001", 12.0)
+    assert found["samples_per_s"] == 1000.0 and found["environment"]["cpus"] == ["A CPU, 8 cores"]
+    assert found["about"]["workers"] == 1
+
+
+def test_a_job_without_a_measurement_has_failed(tmp_path):
+    spec = spec_of(worker_counts="1")
+    (job,) = specs.benchmark_jobs(spec)
+    found = results.record(spec, job, "mine-001", ran(tmp_path / "run", OK, []), 0)
+    assert found["state"] == "failed" and "measured batches" in found["why"]
+    assert results.record(spec, job, "mine-001", str(tmp_path / "other"), 0) is None
+
+
+def test_a_failed_job_has_its_reason(tmp_path):
+    spec = compared("bsp")
+    job = specs.comparison_job(spec, "bsp", spec["rates"][0], 0)
+    verdict = {"ok": False, "accuracy": None, "first_failure": {"reason": "gone", "exit_code": -9}}
+    found = results.record(spec, job, "mine-1", ran(tmp_path / "run", verdict, []), 0)
+    assert (found["state"], found["why"], found["target_s"]) == ("failed", "gone", None)
+
+
+def test_records_are_kept_as_lines_and_as_csv(tmp_path):
+    spec = spec_of(worker_counts="1")
+    (job,) = specs.benchmark_jobs(spec)
+    run = ran(tmp_path / "run", OK, [of_measured(0), event("machine", **MACHINE)])
+    found = results.record(spec, job, "mine-001", run, 12.0)
+    results.write(str(tmp_path), [found])
+    assert results.read(str(tmp_path)) == {"001": json.loads(json.dumps(found))}
+    with open(str(tmp_path / "results.jsonl"), "a") as stream:
+        stream.write('{"job": "002", "sta')  # a full disk
+    assert set(results.read(str(tmp_path))) == {"001"}
+    (row,) = csv.DictReader(io.StringIO((tmp_path / "results.csv").read_text()))
+    assert row["job"] == "001" and row["network"] == "resnet20" and row["cpus"] == "A CPU, 8 cores"
+    assert float(row["samples_per_s"]) == 1000.0
+    assert results.read(str(tmp_path / "nowhere")) == {}

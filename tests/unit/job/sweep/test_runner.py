@@ -1,0 +1,206 @@
+"""Begin, run, interrupt and go on, with simulated jobs."""
+
+import json
+
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.job.sweep import results, runner
+from tests.unit.job.sweep.cluster import means, planned, spec_of
+from tests.unit.job.sweep.test_results import OK, of_measured, ran
+
+FAILED = {"ok": False, "accuracy": None, "first_failure": {"reason": "gone", "exit_code": -9}}
+
+
+class Cluster:
+    """Runs jobs by writing their run folders; `verdicts` {job id: verdict, None for none}."""
+
+    def __init__(self, runs):
+        self.runs, self.verdicts, self.started, self.stopped, self.said = runs, {}, [], [], []
+        self.knobs = []
+        self.means = means(planned, self.start, self.stopped.append, self.said)
+        self.means = self.means._replace(say=self.said.append)
+
+    def start(self, knobs):
+        self.started.append(knobs["job_id"])
+        self.knobs.append(knobs)
+        verdict = self.verdicts.get(knobs["job_id"], OK)
+        if isinstance(verdict, BaseException):
+            raise verdict
+        if verdict is None:
+            return 4
+        ran(self.runs / knobs["job_id"], verdict, [of_measured(0)])
+        return 0 if verdict["ok"] else 2
+
+    def go(self, spec, again=False):
+        return runner.go(spec, str(self.runs), self.means, again)
+
+    def opened(self, given=None, playbook="benchmark.yml", options=None, names=None):
+        given = dict({"sweep": "mine"}, **(given or {}))
+        return runner.opened(
+            playbook,
+            given,
+            options or {},
+            list(given) if names is None else names,
+            str(self.runs),
+            "/",
+            self.means,
+        )
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    (tmp_path / "runs").mkdir()
+    return Cluster(tmp_path / "runs")
+
+
+LISTS = {"networks": "mlp,lenet", "worker_counts": "1"}
+
+
+def test_a_sweep_runs_all_jobs_in_order(cluster):
+    spec = cluster.opened(LISTS)
+    assert not (cluster.runs / "mine").exists(), "opening writes nothing"
+    records = cluster.go(spec)
+    assert cluster.started == ["mine-001", "mine-002"] and set(records) == {"001", "002"}
+    assert json.loads((cluster.runs / "mine" / "sweep.json").read_text()) == spec
+    assert [one["network"] for one in cluster.knobs] == ["mlp", "lenet"]
+    assert cluster.said[0] == (
+        "SWEEP     job 1 of 2, 001: network=mlp kv=dist_sync batch_size=32 scaling=weak workers=1"
+    )
+    assert cluster.said[1].startswith("SWEEP     job 2 of 2, 002: network=lenet")
+    assert "left" in cluster.said[1], "an estimate after the first job"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupted_sweep_goes_on_where_it_stopped(cluster, end):
+    cluster.verdicts["mine-002"] = end
+    with pytest.raises(type(end)):
+        cluster.go(cluster.opened(LISTS))
+    assert set(results.read(str(cluster.runs / "mine"))) == {"001"}
+    cluster.verdicts.clear()
+    records = cluster.go(cluster.opened(names=["sweep"]))
+    assert cluster.started == ["mine-001", "mine-002", "mine-002"] and len(records) == 2
+    assert cluster.stopped == ["mine-002"], "the interrupted job may still run on the nodes"
+    cluster.go(cluster.opened())
+    assert len(cluster.started) == 3 and len(cluster.stopped) == 1, "nothing is left to do"
+
+
+def test_a_job_that_ended_before_its_record_is_not_run_again(cluster):
+    cluster.go(cluster.opened(LISTS))
+    folder = cluster.runs / "mine"
+    (folder / "results.jsonl").unlink()
+    (folder / "running.json").write_text('{"job": "001", "id": "mine-001"}')
+    cluster.go(cluster.opened())
+    assert cluster.started == ["mine-001", "mine-002", "mine-002-a2"]
+
+
+def test_a_job_without_a_verdict_ends_the_sweep(cluster):
+    cluster.verdicts["mine-001"] = None
+    with pytest.raises(BadInput, match="mine-001 ended with status 4 before its verdict"):
+        cluster.go(cluster.opened(LISTS))
+    assert cluster.started == ["mine-001"]
+
+
+def test_failed_jobs_run_again_only_on_request(cluster):
+    cluster.verdicts["mine-001"] = FAILED
+    records = cluster.go(cluster.opened(LISTS))
+    assert [records[name]["state"] for name in ("001", "002")] == ["failed", "ok"]
+    cluster.go(cluster.opened())
+    assert len(cluster.started) == 2
+    records = cluster.go(cluster.opened(), again=True)
+    assert cluster.started[2:] == ["mine-001-a2"] and records["001"]["id"] == "mine-001-a2"
+    lines = (cluster.runs / "mine" / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line)["job"] for line in lines] == ["001", "002"]
+
+
+def test_two_controllers_do_not_run_one_sweep(cluster):
+    spec = cluster.opened(LISTS)
+
+    def start(knobs):
+        with pytest.raises(BadInput, match="sweep=mine is running already"):
+            cluster.go(spec)
+        return Cluster.start(cluster, knobs)
+
+    runner.go(spec, str(cluster.runs), cluster.means._replace(start=start))
+
+
+@pytest.mark.parametrize(
+    "given,words",
+    [
+        ({"networks": "alexnett"}, "job 001: network='alexnett' is unknown"),
+        ({"worker_counts": "1,9"}, "job 002: num_workers=9, but there are only 4 workers"),
+        ({"networks": "mlp,lenet", "max_jobs": "5"}, "has 6 jobs, and max_jobs=5"),
+        ({"kvs": "local", "worker_counts": "2"}, "the sweep has no job"),
+        ({"rendezvous": "127.0.0.12:9300"}, "job 001: rendezvous=127.0.0.12:9300"),
+        ({"again": "failed"}, "there is no earlier sweep 'mine'"),
+        ({"gpu_counts": "3"}, "gpus"),
+    ],
+)
+def test_an_impossible_sweep_is_refused_before_it_starts(cluster, given, words):
+    with pytest.raises(BadInput) as refusal:
+        cluster.opened(given)
+    assert words in str(refusal.value)
+    assert list(cluster.runs.iterdir()) == [] and not cluster.started
+
+
+def test_knobs_of_train_yml_are_refused_before_it_starts(cluster):
+    with pytest.raises(BadInput, match="lr='fast' is refused"):
+        cluster.opened(options={"lr": "fast"}, names=["lr"])
+    many = {"schemes": "bsp,asp", "seeds": "100", "max_jobs": "50"}
+    with pytest.raises(BadInput, match="up to 404 jobs, and max_jobs=50"):
+        cluster.opened(many, "compare.yml")
+
+
+def test_a_folder_of_something_else_is_no_sweep(cluster):
+    (cluster.runs / "mine").mkdir()
+    with pytest.raises(BadInput, match="holds no sweep"):
+        cluster.opened()
+    (cluster.runs / "mine" / "sweep.json").write_text('{"schema": 9}')
+    with pytest.raises(BadInput, match="of another version"):
+        cluster.opened()
+
+
+def test_the_fastest_group_gets_a_hosts_file(cluster):
+    spec = cluster.opened({"schemes": "fastest", "lr_factors": "1", "seeds": "1"}, "compare.yml")
+    cluster.go(spec)
+    path = cluster.runs / "mine" / "fastest.hosts"
+    assert cluster.knobs[0]["hosts_file"] == str(path)
+    assert path.read_text() == "127.0.0.11\n127.0.0.12\n"
+
+
+def test_a_dry_run_lists_the_jobs_and_writes_nothing(cluster):
+    spec = cluster.opened(LISTS)
+    lines = runner.dry_run(spec, str(cluster.runs), planned)
+    assert lines[0] == "benchmark.yml of 2 jobs, in runs/mine"
+    assert lines[1] == (
+        "001  to do  network=mlp kv=dist_sync batch_size=32 scaling=weak workers=1  "
+        "1 worker and 2 servers on 2 nodes; 10 + 50 batches of 32"
+    )
+    assert lines[-1] == "2 of 2 jobs to do" and list(cluster.runs.iterdir()) == []
+    cluster.verdicts["mine-002"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.go(spec)
+    lines = runner.dry_run(spec, str(cluster.runs), planned)
+    assert lines[1].startswith("001  ok") and lines[-1].startswith("1 of 2 jobs to do")
+
+
+def test_jobs_that_differ_in_seed_and_rate_are_planned_once():
+    asked = []
+
+    def plan(knobs):
+        asked.append(knobs)
+        return planned(knobs)
+
+    spec = spec_of("compare.yml", plan=plan, schemes="bsp,asp", seeds=3)
+    del asked[:]
+    assert len(runner.check(spec, plan)) == 8 and len(asked) == 2
+
+
+def test_a_report_is_written_of_what_there_is(cluster):
+    wrote = []
+    spec = cluster.opened(LISTS)
+    runner.report_on(spec, str(cluster.runs), "cache", lambda *given: wrote.append(given))
+    assert wrote == []
+    cluster.go(spec)
+    runner.report_on(spec, str(cluster.runs), "cache", lambda *given: wrote.append(given))
+    assert set(wrote[0][2]) == {"001", "002"}
