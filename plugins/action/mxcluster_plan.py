@@ -9,6 +9,8 @@ description:
     data and environment.
   - Reads the node records and the user's files on the controller. The module contacts no node and
     writes nothing.
+  - With C(grouping=auto) and no profile that fits, the module first runs profile.yml as a child of
+    this C(ansible-playbook), except in check mode and with C(plan_only).
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -128,16 +130,23 @@ resume:
   elements: str
 """
 
-from mxcluster.ansible.controller_task import ControllerTask
+import os
+import sys
+
+from ansible import context
+
+from mxcluster.ansible import attempts
+from mxcluster.ansible.controller_task import ControllerTask, show
+from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, packed
 
+TRAIN, PROFILE = "train.yml", "profile.yml"
+MOST = 90  # characters of a job's id in that of the job that measures
 
-def carry_out(given, check):
-    """Make the plan of a job, and return the values that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` is not used. BadInput if an input is wrong.
-    """
-    planned = inputs.plan_job(
+def plan(given):
+    """Return the result of `inputs.plan_job` for the arguments of the task."""
+    return inputs.plan_job(
         given["options"],
         dict(given["inventory"], forks=given["forks"]),
         given["records_dir"],
@@ -148,6 +157,45 @@ def carry_out(given, check):
         given["given"],
         given["measures"],
     )
+
+
+def measure(job):
+    """Run profile.yml as a child of this ansible-playbook, for the job `job` with grouping=auto.
+
+    BadInput if this command line cannot run again, or if the child fails.
+    """
+    own = next((path for path in context.CLIARGS["args"] if os.path.basename(path) == TRAIN), None)
+    problem = attempts.refusal(sys.argv[0], context.CLIARGS)
+    if own is None:
+        problem = "%s is not on this command line" % TRAIN
+    if problem:
+        raise BadInput(
+            "grouping=auto runs %s first, and %s; run %s -e apply=true yourself, or use -e "
+            "grouping=given" % (PROFILE, problem, PROFILE)
+        )
+    attempts.end_with_parent()
+    extra = {"job_id": job[:MOST] + "-profile", "apply": True, "detach": False}
+    status = attempts.run(extra, show, own, PROFILE)
+    if status:
+        raise BadInput(
+            "grouping=auto: %s ended with status %d, and its output is above: correct the cause, "
+            "or use -e grouping=given" % (PROFILE, status)
+        )
+
+
+def carry_out(given, check):
+    """Make the plan of a job, and return the values that RETURN describes.
+
+    With grouping=auto and no profile that fits, the module first measures the cluster. It does not
+    in check mode or with plan_only, which start nothing.
+
+    Args: `given` the arguments of the task; `check` True in check mode. BadInput if an input is
+    wrong.
+    """
+    planned = plan(given)
+    if planned["needs_profile"] and not (check or planned["plan"]["options"]["plan_only"]):
+        measure(planned["plan"]["job"])
+        planned = plan(given)
     return dict(
         packed.told(planned.pop("plan"), planned.pop("looks")),
         **dict(planned, table=planned["table"].splitlines()),

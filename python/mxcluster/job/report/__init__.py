@@ -96,6 +96,7 @@ def assemble(
         left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
         warnings=[line for line in [paces.emulated(plan)] if line]
         + series.unheard_groups(plan, events)
+        + profile.drifted(plan, events)
         + [line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
     )

@@ -10,6 +10,8 @@ from mxcluster.job.verdict import figure, printable
 Json = Dict[str, Any]
 
 FILE = "profile.json"
+DRIFT = 0.25  # a smaller change of the speeds between two groups does not count
+_MOST_ADVICE = 8  # lines
 _MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
 
 
@@ -113,7 +115,45 @@ def lines(profile: Json) -> List[str]:
             "server %s/%d: %s updates of the model a second"
             % (server["host"], server["number"], figure(server["updates_per_s"]))
         )
-    return [printable(line) for line in told + profile["advice"]]
+    told += profile["advice"][:_MOST_ADVICE]
+    more = len(profile["advice"]) - _MOST_ADVICE
+    if more > 0:
+        told.append("and %d more such lines, in %s" % (more, FILE))
+    return [printable(line) for line in told]
+
+
+def drifted(plan: Json, events: List[Json]) -> List[str]:
+    """Return a warning if the groups of a profile no longer have its speeds; else [].
+
+    The speed of a group in training is compared with that of its slowest worker in the profile. A
+    common factor for all groups does not matter: the exchange with the servers takes time, too.
+
+    Args: `plan` of a job that has ended; `events` of all nodes.
+    """
+    used = plan.get("profile") or {}
+    if "groups" not in (used.get("uses") or []) or not used.get("fits"):
+        return []
+    trained = {
+        event["index"]: event["samples_per_s"]
+        for event in events
+        if event["event"] == "end" and event.get("role") == "worker" and event.get("samples_per_s")
+    }
+    ratios = {}
+    for label, members in zip(plan["group_labels"], plan["groups"]):
+        speeds = [trained[member] for member in members if member in trained]
+        if speeds:
+            ratios[label] = min(speeds) / min(used["speeds"][member] for member in members)
+    if len(ratios) < 2:
+        return []
+    slow, fast = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    factor = ratios[fast] / ratios[slow]
+    if factor <= 1 + max(DRIFT, 3 * used["noise"]):
+        return []
+    return [
+        "the speeds have changed since the profile %s: the group %s was %.2g times slower against "
+        "the group %s than there; measure them again with profile.yml -e apply=true"
+        % (used["job"], slow, factor, fast)
+    ]
 
 
 def _of_role(plan: Json, role: str) -> List[Json]:

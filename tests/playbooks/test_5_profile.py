@@ -1,0 +1,85 @@
+"""profile.yml measures a cluster and proposes groups and shares, which later plans use."""
+
+import json
+import shutil
+
+import pytest
+
+LABELS = ("first pair", "second pair")
+QUICK = ("-e", "step_ms=60", "-e", "batch_size=16")
+
+
+@pytest.fixture(scope="module")
+def unequal(project):
+    """Return (the project, arguments): four nodes without labels, two of which pretend to be slow.
+
+    The state and the cluster files of this inventory are its own.
+    """
+    folder = project.path / "inventory" / "unequal"
+    shutil.copytree(str(project.path / "inventory" / "local"), str(folder))
+    state = project.path / ".state"
+    shutil.copytree(str(state / "local" / "nodes"), str(state / "unequal" / "nodes"))
+    with open(str(folder / "group_vars" / "all.yml"), "a") as stream:
+        stream.write("mxcluster_state_dir: %s\n" % (state / "unequal"))
+        stream.write("mxcluster_home: %s\n" % (state / "local"))
+        stream.write("mxcluster_etc_dir: %s\n" % (state / "unequal" / "etc"))
+    hosts, slow = folder / "hosts.yml", {"node3:": 2, "node4:": 4}
+    lines = []
+    for line in hosts.read_text().splitlines():
+        if "worker_group" in line:
+            continue
+        lines.append(line)
+        if line.strip() in slow and line.startswith(8 * " "):
+            lines.append("          slowdown: %d" % slow[line.strip()])
+    hosts.write_text("\n".join(lines) + "\n")
+    return project, ("-i", "inventory/unequal")
+
+
+def test_one_command_measures_groups_and_trains(unequal):
+    """With grouping=auto, train.yml runs profile.yml first; the second time it has a profile."""
+    project, arguments = unequal
+    result, run = project.train(
+        *arguments,
+        *QUICK,
+        job_id="auto",
+        kv="dist_gsync",
+        grouping="auto",
+        data_allocator=1,
+        num_epochs=3,
+    )
+    assert result.code == 0, result.output
+    profile = json.loads((project.path / "runs" / "auto-profile" / "profile.json").read_text())
+    speeds = [worker["together"]["samples_per_s"] for worker in profile["workers"]]
+    # 16 samples in 60 ms, and emulated slowness.
+    assert speeds == pytest.approx([267, 267, 133, 67], rel=0.15), result.output
+    assert profile["groups"] == [[0, 1], [2], [3]] and len(profile["placement"]) == 6
+    plan = json.loads((run / "plan.json").read_text())
+    assert plan["groups"] == profile["groups"] and plan["shares"] == profile["shares"]
+    assert "the profile auto-profile of" in result.output
+    for name in ("curves.png", "report.html"):
+        assert (project.path / "runs" / "auto-profile" / name).exists()
+    files = project.path / ".state" / "unequal" / "etc"
+    assert len((files / "groups").read_text().split("\n")) == 4, (files / "groups").read_text()
+    again, _ = project.train(
+        *arguments, job_id="planned", kv="dist_gsync", grouping="auto", plan_only=True
+    )
+    assert again.code == 0 and "PLAY [Apply" not in again.output
+    assert "auto-profile" in again.output and "in 3 groups" in again.output
+
+
+def test_a_new_worker_needs_a_new_profile(unequal):
+    project, arguments = unequal
+    more = ("-e", json.dumps({"workers_per_host": 2}))
+    result, _ = project.train(
+        *arguments, *more, job_id="more", kv="dist_gsync", plan_only=True, num_workers=8
+    )
+    assert result.code == 0, result.output
+    assert "has no speed of node1 worker 1" in result.output, result.output
+    assert "run profile.yml again" in result.output
+
+
+def test_a_script_cannot_be_measured(unequal):
+    project, arguments = unequal
+    result = project.run("profile.yml", *arguments, "-e", "script=mine.py")
+    assert result.code != 0
+    assert "-e script is a knob of train.yml, and profile.yml does not read it" in result.output

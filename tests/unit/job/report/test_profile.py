@@ -1,0 +1,164 @@
+"""A profile from the events of a job that measured, its lines and panels, and drifted speeds."""
+
+import pytest
+
+from mxcluster.cluster import profile as profiles
+from mxcluster.errors import BadInput
+from mxcluster.job.plan.processes import ranks
+from mxcluster.job.report import curves, profile, profile_panels
+from tests.unit.job.report.fake_run import make_plan
+
+SPEEDS = (100.0, 101.0, 50.0, 51.0)
+SIZES = [64, 8, 640, 10]
+
+
+def measured_events(plan, speeds=SPEEDS):
+    """Return the events that workers and servers write; a server's rank is in its figures."""
+    servers = [one for one in plan["processes"] if one["role"] == "server"]
+    found = [
+        {
+            "event": "profile",
+            "time": 1795250000.0 + index,
+            "role": "worker",
+            "index": index,
+            "alone": {"samples_per_s": 1.1 * speed, "spread": 0.01},
+            "together": {"samples_per_s": speed, "spread": 0.01},
+            "servers": [{"push_s": 1.0 + rank, "pull_s": 0.5} for rank in range(len(servers))],
+            "exchange_s": 0.01,
+        }
+        for index, speed in enumerate(speeds)
+    ]
+    found[0].update(parameters=SIZES, mxnet="1.9.1")
+    return found + [
+        {
+            "event": "server_speed",
+            "time": 1795250000.0,
+            "role": "server",
+            "index": server["index"],
+            "updates_per_s": 100.0 + server["index"],
+        }
+        for server in servers
+    ]
+
+
+@pytest.fixture
+def plan():
+    return dict(make_plan(groups=1, kv="dist_async"), job="20261121-101500-profile")
+
+
+@pytest.fixture
+def whole(plan):
+    return profiles.complete(profile.measured(plan, measured_events(plan)))
+
+
+def test_the_events_of_all_nodes_become_a_profile(plan, whole):
+    assert profiles.read(whole) == whole
+    assert [(one["host"], one["number"]) for one in whole["workers"]] == [
+        ("node1", 0),
+        ("node1", 1),
+        ("node2", 0),
+        ("node2", 1),
+    ]
+    assert whole["groups"] == [[0, 1], [2, 3]] and whole["parameters"] == SIZES
+    assert (whole["network"], whole["batch_size"], whole["mxnet"]) == ("mlp", 32, "1.9.1")
+
+
+def test_a_worker_knows_servers_by_rank_and_the_profile_by_index(plan, whole):
+    servers = [one for one in plan["processes"] if one["role"] == "server"]
+    order = ranks(servers)
+    assert order == [1, 0]  # ps-lite sorts addresses in descending order
+    for worker in whole["workers"]:
+        assert [one["push_s"] for one in worker["servers"]] == [1.0 + rank for rank in order]
+    assert [one["updates_per_s"] for one in whole["servers"]] == [100.0, 101.0]
+
+
+@pytest.mark.parametrize(
+    "drop,words",
+    [
+        (
+            lambda one: one["role"] == "worker" and one["index"] == 2,
+            "lacks the figures of worker-2",
+        ),
+        (lambda one: one["event"] == "server_speed", "lacks the figures of server-0, server-1"),
+    ],
+)
+def test_missing_figures_are_named(plan, drop, words):
+    events = [one for one in measured_events(plan) if not drop(one)]
+    with pytest.raises(BadInput, match=words + ".*run profile.yml again"):
+        profile.measured(plan, events)
+
+
+def test_a_worker_with_figures_of_too_few_servers_is_named(plan):
+    events = measured_events(plan)
+    events[1]["servers"] = events[1]["servers"][:1]
+    with pytest.raises(BadInput, match="lacks the servers of worker-1"):
+        profile.measured(plan, events)
+
+
+def test_false_figures_of_a_node_are_refused(plan):
+    events = measured_events(plan)
+    events[1]["together"] = {"samples_per_s": -5.0, "spread": 0.0}
+    with pytest.raises(BadInput, match="node1 worker 1"):
+        profiles.complete(profile.measured(plan, events))
+
+
+def test_the_lines_show_speeds_groups_and_shares(whole):
+    lines = profile.lines(whole)
+    assert lines[0].split() == ["worker", "alone", "together", "exchange", "group", "share"]
+    assert lines[1].split() == ["node1/0", "110", "100", "10.0", "ms", "speed1", "33.33", "%"]
+    assert lines[4].split()[-4:] == ["ms", "speed2", "16.67", "%"]
+    assert "speeds in samples/s of mlp on digits, batches of 32; noise 5.0 %" in lines
+    assert "server node1/0: 100 updates of the model a second" in lines
+
+
+def test_many_workers_do_not_fill_the_terminal():
+    plan = make_plan(workers=60, groups=1, kv="dist_async")
+    found = profiles.complete(profile.measured(plan, measured_events(plan, [100.0] * 60)))
+    lines = profile.lines(found)
+    assert len(lines) < 50 and "and 28 more workers, in profile.json" in lines
+    assert lines[-1] == "and %d more such lines, in profile.json" % (len(found["advice"]) - 8)
+
+
+@pytest.mark.parametrize("workers", [4, 60])
+def test_the_picture_has_a_panel_for_workers_steps_and_servers(tmp_path, workers):
+    plan = make_plan(workers=workers, groups=1, kv="dist_async")
+    found = profiles.complete(profile.measured(plan, measured_events(plan, [100.0] * workers)))
+    data = {"workers": {}, "y": {}, "begin": 0.0, "profile": found}
+    assert [name for _, name in profile_panels.panels(data)] == ["speeds", "steps", "servers"]
+    picture = curves.draw(data, plan, {"first_failure": None}, str(tmp_path))
+    assert picture.startswith(b"\x89PNG")
+
+
+def after(speeds, uses=("groups",), fits=True):
+    plan = make_plan()
+    plan["profile"] = {
+        "job": "mine-profile",
+        "fits": fits,
+        "uses": list(uses),
+        "speeds": list(SPEEDS),
+        "noise": 0.05,
+    }
+    ends = [
+        {"event": "end", "role": "worker", "index": index, "samples_per_s": speed}
+        for index, speed in enumerate(speeds)
+    ]
+    return profile.drifted(plan, ends)
+
+
+def test_speeds_like_those_of_the_profile_give_no_warning():
+    assert after(SPEEDS) == after([80.0, 80.0, 40.0, 40.0]) == []
+    assert after([100.0, 100.0, 42.0, 42.0]) == []  # a change of 19 %
+
+
+def test_a_group_that_has_become_slower_is_named():
+    (line,) = after([100.0, 100.0, 25.0, 25.0])
+    assert (
+        "since the profile mine-profile: the group b was 2 times slower against the group a" in line
+    )
+    assert "profile.yml -e apply=true" in line
+
+
+def test_only_groups_of_a_profile_that_fits_can_drift():
+    slower = [100.0, 100.0, 25.0, 25.0]
+    assert after(slower, uses=["shares"]) == after(slower, fits=False) == []
+    assert after([None] * 4) == []
