@@ -68,6 +68,37 @@ def test_progress_is_told_while_it_runs_without_a_terminal(project):
     assert any("ETA" in line and "slowest" in line and "accuracy" in line for line in lines), lines
 
 
+def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
+    """The host variable slowdown reaches the worker; line, report and checkpoint have the sizes."""
+    address = "node2:\n          node_address"
+    slower = address.replace("node_address", "slowdown: 3\n          node_address")
+    slow = project.inventory("slow", **{address: slower})
+    given = {"num_epochs": 3, "num_examples": 320, "num_workers": 2, "num_servers": 1}
+    given.update(kv="dist_sync", balance="batch", step_ms=150, savemodel=True, lr=0.1)
+    result, run = project.train("-i", slow, **given)
+    assert result.code == 0, result.output
+    sizes = [
+        event["sizes"]
+        for event in map(json.loads, (run / "events.jsonl").read_text().splitlines())
+        if event["event"] == "balance"
+    ]
+    assert sizes and sum(sizes[-1]) == 64 and 44 <= sizes[-1][0] <= 52, sizes
+    assert "b %d/%d" % tuple(sizes[-1]) in result.output
+    told = "emulated slowness: the program slows down worker 1 by 3 and 32 samples take at least"
+    assert result.output.count(told) >= 2, "neither the plan nor the verdict may hide it"
+    assert "Batch sizes" in (run / "report.html").read_text()
+    result, again = project.train(
+        "-i",
+        slow,
+        resume=run.name,
+        num_epochs=4,
+        **{name: given[name] for name in ("num_workers", "num_servers")},
+    )
+    assert result.code == 0, result.output
+    plan = json.loads((again / "plan.json").read_text())
+    assert plan["balance"]["sizes"] == sizes[-1] and plan["options"]["balance"] == "batch"
+
+
 def test_a_users_script_gets_the_real_store_and_its_arguments(project):
     arguments = [
         "gluon",
