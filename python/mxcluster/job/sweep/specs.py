@@ -144,7 +144,8 @@ def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
 def benchmark_jobs(spec: Json) -> List[Job]:
     """Return the jobs of a benchmark, in a fixed order. BadInput if a combination is impossible.
 
-    Schemes without servers have one worker. Combinations that are the same job come once.
+    Schemes without servers have one worker. One worker is the same job under both kinds of scaling,
+    and comes once.
     """
     knobs, base = spec["knobs"], spec["base"]
     jobs, problems = [], []  # type: List[Job], List[str]
@@ -183,7 +184,7 @@ def benchmark_jobs(spec: Json) -> List[Job]:
             job["gpus"] = ",".join(map(str, range(one["gpu_count"])))
         if job["data"] == "synthetic" and "num_examples" not in base:
             job["num_examples"] = own * workers * (measured + warm_up)  # one epoch
-        identity = repr(sorted(job.items()))
+        identity = repr((sorted(job.items()), workers > 1 and one["scaling"]))
         if identity not in seen:
             about = {
                 "network": one["network"],
