@@ -412,3 +412,25 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
             sizes.append({key: int(file[key]) for key in file.files if key.startswith("size_")})
     split = {key: (sizes[0][key], sizes[1][key]) for key in set(sizes[0]) & set(sizes[1])}
     assert split == {"size_0": (4096, 4096), "size_2": (4096, 4096)}, sizes
+
+
+@also_between
+def test_a_measurement_trains_its_batches_and_no_epochs(every_mxnet, tmp_path):
+    """1 + 12 batches of an epoch of 5: there are three epochs, and no validation."""
+    run = train(
+        every_mxnet,
+        tmp_path,
+        *("--data", "synthetic", "--num-examples", 80, "--batch-size", 16),
+        *("--warm-up", 1, "--measured", 12, "--measure-waits"),
+    ).succeeded()
+    (measured,), (waits,), (machine,) = run.of("measured"), run.of("waits"), run.of("machine")
+    assert (measured["batches"], measured["warm_up"], measured["batch_size"]) == (12, 1, 16)
+    assert 0 < measured["p10_s"] <= measured["median_s"] <= measured["p90_s"] < 5
+    assert measured["samples_per_s"] == pytest.approx(12 * 16 / measured["seconds"], rel=1e-3)
+    assert measured["median_s"] * 6 < measured["seconds"] < waits["seconds"]
+    assert 0 < waits["waited_s"] < waits["seconds"]
+    assert machine["mxnet"].startswith(every_mxnet.version) and machine["cores"] >= 1
+    (end,) = run.of("end")
+    assert end["samples"] == 13 * 16 and "accuracy" not in end and not run.of("epoch")
+    last = run.of("batch")[-1]
+    assert (last["step"], last["epoch"], last["batch"], last["done"]) == (13, 2, 2, 1.0)

@@ -42,6 +42,41 @@ def test_an_attempt_is_the_same_command_line_with_other_knobs(attempt):
 
 
 @pytest.mark.parametrize(
+    "argv,own,wanted",
+    [
+        (["a-p", "benchmark.yml", "-e", "x=1"], "benchmark.yml", ["a-p", "train.yml", "-e", "x=1"]),
+        (
+            ["a-p", "-i", "inv", "/p/compare.yml"],
+            "/p/compare.yml",
+            ["a-p", "-i", "inv", "/p/train.yml"],
+        ),
+        (["a-p", "train.yml"], "", ["a-p", "train.yml"]),
+    ],
+)
+def test_another_playbook_takes_the_place_of_the_own_one(argv, own, wanted):
+    before = list(argv)
+    found = attempts.command_line(argv, {"lr": 1}, own, "train.yml")
+    assert found == wanted + ["-e", '{"lr": 1}'] and argv == before
+
+
+def test_a_child_of_another_playbook_knows_its_parent(attempt, monkeypatch):
+    assert attempts.parent() == ""
+    monkeypatch.setenv("MXCLUSTER_ATTEMPT", "1")
+    assert attempts.is_child() and attempts.parent() == ""
+    monkeypatch.setenv("MXCLUSTER_ATTEMPT", "benchmark.yml")
+    assert attempts.is_child() and attempts.parent() == "benchmark.yml"
+
+
+def test_a_child_runs_the_other_playbook(tmp_path, monkeypatch):
+    program, told = tmp_path / "program.py", []
+    program.write_text("import os, sys\nprint(sys.argv[1:3], os.environ['MXCLUSTER_ATTEMPT'])\n")
+    monkeypatch.setattr(sys, "argv", [str(program), "books/compare.yml", "-v"])
+    status = attempts.run({}, lambda *piece: told.append(piece), "books/compare.yml", "stop.yml")
+    said = "".join(text for text, is_stderr in told if not is_stderr)
+    assert status == 0 and said == "['books/stop.yml', '-v'] compare.yml\n"
+
+
+@pytest.mark.parametrize(
     "program,status",
     [("sys.exit(250)", 250), ("os.kill(os.getpid(), 9)", 137), ("os.close(1); sys.exit(4)", 4)],
 )

@@ -468,3 +468,29 @@ def test_balanced_batches_need_updates_that_sum_up_all_workers(kv):
 )
 def test_what_does_not_suit_balanced_batches_is_refused(given, words):
     assert words in refused(**dict({"balance": "batch"}, **given))
+
+
+@pytest.mark.parametrize(
+    "given,words",
+    [
+        ({"measured": "50", "savemodel": "true"}, "measured=50 with savemodel=true"),
+        ({"measured": "50", "resume": "one"}, "measured=50 with resume=one"),
+        (
+            {"measured": "50", "script": "a.py"},
+            "measured=50 with a script: only the program of mxcluster measures",
+        ),
+        ({"measure_waits": "true", "script": "a.py"}, "measure_waits=true with a script"),
+        ({"measured": "-1"}, "measured='-1' is refused"),
+        ({"warm_up": "-1"}, "warm_up='-1' is refused"),
+    ],
+)
+def test_an_impossible_measurement_is_refused(given, words):
+    with pytest.raises(BadInput) as refusal:
+        options.cast(given)
+    assert words in str(refusal.value)
+
+
+def test_a_measurement_is_off_by_default():
+    found = options.cast({})
+    assert (found["measured"], found["warm_up"], found["measure_waits"]) == (0, 10, False)
+    assert options.cast({"measured": "5", "warm_up": "0"})["warm_up"] == 0

@@ -214,3 +214,23 @@ def test_a_controller_that_cannot_import_the_package_is_told_the_cure(look, monk
     monkeypatch.setattr(plugin, "knobs", None)
     told = look()
     assert told["failed"] and "cannot import mxcluster. Run `make venv`" in told["msg"]
+
+
+def test_the_child_of_a_sweep_accepts_the_names_of_its_command_line(look, monkeypatch):
+    """`target` is a knob of compare.yml, whose first command has checked all names."""
+    given = {"target": 0.9, "seeds": 2, "lr": 0.1}
+    assert "target" in look("train.yml", **given)["msg"]
+    monkeypatch.setenv("MXCLUSTER_ATTEMPT", "compare.yml")
+    for playbook in ("train.yml", "stop.yml"):
+        assert not look(playbook, **given).get("failed")
+    assert "bath_size" in look("train.yml", bath_size=64, **given)["msg"]
+    monkeypatch.setenv("MXCLUSTER_ATTEMPT", "benchmark.yml")
+    assert "target" in look("train.yml", **given)["msg"]
+
+
+@pytest.mark.parametrize(
+    "playbook, name",
+    [("benchmark.yml", "seeds"), ("compare.yml", "networks"), ("compare.yml", "kv")],
+)
+def test_a_sweep_refuses_the_knobs_that_it_does_not_read(look, playbook, name):
+    assert "%s does not read it" % playbook in look(playbook, **{name: 1})["msg"]

@@ -41,7 +41,7 @@ def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
             axes[name].set_ylim(bottom=0)
             _whole(axes[name])
         axes["1"].set_ylabel("%")
-        axes["2"].set_ylabel("ms; the bars are the 10 % and 90 % quantiles")
+        axes["2"].set_ylabel("ms: median, 10 % to 90 %")
         _legend(figure, len(series))
         return style.png(figure)
 

@@ -136,6 +136,10 @@ def test_command_of_the_program():
         "0",
         "--step-ms",
         "0.0",
+        "--measured",
+        "0",
+        "--warm-up",
+        "10",
         "--gpus",
         "0,1",
     ]

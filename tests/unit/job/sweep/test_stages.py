@@ -9,7 +9,7 @@ def names(jobs):
 
 
 def records_of(spec, **figures):
-    """Return {name: record} of the first stage; `figures` {scheme: [a record for each rate]}."""
+    """Return the records of the first stage; `figures` {scheme: [fields of the record by rate]}."""
     found = {}
     for scheme, each in figures.items():
         for rate, fields in zip(spec["rates"], each):

@@ -1,0 +1,108 @@
+"""The clock of the batches, with a simulated network and simulated time."""
+
+import types
+
+import pytest
+
+from mxcluster.training.programs.image_classification import meter
+
+
+class World:
+    """Time, and a network whose arrays take time to arrive."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.waited = []
+
+    def clock(self):
+        return self.now
+
+    def array(self, name, seconds):
+        def wait_to_read():
+            self.waited.append(name)
+            self.now += seconds
+
+        return types.SimpleNamespace(wait_to_read=wait_to_read)
+
+    def module(self, weights=0.0, gradients=0.0):
+        return types.SimpleNamespace(
+            _exec_group=types.SimpleNamespace(
+                param_arrays=[[self.array("weight", weights)]],
+                grad_arrays=[[self.array("gradient", gradients), None], None],
+            ),
+            get_outputs=lambda: [self.array("output", 0.0)],
+        )
+
+    def train(self, found, batches, forward=1.0, update=0.0):
+        for _ in range(batches):
+            found.wait_for_weights()
+            self.now += forward
+            found.wait_for_gradients()
+            self.now += update
+            found.updated()
+            found.end_of_batch()
+
+
+def test_batches_after_the_warm_up_are_measured():
+    world = World()
+    found = meter.Meter(world.module(), warm_up=2, measured=3, clock=world.clock)
+    found.begin()
+    world.train(found, 2, forward=9.0)
+    assert not found.is_complete and found.reports(32) == []
+    world.train(found, 1, forward=1.0)
+    world.now += 50  # validation, between two epochs
+    found.begin()
+    world.train(found, 1, forward=2.0)
+    assert not found.is_complete
+    world.train(found, 1, forward=3.0)
+    assert found.is_complete and world.waited == [], "it waits for nothing of its own"
+    ((kind, figures),) = found.reports(32)
+    assert kind == "measured" and figures["warm_up"] == 2 and figures["batches"] == 3
+    assert figures["seconds"] == pytest.approx(6) and figures["median_s"] == pytest.approx(2)
+    assert figures["p10_s"] == pytest.approx(1.2) and figures["p90_s"] == pytest.approx(2.8)
+    assert figures["samples_per_s"] == pytest.approx(16) and figures["batch_size"] == 32
+
+
+def test_nothing_is_measured_by_default():
+    world = World()
+    found = meter.Meter(world.module(), clock=world.clock)
+    found.begin()
+    world.train(found, 20)
+    assert not found.is_complete and found.reports(32) == [] and world.waited == []
+
+
+def test_a_worker_waits_for_weights_and_in_its_store():
+    """The forward pass and the gradients are its own work."""
+    world = World()
+    module = world.module(weights=0.5, gradients=2.0)
+    found = meter.Meter(module, waits=True, clock=world.clock)
+    found.begin()
+    world.train(found, 4, forward=1.0, update=0.25)
+    ((kind, figures),) = found.reports(32)
+    assert kind == "waits"
+    assert figures == {"seconds": pytest.approx(4 * 3.75), "waited_s": pytest.approx(4 * 0.75)}
+    assert world.waited == ["weight", "output", "gradient"] * 4
+
+
+def test_the_read_of_a_batch_is_no_wait_for_weights():
+    world = World()
+    found = meter.Meter(world.module(weights=0.5), waits=True, clock=world.clock)
+    found.begin()
+    world.now += 7.0  # the first batch is read
+    world.train(found, 1)
+    assert found.reports(32)[0][1] == {"seconds": 8.5, "waited_s": 0.5}
+
+
+@pytest.mark.parametrize(
+    "text,wanted",
+    [
+        ("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\nprocessor\t: 1\n", ("A CPU @ 2 GHz", 2)),
+        ("processor : 0\nCPU part : 0xd0c\n", ("", 1)),
+        (None, ("", 0)),
+    ],
+)
+def test_the_name_and_cores_of_the_cpu(tmp_path, text, wanted):
+    path = tmp_path / "cpuinfo"
+    if text is not None:
+        path.write_text(text)
+    assert meter.cpu(str(path)) == wanted
