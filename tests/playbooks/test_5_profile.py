@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import yaml
 
 LABELS = ("first pair", "second pair")
 QUICK = ("-e", "step_ms=60", "-e", "batch_size=16")
@@ -19,10 +20,13 @@ def unequal(project):
     shutil.copytree(str(project.path / "inventory" / "local"), str(folder))
     state = project.path / ".state"
     shutil.copytree(str(state / "local" / "nodes"), str(state / "unequal" / "nodes"))
-    with open(str(folder / "group_vars" / "all.yml"), "a") as stream:
-        stream.write("mxcluster_state_dir: %s\n" % (state / "unequal"))
-        stream.write("mxcluster_home: %s\n" % (state / "local"))
-        stream.write("mxcluster_etc_dir: %s\n" % (state / "unequal" / "etc"))
+    variables = yaml.safe_load((folder / "group_vars" / "all.yml").read_text())
+    variables.update(
+        mxcluster_state_dir=str(state / "unequal"),
+        mxcluster_home=str(state / "local"),
+        mxcluster_etc_dir=str(state / "unequal" / "etc"),
+    )
+    (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(variables))
     hosts, slow = folder / "hosts.yml", {"node3:": 2, "node4:": 4}
     lines = []
     for line in hosts.read_text().splitlines():
