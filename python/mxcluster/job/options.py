@@ -5,7 +5,7 @@ option. The other functions derive the step size, the options of a resumed job a
 """
 
 import json
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
@@ -49,6 +49,94 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
+# The schemes under which batches of unequal sizes keep the step of an update.
+BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
+# Options that contradict each other: a test of all options, and the message, which names options.
+CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
+    (
+        lambda given: given["staleness"] is not None and given["kv"] != "dist_ssync",
+        "staleness=%(staleness)d has no meaning with kv=%(kv)s: leave staleness out, or use "
+        "kv=dist_ssync",
+    ),
+    (
+        lambda given: given["script_args"] and not given["script"],
+        "script_args=%(script_args)s without script: give the script too, as -e "
+        "script=path/to/script.py",
+    ),
+    (
+        lambda given: (
+            not given["script"] and DATASETS[given["data"]].from_data_dir and not given["data_dir"]
+        ),
+        "data=%(data)s needs data_dir: give the folder on the nodes with the data set's files",
+    ),
+    (
+        lambda given: given["balance"] != "none" and given["script"],
+        "balance=%(balance)s with a script: only the program of mxcluster changes its batch sizes; "
+        "use -e balance=none, or leave the script out",
+    ),
+    (
+        lambda given: given["balance"] != "none" and given["kv"] not in BALANCED,
+        "balance=%(balance)s with kv=%(kv)s: unequal batches keep the step of an update only where "
+        "each update sums up one batch of every worker; use kv=" + " or ".join(BALANCED) + ", or "
+        "-e balance=none",
+    ),
+    (
+        lambda given: given["balance"] != "none" and given["data_allocator"],
+        "balance=%(balance)s with data_allocator=1: the batch sizes decide the shares of the data; "
+        "leave data_allocator out, or use -e balance=none",
+    ),
+    (
+        lambda given: given["step_ms"] and given["script"],
+        "step_ms=%(step_ms)g with a script: only the program of mxcluster pads its steps; leave "
+        "step_ms or the script out",
+    ),
+    (
+        lambda given: given["server_classes"] and not given["script"],
+        "server_classes=%(server_classes)s without script: only a script has classes of its own; "
+        "give the script too, as -e script=path/to/script.py",
+    ),
+    (
+        lambda given: given["data_src"] and not given["data_dir"],
+        "data_src=%(data_src)s without data_dir: give data_dir too, the folder on the nodes to "
+        "which the files are copied",
+    ),
+    (
+        lambda given: given["max_restarts"] and given["detach"],
+        "max_restarts=%(max_restarts)d with detach=true: a detached job has no controller that "
+        "could restart it; leave max_restarts or detach out",
+    ),
+    (
+        lambda given: given["max_restarts"] and given["script"],
+        "max_restarts=%(max_restarts)d with a script: mxcluster can resume its own training "
+        "program only; leave max_restarts out, and restart the script yourself",
+    ),
+    (
+        lambda given: given["max_restarts"] and not given["script"] and not given["savemodel"],
+        "max_restarts=%(max_restarts)d without savemodel=true: a restart continues from a saved "
+        "checkpoint; add -e savemodel=true",
+    ),
+    (
+        lambda given: given["resume"] and given["script"],
+        "resume=%(resume)s with a script: a script saves and loads its own checkpoints; leave "
+        "resume or the script out",
+    ),
+    (
+        lambda given: given["model_load_epoch"] and not given["model_load_job"],
+        "model_load_epoch=%(model_load_epoch)d without model_load_job: give model_load_job too, "
+        "the job in runs/ that saved the model",
+    ),
+    (
+        lambda given: given["model_load_job"] and not given["model_load_epoch"],
+        "model_load_job=%(model_load_job)s without model_load_epoch: give model_load_epoch too, "
+        "the epoch (1 or more) after which the model was saved",
+    ),
+    (
+        lambda given: not given["script"] and given["model_load_epoch"] >= given["num_epochs"],
+        "model_load_epoch=%(model_load_epoch)d leaves nothing to train with "
+        "num_epochs=%(num_epochs)d, which counts the epochs of the loaded model too: raise "
+        "num_epochs",
+    ),
+)
 
 
 def cast(given: Dict[str, Any]) -> Dict[str, Any]:
@@ -184,98 +272,16 @@ def _is_own(variable: str) -> bool:
 
 
 def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
-    kv, data, script = options["kv"], options["data"], options["script"]
-    if options["staleness"] is not None and kv != "dist_ssync":
-        yield (
-            "staleness=%d has no meaning with kv=%s: leave staleness out, or use kv=dist_ssync"
-            % (options["staleness"], kv)
-        )
-    if options["script_args"] and not script:
-        yield (
-            "script_args=%s without script: give the script too, as -e script=path/to/script.py"
-            % shown(options["script_args"])
-        )
-    if not script and DATASETS[data].from_data_dir and not options["data_dir"]:
-        yield (
-            "data=%s needs data_dir: give the folder on the nodes with the data set's files" % data
-        )
-    if options["server_classes"] and not script:
-        yield (
-            "server_classes=%s without script: only a script has classes of its own; give the "
-            "script too, as -e script=path/to/script.py" % shown(options["server_classes"])
-        )
-    if options["data_src"] and not options["data_dir"]:
-        yield (
-            "data_src=%s without data_dir: give data_dir too, the folder on the nodes to which the "
-            "files are copied" % shown(options["data_src"])
-        )
-    if not script:
+    cut = ("script_args", "server_classes", "data_src")
+    texts = dict(options, **{name: shown(options[name]) for name in cut})
+    for contradict, message in CONTRADICTIONS:
+        if contradict(options):
+            yield message % texts
+    if not options["script"]:
         try:
-            training_samples(data, options["num_examples"])
+            training_samples(options["data"], options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
-    if options["balance"] != "none":
-        asked = "balance=%s" % options["balance"]
-        fitting = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
-        if script:
-            yield (
-                "%s with a script: only the program of mxcluster changes its batch sizes; use "
-                "-e balance=none, or leave the script out" % asked
-            )
-        if kv not in fitting:
-            yield (
-                "%s with kv=%s: unequal batches keep the step of an update only where each update "
-                "sums up one batch of every worker; use kv=%s, or -e balance=none"
-                % (asked, kv, " or ".join(fitting))
-            )
-        if options["data_allocator"]:
-            yield (
-                "%s with data_allocator=1: the batch sizes decide the shares of the data; leave "
-                "data_allocator out, or use -e balance=none" % asked
-            )
-    if options["step_ms"] and script:
-        yield (
-            "step_ms=%g with a script: only the program of mxcluster pads its steps; leave step_ms "
-            "or the script out" % options["step_ms"]
-        )
-    if options["max_restarts"]:
-        asked = "max_restarts=%d" % options["max_restarts"]
-        if options["detach"]:
-            yield (
-                "%s with detach=true: a detached job has no controller that could restart it; "
-                "leave max_restarts or detach out" % asked
-            )
-        if script:
-            yield (
-                "%s with a script: mxcluster can resume its own training program only; leave "
-                "max_restarts out, and restart the script yourself" % asked
-            )
-        elif not options["savemodel"]:
-            yield (
-                "%s without savemodel=true: a restart continues from a saved checkpoint; add -e "
-                "savemodel=true" % asked
-            )
-    if options["resume"] and script:
-        yield (
-            "resume=%s with a script: a script saves and loads its own checkpoints; leave resume "
-            "or the script out" % options["resume"]
-        )
-    if options["model_load_epoch"] and not options["model_load_job"]:
-        yield (
-            "model_load_epoch=%d without model_load_job: give model_load_job too, the job in runs/ "
-            "that saved the model" % options["model_load_epoch"]
-        )
-    if options["model_load_job"] and not options["model_load_epoch"]:
-        yield (
-            "model_load_job=%s without model_load_epoch: give model_load_epoch too, the epoch (1 "
-            "or more) after which the model was saved" % options["model_load_job"]
-        )
-    if not script and options["model_load_epoch"] >= options["num_epochs"]:
-        yield (
-            "model_load_epoch=%d leaves nothing to train with num_epochs=%d, which counts the "
-            "epochs of the loaded model too: raise num_epochs"
-            % (options["model_load_epoch"], options["num_epochs"])
-        )
     for name in sorted(options["env"]):
         if _is_own(name):
             yield (

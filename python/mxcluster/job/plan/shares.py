@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Optional, Sequence
 from mxcluster import schemes
 from mxcluster.cluster.files import Share, check_data_sharding, length, parse_data_sharding
 from mxcluster.errors import BadInput, refuse
-from mxcluster.job.plan.members import of_workers, unique
+from mxcluster.job.plan.members import of_workers
+from mxcluster.lists import unique
 
 # Users round shares in a file (0.33 0.67 ...): shares that differ by less than this part count as
 # equal.
