@@ -50,9 +50,6 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
-
-
-# Options that contradict each other: a test of all options, and the message, which names options.
 # The schemes whose updates keep their step with unequal batches.
 _BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 
@@ -61,6 +58,7 @@ def _has_groups(options: Dict[str, Any]) -> bool:
     return schemes.of(options["kv"]).servers_of_a_group
 
 
+# Options that contradict each other: a test of all options, and the message, which names options.
 CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     (
         lambda given: given["staleness"] is not None and given["kv"] != "dist_ssync",
@@ -129,6 +127,27 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
             not given["script"] and DATASETS[given["data"]].from_data_dir and not given["data_dir"]
         ),
         "data=%(data)s needs data_dir: give the folder on the nodes with the data set's files",
+    ),
+    (
+        lambda given: given["balance"] != "none" and given["script"],
+        "balance=%(balance)s with a script: only the program of mxcluster changes its batch sizes; "
+        "use -e balance=none, or leave the script out",
+    ),
+    (
+        lambda given: given["balance"] != "none" and given["kv"] not in BALANCED,
+        "balance=%(balance)s with kv=%(kv)s: unequal batches keep the step of an update only where "
+        "each update sums up one batch of every worker; use kv=" + " or ".join(BALANCED) + ", or "
+        "-e balance=none",
+    ),
+    (
+        lambda given: given["balance"] != "none" and given["data_allocator"],
+        "balance=%(balance)s with data_allocator=1: the batch sizes decide the shares of the data; "
+        "leave data_allocator out, or use -e balance=none",
+    ),
+    (
+        lambda given: given["step_ms"] and given["script"],
+        "step_ms=%(step_ms)g with a script: only the program of mxcluster pads its steps; leave "
+        "step_ms or the script out",
     ),
     (
         lambda given: given["server_classes"] and not given["script"],
