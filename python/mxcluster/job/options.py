@@ -51,7 +51,7 @@ LOADER_VARIABLES = {
     "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
 # The schemes whose updates keep their step with unequal batches.
-_BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
+BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 
 
 def _has_groups(options: Dict[str, Any]) -> bool:
@@ -94,28 +94,6 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["bigarray_bound"] and BOUND in given["env"],
         "bigarray_bound=%(bigarray_bound)d and env: {bound}=%(given_bound)s set the same value: "
         "leave one of them out".format(bound=BOUND),
-    ),
-    (
-        lambda given: given["balance"] != "none" and given["script"],
-        "balance=%(balance)s with a script: only the program of mxcluster changes its batch sizes; "
-        "use -e balance=none, or leave the script out",
-    ),
-    (
-        lambda given: given["balance"] != "none" and given["kv"] not in _BALANCED,
-        "balance=%(balance)s with kv=%(kv)s: unequal batches keep the step of an update only where "
-        "each update sums up one batch of every worker; use kv={}, or -e balance=none".format(
-            " or ".join(_BALANCED)
-        ),
-    ),
-    (
-        lambda given: given["balance"] != "none" and given["data_allocator"],
-        "balance=%(balance)s with data_allocator=1: the batch sizes decide the shares of the data; "
-        "leave data_allocator out, or use -e balance=none",
-    ),
-    (
-        lambda given: given["step_ms"] and given["script"],
-        "step_ms=%(step_ms)g with a script: only the program of mxcluster pads its steps; leave "
-        "step_ms or the script out",
     ),
     (
         lambda given: given["script_args"] and not given["script"],
