@@ -140,7 +140,8 @@ from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, packed
 
-TRAIN, PROFILE = "train.yml", "profile.yml"
+TRAIN = "train.yml"
+PROFILE = "profile.yml"
 MOST = 90  # characters of a job's id in that of the job that measures
 
 
