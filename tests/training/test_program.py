@@ -340,7 +340,7 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
             ["--data", "mnist", "--data-dir", "/nowhere"],
             "train-images-idx3-ubyte.gz is not in /nowhere",
         ),
-        (["--num-examples", "1438"], "--num-examples 1438: the training files of digits hold 1437"),
+        (["--num-examples", "1438"], "--num-examples 1438: digits has only 1437 training samples"),
         (["--gpus", "0"], "cannot use gpu(0) here"),
     ],
 )

@@ -182,7 +182,7 @@ def measured_steps(batches: int) -> List[int]:
     A measurement waits for the end of the backward pass, which a step otherwise overlaps with its
     pushes. So at most MOST_MEASURED steps are measured, evenly over the epoch. The first step is
     not, because MXNet may allocate memory and choose algorithms for a new batch size in it. An
-    epoch of one batch has no other step.
+    epoch of one batch has only a first step, which is measured.
     """
     if batches == 1:
         return [0]

@@ -180,8 +180,11 @@ def choose_to_stop(
         return alive
     if not wanted:
         raise BadInput(
-            "no job is named: give -e job=<id>, or -e all=true for all running jobs; %s"
-            % ("these run\n" + "\n".join(table(alive)) if alive else "no job runs")
+            "stop.yml needs the job to stop: give -e job=<id>, or -e all=true for all running and "
+            "prepared jobs, which are\n%s" % "\n".join(table(alive))
+            if alive
+            else "no job is running or prepared on the nodes%s: there is nothing to stop"
+            % (" that answered (no answer from %s)" % some(sorted(lost)) if lost else "")
         )
     found = choose(jobs, wanted, lost)
     return [found] if found else []

@@ -124,9 +124,12 @@ def busy() -> Dict[int, str]:
 def check(cuda: Json) -> Json:
     """Return the GPU facts of a node for verify.yml.
 
-    `cuda`: what provision.yml installed (see `versions.decide`). {"listed": number of GPUs,
-    "driver", "nouveau": bool, "nvcc", "device_query", "cudnn", "unresolved": [library, ...],
-    "computes": {number: None or the error}}. A missing program or driver gives None.
+    The result is {"listed": number of GPUs, "driver": version, "nouveau": True if this module is
+    loaded, "nvcc": version, "device_query": its last line, "cudnn": version, "unresolved":
+    [library, ...], "computes": {"0": None or the error, ...}}. A version or line is None without
+    its program, header or driver. Without a driver "listed" is 0, and "computes" is {}.
+
+    `cuda`: the value "installed" of `versions.decide`; only its "folder" is read.
     """
     there = listed()
     paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}

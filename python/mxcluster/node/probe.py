@@ -293,8 +293,9 @@ def environment(known: Json) -> Json:
         mxnet = mxnet_compat.import_mxnet()
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
         raise BadInput(
-            "%s cannot import MXNet (%s: %s): run provision.yml"
-            % (sys.executable, type(error).__name__, error)
+            "%s cannot import MXNet (%s: %s): install the library that the error names, or remove "
+            "the folder %s on this node, and run provision.yml again"
+            % (sys.executable, type(error).__name__, error, sys.prefix)
         ) from error
     import numpy
 

@@ -184,11 +184,11 @@ def test_a_job_is_stopped_only_by_name_or_all():
     assert {job["job"] for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
     assert listing.choose_to_stop(listing.merge(answers(old)), "", True) == []
     with pytest.raises(
-        BadInput, match="give -e job=<id>, or -e all=true.*these run(.|\n)*\none"
+        BadInput, match="give -e job=<id>, or -e all=true.*prepared jobs, which are(.|\n)*\none"
     ) as refusal:
         listing.choose_to_stop(listing.merge(answers(one, old)), "", False)
     assert "old" not in str(refusal.value)
-    with pytest.raises(BadInput, match="no job runs"):
+    with pytest.raises(BadInput, match="no job is running or prepared on the nodes: there is nothing to stop"):
         listing.choose_to_stop(listing.merge(answers(old)), "", False)
     with pytest.raises(BadInput, match="job='one' and all=true: leave one of them out"):
         listing.choose_to_stop(found, "one", True)

@@ -240,8 +240,9 @@ def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):
     code, told = call("record", PYTHONPATH=str(tmp_path))
     assert code == 1
     assert told["error"] == (
-        "%s cannot import MXNet (ImportError: No module named numpy): run provision.yml"
-        % sys.executable
+        "%s cannot import MXNet (ImportError: No module named numpy): install the library that the "
+        "error names, or remove the folder %s on this node, and run provision.yml again"
+        % (sys.executable, sys.prefix)
     )
 
 

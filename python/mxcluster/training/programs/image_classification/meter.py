@@ -21,8 +21,10 @@ class Meter(object):
     sum of the seconds is the time of the training, with nothing counted twice.
 
     A worker waits while its store pushes the gradients, and before a step until all weights have
-    arrived. This time holds the network, the servers and the other workers. To measure it, the
-    worker starts no layer before the weights of all layers are there, which MXNet would do.
+    arrived. The network, the servers and the other workers cause this time. To measure the time
+    changes the training: a forward pass starts only when all weights have arrived, and the pushes
+    start only when all gradients are computed. Without `waits` MXNet starts each layer and each
+    push as soon as the arrays of this layer are there.
     """
 
     def __init__(self, module, warm_up=0, measured=0, waits=False, clock=time.monotonic):
@@ -69,9 +71,10 @@ class Meter(object):
             self._seconds.append(seconds)
 
     def reports(self, batch_size):
-        """Return [(kind of event, its fields)] of what was measured, [] without anything.
+        """Return the events "measured" and "waits" of this worker as [(kind, {field: value})].
 
-        Args: `batch_size` the samples of a batch.
+        The list lacks "measured" without a measured batch, and "waits" without measured waiting
+        time. Args: `batch_size` the number of samples in a batch.
         """
         found = []
         if self._seconds:

@@ -41,8 +41,8 @@ def run(args):
     samples = args.num_examples or len(train)
     if samples > len(train):
         raise BadInput(
-            "--num-examples %d: the training files of %s hold %d samples; 0 takes all"
-            % (samples, args.data, len(train))
+            "--num-examples %d: %s has only %d training samples: use at most %d, or 0 for all of "
+            "them" % (samples, args.data, len(train), len(train))
         )
     channels, side = DATASETS[args.data].shape[:2]
     side = networks.picture_side(args.network, symbol, channels, side)

@@ -37,9 +37,10 @@ def shifted_box(height, width, pad, rng):
 
 
 def partial_box(height, width, least_area, rng):
-    """Return a random box of `least_area` to 1 of the picture, with sides from 3:4 to 4:3.
+    """Return a random box that covers `least_area` to 1 of the picture's area.
 
-    If ten tries find no such box, return the box in the middle. Source: Szegedy et al., CVPR 2015.
+    The box's width divided by its height lies between 3/4 and 4/3; `rng` is numpy's RandomState. If
+    ten tries find no such box, return the box in the middle. Source: Szegedy et al., CVPR 2015.
     """
     for _ in range(10):
         area = height * width * rng.uniform(least_area, 1)
