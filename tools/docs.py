@@ -3,10 +3,10 @@
 With `--check` the script only compares the files with their wanted contents.
 
 From the table of schemes (mxcluster/schemes.py) the script writes the tables in README.md and
-docs/schemes.md. From the tables of knobs (mxcluster/job/knob_table.py for the role train_job and
+docs/schemes.md. From the tables of knobs (mxcluster/job/knob_table.py for the role train_job,
 mxcluster/job/sweep/knob_table.py for the role sweep) it writes defaults/main.yml and
-meta/argument_specs.yml of the role, and its part of group_vars/all.yml. From the defaults and argument specs of all roles it writes docs/knobs.md and the table in the
-README of each role.
+meta/argument_specs.yml of the role, and its part of group_vars/all.yml. From the defaults and
+argument specs of all roles it writes docs/knobs.md and the table in the README of each role.
 """
 
 import json

@@ -110,8 +110,8 @@ sweep:
 import os
 import sys
 
-from ansible import context
 from ansible import constants as C
+from ansible import context
 from ansible.utils.display import Display
 
 from mxcluster.ansible import attempts

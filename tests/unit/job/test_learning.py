@@ -154,3 +154,9 @@ def test_invalid_losses_do_not_count():
         {"event": "batch", "loss": 9},
     ]
     assert learning.by_epoch(events) == [2.0, 1.0]
+
+
+def test_a_measurement_need_not_learn():
+    assert not judged([GUESS] * 5)["ok"]
+    found = judged([GUESS] * 5, measured=50)
+    assert found["ok"] and found["warnings"] == []

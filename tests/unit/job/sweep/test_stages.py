@@ -9,7 +9,7 @@ def names(jobs):
 
 
 def records_of(spec, **figures):
-    """Return {name: record} of the first stage; `figures` {scheme: [figures of record per rate]}."""
+    """Return the records of the first stage; `figures` {scheme: [fields of the record by rate]}."""
     found = {}
     for scheme, each in figures.items():
         for rate, fields in zip(spec["rates"], each):
@@ -24,7 +24,7 @@ def test_a_benchmark_runs_what_has_no_record():
     assert names(jobs) == ["001", "002", "003"] and stages.most_jobs(spec) == 3
     found = {"002": measured(jobs[1], 10.0)}
     assert names(stages.next_jobs(spec, found)) == ["001", "003"]
-    found.update({name: found["002"] for name in ("001", "003")})
+    found.update(dict.fromkeys(("001", "003"), found["002"]))
     assert stages.next_jobs(spec, found) == []
 
 
