@@ -78,7 +78,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             options["data"],
             training_samples(options["data"], options["num_examples"]),
             options["batch_size"],
-            _number(options["num_epochs"], "epoch"),
+            _length(options),
         )
     )
     if options["data_dir"] and options["data"] == "synthetic":
@@ -93,6 +93,13 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             % (min(counts[1]), max(counts[1]))
         )
     return lines
+
+
+def _length(options: Dict[str, Any]) -> str:
+    """Return the number of epochs, or of the batches of a measurement, as text."""
+    if options["measured"]:
+        return "%d batches to warm up, %d measured" % (options["warm_up"], options["measured"])
+    return _number(options["num_epochs"], "epoch")
 
 
 def _step(options: Dict[str, Any], workers: int) -> str:

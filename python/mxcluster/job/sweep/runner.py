@@ -12,7 +12,7 @@ from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
-from mxcluster.job.verdict import clock
+from mxcluster.job.verdict import clock, figure, printable
 
 Json = Dict[str, Any]
 Say = Callable[[str], None]
@@ -151,9 +151,10 @@ def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str
             if not todo:
                 return records
             means.say(progress(spec, records, todo, took))
-            records[todo[0].name] = _run(spec, todo[0], folder, runs_dir, means)
-            took.append(records[todo[0].name]["wall_s"])
+            one = records[todo[0].name] = _run(spec, todo[0], folder, runs_dir, means)
+            took.append(one["wall_s"])
             results.write(folder, in_order(spec, records))
+            means.say(outcome(one))
 
 
 def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
@@ -180,6 +181,18 @@ def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> s
         described(todo[0].about),
         rest,
     )
+
+
+def outcome(one: Json) -> str:
+    """Return the line that reports the end of a job from its record."""
+    words = [one["state"]]
+    if one["why"] is not None:
+        words = ["%s: %s" % (one["state"], one["why"])]
+    elif one.get("samples_per_s") is not None:
+        words.append("%s samples/s" % figure(one["samples_per_s"]))
+    if one.get("accuracy") is not None:
+        words.append("accuracy %.4f" % one["accuracy"])
+    return printable("RESULT    %s %s" % (one["id"], ", ".join(words)))
 
 
 def described(about: Json) -> str:

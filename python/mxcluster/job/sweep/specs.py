@@ -18,9 +18,9 @@ import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import schemes
-from mxcluster.errors import BadInput, refuse
+from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import cast_value, shown
+from mxcluster.job.option_types import Knob, cast_value, shown
 from mxcluster.job.sweep import knob_table, schemes_table
 from mxcluster.job.sweep.knob_table import BENCHMARK
 
@@ -101,7 +101,7 @@ def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable
         before = spec[kind].get(name)
         if name == "worker_counts" and not values[name]:
             continue
-        if _plain(name, before) != _plain(name, values[name]):
+        if before != values[name]:
             problems.append(
                 "sweep=%s was begun %s: leave %s out, or begin a new sweep"
                 % (
@@ -118,16 +118,17 @@ def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable
 def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Json:
     """Return the knobs of train.yml that the user gave with -e and that the jobs of a sweep get.
 
+    The values have their types. BadInput lists all wrong ones.
+
     Args: `options` the values; `cwd` the folder at which relative paths begin.
     """
-    passed, found = knob_table.passed_on(playbook), {}
-    for name in given:
-        if name in passed and name in options and name not in _OF_THE_RUN:
-            value = options[name]
-            if name in _PATHS and value:
-                value = os.path.abspath(os.path.join(cwd, os.path.expanduser(str(value))))
-            found[name] = value
-    return found
+    passed = knob_table.passed_on(playbook)
+    names = [name for name in given if name in passed and name in options]
+    found = dict(zip(names, for_each(lambda name: cast_value(_option(name), options[name]), names)))
+    for name in _PATHS:
+        if found.get(name):
+            found[name] = os.path.abspath(os.path.join(cwd, os.path.expanduser(found[name])))
+    return {name: value for name, value in found.items() if name not in _OF_THE_RUN}
 
 
 def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
@@ -166,8 +167,8 @@ def benchmark_jobs(spec: Json) -> List[Job]:
                 % (one["batch_size"], workers, workers)
             )
             continue
-        measured = int(base.get("measured") or MEASURED)
-        warm_up = int(base.get("warm_up", _default("warm_up")))
+        measured = base.get("measured") or MEASURED
+        warm_up = base.get("warm_up", _default("warm_up"))
         job = {
             "data": "synthetic",
             **_only(base, kv),
@@ -177,6 +178,7 @@ def benchmark_jobs(spec: Json) -> List[Job]:
             "num_workers": workers if schemes.of(kv).is_distributed else 0,
             "measured": measured,
             "warm_up": warm_up,
+            "measure_waits": False,
             **_fixed(),
             **_meeting(knobs["rendezvous"] if schemes.of(kv).is_distributed else ""),
         }
@@ -210,6 +212,7 @@ def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
         "lr_scale": "none",
         "seed": seed,
         "num_workers": 0,
+        "measured": 0,
         "measure_waits": True,
         **_fixed(),
     }
@@ -231,7 +234,7 @@ HOSTS_FILE = "<fastest group>"
 
 def seeds_of(spec: Json) -> List[int]:
     """Return the seeds of a comparison, in order."""
-    first = int(spec["base"].get("seed", _default("seed")))
+    first = spec["base"].get("seed", _default("seed"))
     return list(range(first, first + spec["knobs"]["seeds"]))
 
 
@@ -356,19 +359,12 @@ def _meeting(rendezvous: str) -> Json:
     return found
 
 
+def _option(name: str) -> Knob:
+    return next(option for option in OPTIONS if option.name == name)
+
+
 def _default(name: str) -> Any:
-    return next(option.default for option in OPTIONS if option.name == name)
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a value of -e and its equal in JSON as the same value."""
-    option = next((option for option in OPTIONS if option.name == name), None)
-    if option is None or value is None:
-        return value
-    try:
-        return cast_value(option, value)
-    except BadInput:
-        return value
+    return _option(name).default
 
 
 def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:

@@ -128,6 +128,10 @@ def test_command_of_the_program():
         "0",
         "--data-allocator",
         "0",
+        "--measured",
+        "0",
+        "--warm-up",
+        "10",
         "--gpus",
         "0,1",
     ]

@@ -67,8 +67,9 @@ def test_a_sweep_runs_all_jobs_in_order(cluster):
     assert cluster.said[0] == (
         "SWEEP     job 1 of 2, 001: network=mlp kv=dist_sync batch_size=32 scaling=weak workers=1"
     )
-    assert cluster.said[1].startswith("SWEEP     job 2 of 2, 002: network=lenet")
-    assert "left" in cluster.said[1], "an estimate after the first job"
+    assert cluster.said[1] == "RESULT    mine-001 ok, 1000 samples/s"
+    assert cluster.said[2].startswith("SWEEP     job 2 of 2, 002: network=lenet")
+    assert "left" in cluster.said[2], "an estimate after the first job"
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)])
@@ -105,6 +106,7 @@ def test_failed_jobs_run_again_only_on_request(cluster):
     cluster.verdicts["mine-001"] = FAILED
     records = cluster.go(cluster.opened(LISTS))
     assert [records[name]["state"] for name in ("001", "002")] == ["failed", "ok"]
+    assert "RESULT    mine-001 failed: gone" in cluster.said
     cluster.go(cluster.opened())
     assert len(cluster.started) == 2
     records = cluster.go(cluster.opened(), again=True)

@@ -43,14 +43,14 @@ def test_a_job_measures_synthetic_data_in_one_epoch():
 
 
 def test_knobs_of_train_yml_are_passed_on():
-    base = {"data": "digits", "measured": "5", "warm_up": "3", "lr": "0.1"}
+    base = {"data": "digits", "measured": 5, "warm_up": 3, "lr": 0.1}
     (job,) = specs.benchmark_jobs(spec_of(base=base, worker_counts="2"))
     knobs = job.knobs
     assert (knobs["data"], knobs["measured"], knobs["warm_up"], knobs["lr"]) == (
         "digits",
         5,
         3,
-        "0.1",
+        0.1,
     )
     assert "num_examples" not in knobs
 
@@ -90,8 +90,8 @@ def test_gpu_counts_are_lists_of_gpus():
 
 
 def test_a_knob_of_one_scheme_goes_to_this_scheme_only():
-    spec = spec_of(base={"staleness": "1"}, kvs="dist_ssync,dist_async", worker_counts="2")
-    assert [job.knobs["staleness"] for job in specs.benchmark_jobs(spec)] == ["1", ""]
+    spec = spec_of(base={"staleness": 1}, kvs="dist_ssync,dist_async", worker_counts="2")
+    assert [job.knobs["staleness"] for job in specs.benchmark_jobs(spec)] == [1, ""]
 
 
 def test_a_rendezvous_is_interface_address_and_port():
@@ -130,7 +130,7 @@ def test_a_rate_of_0_is_refused(factor):
 
 
 def test_a_job_of_a_comparison():
-    spec = compared("bsp", "gsp", base={"lr": "0.2", "gsync_y": "one", "seed": "7"})
+    spec = compared("bsp", "gsp", base={"lr": 0.2, "gsync_y": "one", "seed": 7})
     rate = spec["rates"][0]
     job = specs.comparison_job(spec, "gsp", rate, 7)
     assert job.name == "gsp-lr0.1-seed7" and specs.seeds_of(spec) == [7, 8, 9]
@@ -203,7 +203,7 @@ def going_on(spec, playbook="benchmark.yml", base=None, **knobs):
 
 
 def test_a_sweep_goes_on_with_the_same_knobs_or_none():
-    spec = spec_of(base={"lr": "0.1"}, networks="mlp")
+    spec = spec_of(base={"lr": 0.1}, networks="mlp")
     going_on(spec)
     going_on(spec, networks=["mlp"], base={"lr": 0.1})
     going_on(spec, sweep="mine", again="failed", max_jobs=1)
@@ -215,12 +215,12 @@ def test_a_sweep_goes_on_with_the_same_knobs_or_none():
     [
         ("compare.yml", {}, {}, "was begun with benchmark.yml"),
         ("benchmark.yml", {}, {"networks": "lenet"}, "networks=..mlp.., not ..lenet"),
-        ("benchmark.yml", {"lr": "0.2"}, {}, "with lr='0.1', not '0.2'"),
+        ("benchmark.yml", {"lr": 0.2}, {}, "with lr=0.1, not 0.2"),
         ("benchmark.yml", {"data": "digits"}, {}, "was begun without data"),
     ],
 )
 def test_other_knobs_are_refused(playbook, base, knobs, words):
-    spec = spec_of(base={"lr": "0.1"}, networks="mlp")
+    spec = spec_of(base={"lr": 0.1}, networks="mlp")
     with pytest.raises(BadInput, match=words):
         going_on(spec, playbook, base, **knobs)
 
@@ -232,7 +232,19 @@ def test_relative_paths_stay_true_in_another_folder():
         ["hosts_file", "lr", "kv", "plan_only", "seeds"],
         "/work",
     )
-    assert found == {"hosts_file": "/work/hosts", "lr": "1"}
+    assert found == {"hosts_file": "/work/hosts", "lr": 1.0}
+
+
+def test_all_wrong_knobs_of_train_yml_are_refused_together():
+    with pytest.raises(BadInput) as refusal:
+        specs.base_of("benchmark.yml", {"lr": "x", "measured": "many"}, ["lr", "measured"], "/")
+    assert len(str(refusal.value).splitlines()) == 2 and "measured='many'" in str(refusal.value)
+
+
+def test_a_measurement_of_the_inventory_is_none_of_a_comparison():
+    spec = compared("bsp")
+    assert specs.comparison_job(spec, "bsp", spec["rates"][0], 0).knobs["measured"] == 0
+    assert specs.benchmark_jobs(spec_of())[0].knobs["measure_waits"] is False
 
 
 def test_a_run_of_a_job_has_an_unused_id():

@@ -120,7 +120,7 @@ class Training:
         args, share = self.args, self.share
         self.log.write(
             "start",
-            epochs=args.num_epochs,
+            epochs=self.epochs,
             batches=share.batches,
             batch_size=args.batch_size,
             samples_in_share=share.end - share.begin,
