@@ -169,7 +169,10 @@ def _with_efficiency(one: Json, found: Sequence[Json]) -> Json:
         return row
     base = min(
         (other for other in found if _is_base(one["about"], other)),
-        key=lambda other: other["about"]["workers"],
+        key=lambda other: (
+            other["about"]["workers"],
+            other["about"]["scaling"] != one["about"]["scaling"],
+        ),
     )
     before, now = base["about"]["workers"], one["about"]["workers"]
     row["efficiency"] = (one["samples_per_s"] / now) / (base["samples_per_s"] / before)
@@ -183,9 +186,6 @@ def _is_base(about: Json, other: Json) -> bool:
         return False
     theirs = other["about"]
     if any(about[name] != theirs[name] for name in ("network", "kv", "gpus")):
-        return False
-    # One worker has the same batch size under both kinds of scaling.
-    if theirs["scaling"] != about["scaling"] and theirs["workers"] > 1:
         return False
     if about["scaling"] == "strong":
         return bool(

@@ -95,6 +95,16 @@ def test_a_job_that_ended_before_its_record_is_not_run_again(cluster):
     assert cluster.started == ["mine-001", "mine-002", "mine-002-a2"]
 
 
+def test_a_job_that_failed_because_of_the_interruption_runs_again(cluster):
+    cluster.verdicts["mine-001"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.go(cluster.opened(LISTS))
+    ran(cluster.runs / "mine-001", FAILED, [])  # its lease ran out, and a report was made
+    records = cluster.go(cluster.opened())
+    assert cluster.started == ["mine-001", "mine-001-a2", "mine-002"]
+    assert records["001"]["state"] == "ok"
+
+
 def test_a_job_without_a_verdict_ends_the_sweep(cluster):
     cluster.verdicts["mine-001"] = None
     with pytest.raises(BadInput, match="mine-001 ended with status 4 before its verdict"):

@@ -60,6 +60,22 @@ def test_strong_scaling_compares_equal_batches_of_all_workers():
     assert by_job["strong", 16, 2] == (0.75, 1), "90 against 60, batch 32"
 
 
+def test_a_job_with_the_fewest_workers_is_its_own_base():
+    """With 2 workers, 32 each is the same job as 64 in all; each is measured by itself."""
+    spec, found = benchmark(
+        [100, 150, 80, 120, 50, 60, 40, 50],
+        scaling="weak,strong",
+        batch_sizes="64,32",
+        worker_counts="2,4",
+    )
+    assert [value for value, _ in efficiencies(spec, found)] == [
+        *(1.0, 0.75),  # weak, 64 each
+        *(1.0, 0.75),  # strong, 64 in all
+        *(1.0, 0.6),  # weak, 32 each
+        *(1.0, 0.625),  # strong, 32 in all
+    ]
+
+
 def test_the_text_of_a_benchmark():
     spec, found = benchmark([100, 0, 320])
     found["002"]["why"] = "the GPU is gone\nand more"
