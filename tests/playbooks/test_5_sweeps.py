@@ -41,7 +41,6 @@ def test_an_impossible_sweep_is_refused(project):
     assert not (project.path / "runs" / "no").exists()
 
 
-@pytest.mark.slow
 def test_an_interrupted_benchmark_goes_on(project):
     """Ctrl-C after the first job; the second command runs the second job only."""
     process = project.start("benchmark.yml", *extra(sweep="bench", **TINY))
@@ -79,7 +78,6 @@ def test_an_interrupted_benchmark_goes_on(project):
     assert other.code == 2 and "was begun with networks=['mlp']" in other.output, other.output
 
 
-@pytest.mark.soak
 def test_a_comparison_of_two_schemes(project):
     knobs = {"schemes": "gsp,fastest", "lr_factors": "1", "seeds": 1, "num_epochs": 2}
     done = project.run("compare.yml", *extra(sweep="schemes", target=0.2, **knobs), timeout=600)

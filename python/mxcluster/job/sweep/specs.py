@@ -4,8 +4,10 @@ A specification is a dict that JSON can hold, the file `sweep.json`:
 
     {"schema": 1, "sweep": id, "playbook": "benchmark.yml" or "compare.yml", "begun": unix seconds,
      "knobs": {knob of the sweep: value}, "base": {knob of train.yml given with -e: value},
-     "workers": number of workers of the whole cluster, "notes": [line],
-     "groups": [...], "rates": [...]}   # the last two in a comparison only
+     "workers": number of workers of the whole cluster, "notes": [line]}
+
+A comparison also has "base_lr", the learning rate that the factors multiply, "rates" (`rates_of`),
+"groups", the labels of the groups under dist_gsync, and "fastest" (`_fastest`).
 
 All functions are pure. `plan_of` is a function that plans a job without starting it, see
 `runner.Means`.
