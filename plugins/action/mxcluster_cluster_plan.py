@@ -5,10 +5,6 @@ Templates cannot replace this module: it reads the records of all nodes at once,
 names the wrong host of an inventory.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_cluster_plan

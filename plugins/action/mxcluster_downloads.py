@@ -5,10 +5,6 @@ partial download (1.6 GB here). ansible.builtin.pip cannot download wheels for t
 machine.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_downloads

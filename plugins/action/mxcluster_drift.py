@@ -3,10 +3,6 @@
 This action plugin runs on the controller. The module mxcluster_drift runs on the node.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 import os
 
 from ansible.errors import AnsibleError

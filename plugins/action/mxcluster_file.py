@@ -4,15 +4,12 @@ Unlike ansible.builtin.copy, the module copies a file with the rights of the use
 folder. Root never opens a path in which another user can place a link.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
-import hashlib
 import os
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
+
+from mxcluster.file_io import digest
 
 
 class ActionModule(ActionBase):
@@ -114,20 +111,8 @@ def listing(folder):
                 raise AnsibleError(
                     "%s is not a regular file, or is a broken link: remove it" % path
                 )
-            found[os.path.relpath(path, folder)] = {
-                "bytes": os.path.getsize(path),
-                "sha256": _sha256(path),
-            }
+            found[os.path.relpath(path, folder)] = digest(path)
     return found
-
-
-def _sha256(path):
-    """Return the SHA-256 digest of a file in hexadecimal."""
-    seen = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for piece in iter(lambda: stream.read(1 << 20), b""):
-            seen.update(piece)
-    return seen.hexdigest()
 
 
 def _raise(error):

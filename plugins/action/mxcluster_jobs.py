@@ -1,9 +1,5 @@
 """Combine the nodes' answers about their jobs on the controller, with `mxcluster.job.listing`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_jobs
@@ -129,15 +125,9 @@ mxcluster_verdict_text:
 import os
 
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
-
-
-def write(path, text):
-    """Write `text` and a newline to the file `path`, atomically."""
-    with open(path + ".part", "w") as target:
-        target.write(text + "\n")
-    os.rename(path + ".part", path)
 
 
 def carry_out(given, check):
@@ -162,7 +152,7 @@ def carry_out(given, check):
     if given["command"] == "status":
         as_json = listing.as_json(found, lost)
         if given["path"]:
-            write(os.path.abspath(given["path"]), as_json)
+            replace(os.path.abspath(given["path"]), as_json + "\n")
         return {
             "jobs": found,
             "mxcluster_verdict_text": [as_json]

@@ -4,10 +4,6 @@ ps-lite's heartbeats show a lost node only after all processes have connected. A
 on one node before it creates its kv-store would leave the other nodes waiting.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 import base64
 import fcntl
 import json
@@ -25,6 +21,7 @@ from ansible.utils.display import Display
 from mxcluster.ansible import contact, node_task
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.entry import asking
+from mxcluster.file_io import replace
 from mxcluster.job import stall_cause, verdict
 from mxcluster.job.plan.packed import completed
 from mxcluster.job.report import checkpoint_arrivals
@@ -445,17 +442,10 @@ def uneven(board, host, pulses, together):
     """
     if not together:
         return None
-    path, now = os.path.join(board, PULSE + host), time.time()
+    now = time.time()
+    told = {name: {"pulse": found, "since": now - found["idle"]} for name, found in pulses.items()}
     os.makedirs(board, exist_ok=True)
-    with open(path + ".part", "w") as stream:
-        json.dump(
-            {
-                name: {"pulse": found, "since": now - found["idle"]}
-                for name, found in pulses.items()
-            },
-            stream,
-        )
-    os.replace(path + ".part", path)
+    replace(os.path.join(board, PULSE + host), json.dumps(told))
     settled = {}
     for name in os.listdir(board):
         if name.startswith(PULSE) and not name.endswith(".part"):

@@ -1,9 +1,5 @@
 """Make the plan of a job on the controller, with `mxcluster.job.plan.inputs`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_plan

@@ -8,10 +8,6 @@ The result holds `notes`: variables of the inventory that have the short name of
 ignored.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_preflight
@@ -138,6 +134,7 @@ try:
     from mxcluster.ansible import attempts, knobs, role_specs
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.cluster import ssh_mesh
+    from mxcluster.file_io import replace
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
     attempts = knobs = ssh_mesh = role_specs = None
     NodeTask = ActionBase
@@ -389,11 +386,7 @@ def believe(path, name, lines):
         after = with_block(before, name, lines)
         if after == before:
             return False
-        with open(
-            os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
-        ) as stream:
-            stream.write(after)
-        os.replace(path + ".part", path)
+        replace(path, after, 0o600)
     finally:
         os.close(folder)
     return True

@@ -1,9 +1,5 @@
 """Judge an ended job and write its report on the controller, with `mxcluster.job.report`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_report

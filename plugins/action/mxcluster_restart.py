@@ -1,9 +1,5 @@
 """Run the next attempts at a failed job (max_restarts), with `mxcluster.ansible.attempts`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_restart
@@ -72,7 +68,6 @@ mxcluster_exit_status:
   type: int
 """
 
-import json
 import os
 import time
 
@@ -82,6 +77,7 @@ from ansible.utils.display import Display
 from mxcluster.ansible import attempts
 from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.job import restarts, verdict
+from mxcluster.job.report import files
 
 display = Display()
 
@@ -91,12 +87,9 @@ def judged(run_dir):
 
     Args: `run_dir` the attempt's run folder. The decision is that of `restarts.after`.
     """
-    try:
-        with open(os.path.join(run_dir, "verdict.json")) as stream:
-            found = json.load(stream)
-        with open(os.path.join(run_dir, "plan.json")) as stream:
-            plan = json.load(stream)
-    except FileNotFoundError:  # refused, interrupted or killed before its report
+    found = files.read_json(os.path.join(run_dir, "verdict.json"))
+    plan = files.read_json(os.path.join(run_dir, "plan.json"))
+    if found is None or plan is None:  # refused, interrupted or killed before its report
         return None
     return found, verdict.text(found, run_dir), restarts.after(plan, found, run_dir)
 

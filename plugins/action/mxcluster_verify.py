@@ -1,9 +1,5 @@
 """Judge a cluster on the controller, with `mxcluster.cluster.verify`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_verify
@@ -91,6 +87,7 @@ from mxcluster import shapes
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
 from mxcluster.errors import BadInput
+from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
 
@@ -150,10 +147,7 @@ def carry_out(given, check):
         {host: meeting(host, os.path.join(given["archives_dir"], host + ".tar")) for host in nodes},
         wanted,
     )
-    path = os.path.abspath(given["path"])
-    with open(path + ".part", "w") as target:
-        json.dump(verdict, target, indent=1)
-    os.rename(path + ".part", path)
+    replace(os.path.abspath(given["path"]), json.dumps(verdict, indent=1))
     return {
         "changed": True,
         "verdict": verdict,

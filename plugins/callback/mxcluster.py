@@ -3,10 +3,6 @@
 The verdict of the job comes last, after the recap.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 name: mxcluster
 type: stdout

@@ -1,9 +1,5 @@
 """Filter: convert Ansible's network facts of a node to the form of a node record."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 name: mxcluster_interfaces
 short_description: The IPv4 addresses of a node from its facts

@@ -1,9 +1,5 @@
 """Filter: extract the part of Ansible's inventory that the plan needs."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 name: mxcluster_inventory
 short_description: The part of an inventory that mxcluster reads

@@ -1,9 +1,5 @@
 """Filter: collect the knobs of a role from `-e name=value` and the inventory."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 name: mxcluster_knobs
 short_description: The values of a role's knobs

@@ -1,9 +1,5 @@
 """Filter: make a node record with mxcluster.cluster.node_records on the controller."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 name: mxcluster_record
 short_description: Make the node record from the answer of a node

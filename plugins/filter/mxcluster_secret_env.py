@@ -1,9 +1,5 @@
 """Filter: check the knob secret_env with mxcluster.job.options.cast_secret_env."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 name: mxcluster_secret_env
 short_description: Separate the values of the knob secret_env from its names and problems

@@ -1,9 +1,5 @@
 """Filter: return the ssh settings of the inventory with mxcluster.cluster.ssh_mesh."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 from mxcluster.cluster import ssh_mesh
 
 

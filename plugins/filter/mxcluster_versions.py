@@ -1,9 +1,5 @@
 """Filter: choose the versions for a node with mxcluster.cluster.versions."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 name: mxcluster_versions
 short_description: Choose the MXNet, CUDA, cuDNN and driver versions for a node

@@ -104,6 +104,14 @@ def write(path, content, mode):
         raise
 
 
+def remove(path):
+    """Remove the file or folder at `path`; a link is removed, its target stays."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
 def shown(content):
     """Return the bytes `content` as text for --diff; "" for None."""
     if content is None:

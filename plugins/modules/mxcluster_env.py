@@ -153,11 +153,12 @@ import re
 import shutil
 import stat
 import tarfile
-import tempfile
 import zipfile
 import zlib
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.text.converters import to_bytes
+from ansible.module_utils.mxcluster_atomic_files import make_folder, remove, write
 
 MARKER = "mxcluster-env.json"
 PTH = "mxcluster-package.pth"
@@ -256,30 +257,6 @@ def cure_for(last_words):
     )
 
 
-def replace_file(path, text):
-    """Write `text` to `path` atomically."""
-    handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=os.path.dirname(path))
-    try:
-        with os.fdopen(handle, "w") as target:
-            target.write(text)
-            target.flush()
-            os.fsync(target.fileno())
-        os.chmod(temporary, 0o644)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def make_folder(path):
-    """Create `path` and the folders above it; accept a folder that another process creates."""
-    try:
-        os.makedirs(path)
-    except OSError as error:
-        if error.errno != errno.EEXIST:
-            raise
-
-
 def unpack(path, folder):
     """Extract the wheels of the tar file `path` into `folder`, as files of the current user.
 
@@ -291,14 +268,6 @@ def unpack(path, folder):
             if member.isfile():
                 with open(os.path.join(folder, os.path.basename(member.name)), "wb") as target:
                     shutil.copyfileobj(archive.extractfile(member), target)
-
-
-def remove(path):
-    """Remove the file or folder at `path`; a link is removed, its target stays."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
 
 
 def sync(path):
@@ -449,7 +418,7 @@ class Environment(object):
                 self.build()
             if self.site_path:
                 self.unpack_package()
-                replace_file(self.pth, self.wanted_pth_line())
+                write(self.pth, to_bytes(self.wanted_pth_line()), 0o644)
             elif os.path.exists(self.pth):
                 os.unlink(self.pth)
             return True
@@ -485,7 +454,7 @@ class Environment(object):
             unpack(self.module.params["archive"], temporary)
             pip = [name for name in os.listdir(temporary) if name.startswith("pip-")][0]
             listed = os.path.join(temporary, "requirements.txt")
-            replace_file(listed, "\n".join(self.requirements) + "\n")
+            write(listed, to_bytes("\n".join(self.requirements) + "\n"), 0o644)
             system = self.module.params["system"]
             self.run(
                 "make the environment",
@@ -519,9 +488,10 @@ class Environment(object):
                 temporary,
             )
             self.prove(temporary)
-            replace_file(
+            write(
                 os.path.join(self.path, MARKER),
-                json.dumps({"digest": self.digest, "wheels": self.wheels}),
+                to_bytes(json.dumps({"digest": self.digest, "wheels": self.wheels})),
+                0o644,
             )
         except BaseException as error:
             # Free the disk: a build that has filled it would block the next run.
@@ -573,7 +543,8 @@ class Environment(object):
         )
         found = contents(draft)
         compiled = {path: found[path] for path in found if is_compiled(path)}
-        replace_file(os.path.join(draft, COMPILED), json.dumps(compiled, sort_keys=True))
+        listed = to_bytes(json.dumps(compiled, sort_keys=True))
+        write(os.path.join(draft, COMPILED), listed, 0o644)
         os.chmod(draft, 0o755)
         # Without the sync, a power cut could leave empty files behind the new name.
         for parent, _, files in os.walk(draft):

@@ -114,7 +114,6 @@ lacking:
 import base64
 import os
 import pwd
-import shutil
 import stat
 
 from ansible.module_utils.basic import AnsibleModule
@@ -122,6 +121,7 @@ from ansible.module_utils.mxcluster_atomic_files import (
     digest,
     make_folder,
     read,
+    remove,
     same,
     shown,
     write,
@@ -181,10 +181,7 @@ def removed(module, path):
     """Remove the file or folder `path`; return {"changed", "path"}."""
     result = dict(changed=os.path.lexists(path), path=path)
     if result["changed"] and not module.check_mode:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
+        remove(path)
     return result
 
 

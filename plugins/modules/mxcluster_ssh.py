@@ -313,9 +313,7 @@ def provide_key(module, there, result):
         if recorded(private + ".pub") != result["public_key"]:
             result["changed"] = True
             if not module.check_mode:
-                with open(private + ".pub.part", "w") as target:
-                    target.write(result["public_key"] + "\n")
-                os.rename(private + ".pub.part", private + ".pub")
+                write(private + ".pub", to_bytes(result["public_key"] + "\n"), 0o600)
     except (IOError, OSError) as error:
         module.fail_json(
             msg="the SSH key of %s cannot be provided: %s: %s. Correct the cause and run "

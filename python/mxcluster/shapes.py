@@ -34,16 +34,23 @@ class Wrong(ValueError):
         return self
 
 
-def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
-    """Return a shape: a text of at most `most` characters that `pattern` matches as a whole."""
-    whole = re.compile(pattern)
+def passing(test: Callable[[Any], Any], what: str) -> Shape:
+    """Return a shape: a value for which `test` returns something true. `what`: words for Wrong."""
 
-    def shape(value: Any) -> str:
-        if not isinstance(value, str) or len(value) > most or not whole.fullmatch(value):
+    def shape(value: Any) -> Any:
+        if not test(value):
             raise Wrong(what, value)
         return value
 
     return shape
+
+
+def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
+    """Return a shape: a text of at most `most` characters that `pattern` matches as a whole."""
+    whole = re.compile(pattern)
+    return passing(
+        lambda value: isinstance(value, str) and len(value) <= most and whole.fullmatch(value), what
+    )
 
 
 def words(value: Any) -> str:
@@ -58,13 +65,12 @@ def words(value: Any) -> str:
 
 def whole(low: int = 0, high: int = 2**63) -> Shape:
     """Return a shape: a whole number from `low` to `high`, both included."""
-
-    def shape(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise Wrong("a whole number from %d to %d" % (low, high), value)
-        return value
-
-    return shape
+    return passing(
+        lambda value: (
+            isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        ),
+        "a whole number from %d to %d" % (low, high),
+    )
 
 
 def number(value: Any) -> float:
@@ -77,22 +83,14 @@ def number(value: Any) -> float:
     raise Wrong("a number", value)
 
 
-def flag(value: Any) -> bool:
-    """Return `value` if it is True or False. Raises Wrong for any other value."""
-    if not isinstance(value, bool):
-        raise Wrong("true or false", value)
-    return value
+flag = passing(lambda value: isinstance(value, bool), "true or false")
 
 
 def one_of(*values: str) -> Shape:
     """Return a shape: one of the texts `values`."""
-
-    def shape(value: Any) -> Any:
-        if not isinstance(value, str) or value not in values:
-            raise Wrong("one of %s" % ", ".join(map(str, values)), value)
-        return value
-
-    return shape
+    return passing(
+        lambda value: isinstance(value, str) and value in values, "one of %s" % ", ".join(values)
+    )
 
 
 def either(empty: Any, shape: Shape) -> Shape:

@@ -9,25 +9,80 @@ and what to do"}.
 
 import json
 import sys
-from typing import List
+from typing import Any, Callable, Dict, List
 
 from mxcluster.agent import checkpoint_transfer, commands, jobs
 from mxcluster.agent.folder import LOG_LINES, JobFolder
 from mxcluster.node import json_cli
 
-COMMANDS = (
-    "prepare",
-    "start",
-    "run",
-    "wait",
-    "status",
-    "stop",
-    "collect",
-    "logs",
-    "plan",
-    "piece",
-    "jobs",
-)
+# The commands of one job. Each takes the job's folder and the arguments.
+COMMANDS: Dict[str, Callable[[JobFolder, Any], dict]] = {
+    "prepare": lambda folder, given: commands.prepare(folder, *_told(given)),
+    "start": lambda folder, given: commands.start(folder, *(_told(given) if given.plan else ())),
+    "run": lambda folder, given: commands.run(folder),
+    "wait": lambda folder, given: commands.wait(folder, given.seconds, given.renew, given.took),
+    "status": lambda folder, given: commands.status(folder),
+    "stop": lambda folder, given: commands.stop(folder, given.peer),
+    "collect": lambda folder, given: commands.collect(folder, given.output or given.output_fd),
+    "logs": lambda folder, given: commands.logs(folder, given.lines),
+    "plan": lambda folder, given: commands.plan(folder),
+    "piece": lambda folder, given: checkpoint_transfer.piece(
+        folder, given.file, given.offset, given.most
+    ),
+}
+ARGUMENTS: Dict[str, Dict[str, Any]] = {
+    "--job-dir": {"help": "the job's folder on this node; holds plan.json"},
+    "--jobs-dir": {"help": "jobs: the folder that holds the folders of all jobs"},
+    "--job": {"help": "jobs: include this job too, at any age"},
+    "--clear": {
+        "action": "store_true",
+        "help": "jobs: first remove files of jobs that have ended",
+    },
+    "--lines": {
+        "type": int,
+        "default": LOG_LINES,
+        "help": "logs: lines of each log (default: %(default)s)",
+    },
+    "--plan": {
+        "action": "store_true",
+        "help": "prepare, start: read this node's part of the plan from stdin",
+    },
+    "--secret-env": {
+        "action": "store_true",
+        "help": 'stdin has {"plan": the plan, "secret_env": {variable: secret value}, "token": the '
+        "job's token, \"script\": the script's folder as a zip file in base64}",
+    },
+    "--seconds": {
+        "type": float,
+        "default": 5.0,
+        "help": "wait: the longest wait in seconds (default: 5)",
+    },
+    "--renew": {"action": "store_true", "help": "wait: renew the job's lease during the wait"},
+    "--took": {
+        "default": "",
+        "help": "wait: the checkpoint that the controller has fetched completely",
+    },
+    "--peer": {
+        "action": "store_true",
+        "help": "stop: another node's part of the job has failed",
+    },
+    "--file": {"default": "", "help": "piece: name of a checkpoint file"},
+    "--offset": {
+        "type": int,
+        "default": 0,
+        "help": "piece: the number of the first byte in that file",
+    },
+    "--most": {
+        "type": int,
+        "default": 1 << 20,
+        "help": "piece: the largest number of bytes (default: %(default)s)",
+    },
+    "--output": {"help": "collect: the tar file to write"},
+    "--output-fd": {
+        "type": int,
+        "help": "collect: the number of an open descriptor, in place of --output",
+    },
+}
 
 
 def run(argv: List[str]) -> dict:
@@ -38,58 +93,9 @@ def run(argv: List[str]) -> dict:
     parser = json_cli.Parser(
         prog="mxcluster.agent", description="Runs one node's processes of one job."
     )
-    parser.add_argument("command", choices=COMMANDS)
-    parser.add_argument("--job-dir", help="the job's folder on this node; holds plan.json")
-    parser.add_argument("--jobs-dir", help="jobs: the folder that holds the folders of all jobs")
-    parser.add_argument("--job", help="jobs: include this job too, at any age")
-    parser.add_argument(
-        "--clear", action="store_true", help="jobs: first remove files of jobs that have ended"
-    )
-    parser.add_argument(
-        "--lines",
-        type=int,
-        default=LOG_LINES,
-        help="logs: lines of each log (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--plan",
-        action="store_true",
-        help="prepare, start: read this node's part of the plan from stdin",
-    )
-    parser.add_argument(
-        "--secret-env",
-        action="store_true",
-        help='stdin has {"plan": the plan, "secret_env": {variable: secret value}, "token": the '
-        "job's token, \"script\": the script's folder as a zip file in base64}",
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, help="wait: the longest wait in seconds (default: 5)"
-    )
-    parser.add_argument(
-        "--renew", action="store_true", help="wait: renew the job's lease during the wait"
-    )
-    parser.add_argument(
-        "--took", default="", help="wait: the checkpoint that the controller has fetched completely"
-    )
-    parser.add_argument(
-        "--peer", action="store_true", help="stop: another node's part of the job has failed"
-    )
-    parser.add_argument("--file", default="", help="piece: name of a checkpoint file")
-    parser.add_argument(
-        "--offset", type=int, default=0, help="piece: the number of the first byte in that file"
-    )
-    parser.add_argument(
-        "--most",
-        type=int,
-        default=1 << 20,
-        help="piece: the largest number of bytes (default: %(default)s)",
-    )
-    parser.add_argument("--output", help="collect: the tar file to write")
-    parser.add_argument(
-        "--output-fd",
-        type=int,
-        help="collect: the number of an open descriptor, in place of --output",
-    )
+    parser.add_argument("command", choices=[*COMMANDS, "jobs"])
+    for name, how in ARGUMENTS.items():
+        parser.add_argument(name, **how)
     given = parser.parse_args(argv)
     if given.command == "jobs":
         if not given.jobs_dir:
@@ -97,29 +103,12 @@ def run(argv: List[str]) -> dict:
         return jobs.listing(given.jobs_dir, also=given.job, clear=given.clear)
     if not given.job_dir:
         parser.error("%s needs --job-dir DIR" % given.command)
-    folder = JobFolder(given.job_dir)
-    if given.command == "start":
-        return commands.start(folder, *(_told(given.secret_env) if given.plan else ()))
-    if given.command == "prepare":
-        return commands.prepare(folder, *_told(given.secret_env))
-    if given.command == "wait":
-        return commands.wait(folder, given.seconds, given.renew, given.took)
-    if given.command == "piece":
-        return checkpoint_transfer.piece(folder, given.file, given.offset, given.most)
-    if given.command == "collect":
-        if not given.output and given.output_fd is None:
-            parser.error("collect needs --output FILE")
-        return commands.collect(folder, given.output or given.output_fd)
-    if given.command == "logs":
-        return commands.logs(folder, given.lines)
-    if given.command == "stop":
-        return commands.stop(folder, given.peer)
-    return {"run": commands.run, "status": commands.status, "plan": commands.plan}[given.command](
-        folder
-    )
+    if given.command == "collect" and not given.output and given.output_fd is None:
+        parser.error("collect needs --output FILE")
+    return COMMANDS[given.command](JobFolder(given.job_dir), given)
 
 
-def _told(with_secrets: bool) -> tuple:
+def _told(given: Any) -> tuple:
     """Return what stdin has in JSON as arguments of `prepare` or `start`.
 
     With secrets these are (plan, secret_env, token, script), with None for each that stdin lacks.
@@ -129,7 +118,7 @@ def _told(with_secrets: bool) -> tuple:
     told = json.load(sys.stdin)
     return (
         (told["plan"], told.get("secret_env"), told.get("token"), told.get("script"))
-        if with_secrets
+        if given.secret_env
         else (told,)
     )
 

@@ -7,7 +7,7 @@ import signal
 import stat
 import tarfile
 import time
-from typing import Any, Dict, List, Optional, Set, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Union
 
 from mxcluster import exit_codes
 from mxcluster.agent import checkpoint_transfer, daemon, leftovers, script_files
@@ -112,8 +112,7 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
         if (
             held and rest <= 0
         ):  # stopped during the whole wait: this agent cannot supervise the job or record its end
-            processes.send(agent, signal.SIGKILL)
-            _until_gone(agent, STOP_TIMEOUT)
+            _kill(agent)
             answer = look(folder, tidy=True, killed=exit_codes.AGENT_HELD)
         if answer["state"] == "ended" or rest <= 0:
             return with_progress(folder, answer)
@@ -146,11 +145,8 @@ def _stop(folder: JobFolder, reason: str) -> Json:
     agent = processes.Identity(**known["agent"])
     try:
         processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGTERM)
-        if not _until_ended(folder, STOP_TIMEOUT):
-            processes.send(
-                agent, signal.SIGKILL
-            )  # the agent hangs or is stopped by SIGSTOP; its processes die with it
-            _until_gone(agent, STOP_TIMEOUT)
+        if not _until(lambda: look(folder)["state"] == "ended", STOP_TIMEOUT):
+            _kill(agent)  # it hangs or is stopped by SIGSTOP
             return {"ran": True, "status": look(folder, tidy=True, reason=reason)}
     except PermissionError as error:
         raise MxclusterError(
@@ -346,24 +342,20 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
     )
 
 
-def _until_ended(folder: JobFolder, seconds: float) -> Optional[Json]:
-    """Return the status once the job has ended, also by its agent's death.
+def _kill(agent: processes.Identity) -> None:
+    """Kill the agent, with which its processes die, and wait for its end."""
+    processes.send(agent, signal.SIGKILL)
+    _until(lambda: not processes.alive(agent), STOP_TIMEOUT)
 
-    Returns None if the job still runs after `seconds`.
-    """
+
+def _until(test: Callable[[], bool], seconds: float) -> bool:
+    """Wait until `test` returns True, for `seconds` at most. Return whether it does."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        answer = look(folder)
-        if answer["state"] == "ended":
-            return answer
+    while not test():
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.05)
-    return None
-
-
-def _until_gone(who: processes.Identity, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while processes.alive(who) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    return True
 
 
 def _to_pack(folder: JobFolder) -> List[str]:

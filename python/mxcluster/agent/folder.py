@@ -78,17 +78,16 @@ class JobFolder:
         for name, text in sorted(plan["files"].items()):
             with open(self.file(name), "w", encoding="utf-8") as stream:
                 stream.write(text)
-        with open(private(self.file("plan.json")), "w", encoding="utf-8") as stream:
-            json.dump(plan, stream, indent=1)
-        if whole:
-            with open(private(self.file(WHOLE_PLAN)), "w", encoding="utf-8") as stream:
-                json.dump(whole, stream)
-        if secret_env:
-            with open(private(self.file(SECRET_ENV)), "w", encoding="utf-8") as stream:
-                json.dump(secret_env, stream)
-        if token:
-            with open(private(self.file(TOKEN)), "w", encoding="utf-8") as stream:
-                stream.write(token)
+        texts = {
+            "plan.json": json.dumps(plan, indent=1),
+            WHOLE_PLAN: json.dumps(whole) if whole else None,
+            SECRET_ENV: json.dumps(secret_env) if secret_env else None,
+            TOKEN: token,
+        }
+        for name, content in texts.items():
+            if content:
+                with open(private(self.file(name)), "w", encoding="utf-8") as stream:
+                    stream.write(content)
 
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
         """Return True if the job with this plan and token is prepared here and has not ended.
@@ -107,25 +106,35 @@ class JobFolder:
         except (OSError, ValueError):
             return False
 
+    def _read(self, name: str, if_damaged: str, if_missing: str = "") -> Any:
+        """Return the content of the JSON file `name`.
+
+        Raises BadInput if it is not JSON, with the words `if_damaged`, and if it is missing, with
+        the words `if_missing`; without such words the result is None then.
+        """
+        path = self.file(name)
+        try:
+            with open(path, encoding="utf-8") as stream:
+                return json.load(stream)
+        except FileNotFoundError as error:
+            if not if_missing:
+                return None
+            raise BadInput("%s is missing: %s" % (path, if_missing)) from error
+        except ValueError as error:
+            raise BadInput("%s is not JSON (%s)%s" % (path, error, if_damaged)) from error
+
     def whole_plan(self) -> Json:
         """Return the plan of the job on all its nodes.
 
         Raises BadInput if job.json is missing or is not JSON.
         """
-        path = self.file(WHOLE_PLAN)
-        try:
-            with open(path, encoding="utf-8") as stream:
-                return json.load(stream)
-        except FileNotFoundError as error:
-            raise BadInput(
-                "%s is missing: train.yml has started no job in this folder. Correct the id of the "
-                "job, which status.yml shows" % path
-            ) from error
-        except ValueError as error:
-            raise BadInput(
-                "%s is not JSON (%s), so train.yml cannot attach to this job: end the job with "
-                "stop.yml -e job=%s" % (path, error, os.path.basename(self.path))
-            ) from error
+        return self._read(
+            WHOLE_PLAN,
+            ", so train.yml cannot attach to this job: end the job with stop.yml -e job=%s"
+            % os.path.basename(self.path),
+            "train.yml has started no job in this folder. Correct the id of the job, which "
+            "status.yml shows",
+        )
 
     def remove(self) -> None:
         """Remove the job folder, unless the job has started."""
@@ -224,19 +233,11 @@ class JobFolder:
 
         Raises BadInput if plan.json is missing, is not JSON, or lacks a field.
         """
-        try:
-            with open(self.file("plan.json"), encoding="utf-8") as stream:
-                plan = json.load(stream)
-        except FileNotFoundError as error:
-            raise BadInput(
-                "%s is missing: run train.yml again, which writes this file before the agent starts"
-                % self.file("plan.json")
-            ) from error
-        except ValueError as error:
-            raise BadInput(
-                "%s is not JSON (%s): run train.yml again, which writes a new plan"
-                % (self.file("plan.json"), error)
-            ) from error
+        plan = self._read(
+            "plan.json",
+            ": run train.yml again, which writes a new plan",
+            "run train.yml again, which writes this file before the agent starts",
+        )
         missing = [
             key
             for key in ("job", "host", "processes")
@@ -257,17 +258,12 @@ class JobFolder:
 
     def status(self) -> Optional[Json]:
         """Return the content of status.json, None without it. Raises BadInput if it is not JSON."""
-        try:
-            with open(self.file("status.json"), encoding="utf-8") as stream:
-                return json.load(stream)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise BadInput(
-                "%s is not JSON (%s): another program has changed this file. If the job is "
-                "running, the agent repairs the file within a second, so try again. If the job has "
-                "ended, read the logs in that folder" % (self.file("status.json"), error)
-            ) from error
+        return self._read(
+            "status.json",
+            ": another program has changed this file. If the job is running, the agent repairs "
+            "the file within a second, so try again. If the job has ended, read the logs in that "
+            "folder",
+        )
 
     def write_status(self, status: Json) -> Mark:
         """Replace status.json by `status` atomically. Return the `kept_files.mark` of the new file.

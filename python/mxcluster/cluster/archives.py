@@ -12,8 +12,8 @@ import urllib.error
 import urllib.request
 from typing import Any, Dict, Optional, Sequence
 
-from mxcluster.cluster.wheels import BLOCK, sha256
 from mxcluster.errors import MxclusterError
+from mxcluster.file_io import BLOCK, sha256
 
 Json = Dict[str, Any]
 

@@ -10,6 +10,7 @@ import os
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster.errors import some
+from mxcluster.file_io import replace
 
 Json = Dict[str, Any]
 
@@ -146,7 +147,5 @@ def remember(path: str, digest: str, seen: Json, layout: Json) -> None:
     `why` and `moved`.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        saved = {"digest": digest, "seen": seen, "layout": layout}
-        json.dump(saved, stream, indent=1, sort_keys=True)
-    os.replace(path + ".part", path)
+    saved = {"digest": digest, "seen": seen, "layout": layout}
+    replace(path, json.dumps(saved, indent=1, sort_keys=True), 0o600)

@@ -28,6 +28,7 @@ from typing import (
 
 from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput, MxclusterError, refuse
+from mxcluster.file_io import replace, sha256
 
 Json = Dict[str, Any]
 Wish = NamedTuple(
@@ -198,7 +199,7 @@ def choose(
                     "or use a version of it without that requirement"
                     % (KNOB, ", ".join(names), pin, build["wheels"][0])
                 )
-            chosen[pin] = [wheels.sha256(os.path.join(folder, file))]
+            chosen[pin] = [sha256(os.path.join(folder, file))]
             allowed = next((wish.digests for wish in wanted if name_of(wish) == name), [])
             if allowed and chosen[pin][0] not in allowed:
                 raise BadInput(
@@ -344,9 +345,8 @@ def _keep(
     store: str, wanted: Sequence[Wish], build: Json, python: str, chosen: Dict[str, List[str]]
 ) -> None:
     path = _path(store, wanted, build, python)
-    with open(path + ".part", "w", encoding="utf-8") as stream:
-        json.dump({"asked": [wish.text for wish in wanted], "wheels": chosen}, stream, indent=1)
-    os.replace(path + ".part", path)
+    kept = {"asked": [wish.text for wish in wanted], "wheels": chosen}
+    replace(path, json.dumps(kept, indent=1))
 
 
 def kept(store: str, wanted: Sequence[Wish], build: Json, python: str) -> List[str]:

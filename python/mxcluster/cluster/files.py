@@ -13,11 +13,11 @@ and cure. One BadInput has all mistakes of a file.
 import ipaddress
 import re
 import sys
-from collections import OrderedDict
 from fractions import Fraction
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, refuse
+from mxcluster.errors import BadInput, refuse, some
+from mxcluster.lists import unique
 from mxcluster.numbers import to_float
 
 Share = Tuple[float, float]
@@ -59,23 +59,14 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
         elif known is not None and address not in known:
             problems.append(
                 "%s line %d: %s is not an address of the group workers (they have %s): correct it, "
-                "or add its host to the group" % (name, number, address, _some(known) or "none")
+                "or add its host to the group"
+                % (name, number, address, some(unique(known), 8) or "none")
             )
         addresses.append(address)
     refuse(problems)
-    check_hosts(addresses, name)
-    return addresses
-
-
-def check_hosts(addresses: Sequence[str], name: str = "hosts") -> None:
-    """Raise BadInput for an empty list, or for an item that is not a literal IPv4 address."""
     if not addresses:
         raise BadInput("%s: 0 workers: write one IPv4 address a line, one line per worker" % name)
-    refuse(
-        "%s: '%s' is not an IPv4 address: write four numbers, such as 10.0.0.5" % (name, address)
-        for address in addresses
-        if not is_ipv4(address)
-    )
+    return addresses
 
 
 def render_hosts(addresses: Sequence[str]) -> str:
@@ -103,7 +94,8 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
             if address not in hosts:
                 problems.append(
                     "%s line %d: %s is not a worker: the workers are %s; correct it or take it out "
-                    "(blanks separate addresses)" % (name, number, _cut(address), _some(hosts))
+                    "(blanks separate addresses)"
+                    % (name, number, _cut(address), some(unique(hosts), 8))
                 )
             elif address in seen:
                 problems.append(
@@ -117,37 +109,11 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
     problems += [
         "%s: worker %s is in no group: add its address to a line, or give it a line of its own"
         % (name, address)
-        for address in _unique(hosts)
+        for address in unique(hosts)
         if address not in seen
     ]
     refuse(problems)
     return groups
-
-
-def check_groups(groups: Sequence[Sequence[int]], workers: int, name: str = "groups") -> None:
-    """Raise BadInput for an empty group, or unless each worker index is in exactly one group.
-
-    Args: `groups` lists of worker indices; `workers` the number of workers.
-    """
-    members = [index for group in groups for index in group]
-    problems = [
-        "%s: group %d has no workers: take it out" % (name, number)
-        for number, group in enumerate(groups)
-        if not group
-    ]
-    problems += [
-        "%s: worker %d is in %d groups: put it into exactly one"
-        % (name, index, members.count(index))
-        for index in range(workers)
-        if members.count(index) != 1
-    ]
-    problems += [
-        "%s: there is no worker %d: the workers are 0 to %d; take it out"
-        % (name, index, workers - 1)
-        for index in sorted(set(members))
-        if not 0 <= index < workers
-    ]
-    refuse(problems)
 
 
 def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
@@ -157,12 +123,12 @@ def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
 
     Args: `groups` lists of worker indices; `hosts` the addresses of all workers by index.
     """
-    lines = [_unique(hosts[index] for index in group) for group in groups]
+    lines = [unique(hosts[index] for index in group) for group in groups]
     everywhere = [address for line in lines for address in line]
     refuse(
         "groups: the workers on %s are in different groups: put all workers of a host into one "
         "group" % address
-        for address in _unique(everywhere)
+        for address in unique(everywhere)
         if everywhere.count(address) > 1
     )
     return "".join(" ".join(line) + "\n" for line in lines)
@@ -337,18 +303,9 @@ def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
             yield number, words
 
 
-def _unique(items: Iterable[str]) -> List[str]:
-    return list(OrderedDict.fromkeys(items))
-
-
 def _cut(text: str) -> str:
     """Return `text`, cut to 200 characters for a message: the file may have another format."""
     return text if len(text) <= 200 else text[:200] + "..."
-
-
-def _some(items: Sequence[str]) -> str:
-    names = _unique(items)
-    return ", ".join(names[:8]) + (" and %d more" % (len(names) - 8) if len(names) > 8 else "")
 
 
 def main(argv: List[str]) -> int:

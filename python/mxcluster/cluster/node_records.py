@@ -72,7 +72,6 @@ PLACES = {
     ),
 }
 
-of_machine = shapes.fields(MACHINE)
 of_node = shapes.fields({}, dict(MACHINE, **dict(ENVIRONMENT, fingerprints=FINGERPRINTS)))
 of_role = shapes.fields({}, PLACES)
 

@@ -12,11 +12,12 @@ line.
 import ipaddress
 import re
 from collections import Counter
-from typing import Any, Dict, Iterable, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 from mxcluster import shapes
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput, refuse
+from mxcluster.lists import grouped, unique
 
 Json = Dict[str, Any]
 
@@ -94,11 +95,10 @@ def authorized(
 
     The arguments are those of `blocks`.
     """
-    holders = {}  # type: Dict[str, List[str]]
-    for host in nodes:
-        holders.setdefault(
-            _ssh(records, host).get("public_key") or "(the key that %s is going to make)" % host, []
-        ).append(host)
+    holders = grouped(
+        (_ssh(records, host).get("public_key") or "(the key that %s is going to make)" % host, host)
+        for host in nodes
+    )
     lines = []
     for key, hosts in holders.items():
         origins = []  # type: List[str]
@@ -111,8 +111,7 @@ def authorized(
             )
         owner = NAME(hosts[0]) if len(hosts) == 1 else "all"
         lines.append(
-            'from="%s" %s mxcluster:%s'
-            % (",".join(map(ORIGIN, _unique(origins))), _key(key), owner)
+            'from="%s" %s mxcluster:%s' % (",".join(map(ORIGIN, unique(origins))), _key(key), owner)
         )
     return lines
 
@@ -155,7 +154,7 @@ def names_of(
     The sources are the inventory, ansible_host, the node's own host name and its interfaces.
     """
     hostname = records.get(host, {}).get("hostname") or ""
-    return _unique(
+    return unique(
         name
         for name in [
             host,
@@ -229,7 +228,3 @@ def _ssh(records: Dict[str, Json], host: str) -> Json:
 
 def _port(records: Dict[str, Json], host: str) -> int:
     return int(_ssh(records, host).get("port") or 22)
-
-
-def _unique(items: Iterable[str]) -> List[str]:
-    return list(dict.fromkeys(items))

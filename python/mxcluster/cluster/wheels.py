@@ -18,6 +18,7 @@ import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, MxclusterError, some
+from mxcluster.file_io import sha256
 
 PLATFORMS = (
     "manylinux1_x86_64",
@@ -26,7 +27,6 @@ PLATFORMS = (
     "manylinux_2_17_x86_64",
     "linux_x86_64",
 )
-BLOCK = 1 << 20
 DRAFT = ".fetch-"
 
 
@@ -67,15 +67,6 @@ def fits(file_name: str, name: str, version: str, python: str) -> bool:
             for one in platforms
         )
     )
-
-
-def sha256(path: str) -> str:
-    """Return the sha256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(BLOCK), b""):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def find(folder: str, requirement: str, python: str) -> Optional[str]:

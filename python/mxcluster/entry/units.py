@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional
 
 from mxcluster.entry import programs
 from mxcluster.errors import MxclusterError
+from mxcluster.file_io import replace
 from mxcluster.node import firewall
 
 Json = Dict[str, Any]
@@ -226,10 +227,9 @@ def write_wish(plan: Json, uid: int) -> None:
             if not os.path.isdir(WISHES):  # another start may have made it
                 raise
         os.chmod(WISHES, 0o755)  # independent of the umask: agents read the firewall's notes there
-    path = os.path.join(WISHES, plan["job"] + ".json")
-    with open(path + ".part", "w") as target:
-        json.dump(dict(plan["firewall"], uid=uid), target)
-    os.rename(path + ".part", path)
+    replace(
+        os.path.join(WISHES, plan["job"] + ".json"), json.dumps(dict(plan["firewall"], uid=uid))
+    )
 
 
 def is_spooled(asked: Json) -> bool:

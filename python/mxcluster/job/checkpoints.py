@@ -18,13 +18,13 @@ reports that all of its files have arrived. Then worker 0 holds the next complet
 """
 
 import collections
-import hashlib
 import json
 import os
 import re
 from typing import Any, Callable, Dict, List, Pattern, Tuple
 
 from mxcluster.errors import BadInput
+from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
@@ -198,16 +198,6 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
         raise BadInput("%s cannot be read (%s)" % (error.filename, error.strerror)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % path) from error
-
-
-def digest(path: str) -> Dict[str, Any]:
-    """Return the manifest's entry for the file `path`: {"sha256": hex digits, "bytes": size}."""
-    sha256, size = hashlib.sha256(), 0
-    with open(path, "rb") as stream:
-        for piece in iter(lambda: stream.read(1 << 20), b""):
-            sha256.update(piece)
-            size += len(piece)
-    return {"sha256": sha256.hexdigest(), "bytes": size}
 
 
 def _epochs(folder: str, network: str) -> List[int]:

@@ -8,12 +8,12 @@ import json
 import os
 import posixpath
 import time
-from collections import OrderedDict
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
 from mxcluster.job import live_line, verdict
 from mxcluster.job.option_types import is_job_id
+from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
@@ -265,9 +265,9 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     Each node keeps the plan of the whole job. BadInput if the plans differ, because the training
     user can write to a node's copy; the message names the minority.
     """
-    parties = OrderedDict()  # type: Dict[str, List[str]]
-    for host, plan in sorted(plans.items()):
-        parties.setdefault(json.dumps(plan, sort_keys=True), []).append(host)
+    parties = grouped(
+        (json.dumps(plan, sort_keys=True), host) for host, plan in sorted(plans.items())
+    )
     if not parties:
         raise BadInput(
             "no node returns the plan of the job %s: end it with stop.yml -e job=%s" % (job, job)

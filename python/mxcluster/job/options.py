@@ -5,7 +5,7 @@ option. The other functions derive the step size, the options of a resumed job a
 """
 
 import json
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
@@ -49,6 +49,91 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
+# Options that contradict each other: a test of all options, and the message, which names options.
+CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
+    (
+        lambda given: given["staleness"] is not None and given["kv"] != "dist_ssync",
+        "staleness=%(staleness)d has no meaning with kv=%(kv)s: leave staleness out, or use "
+        "kv=dist_ssync",
+    ),
+    (
+        lambda given: given["script_args"] and not given["script"],
+        "script_args=%(script_args)s without script: give the script too, as -e "
+        "script=path/to/script.py",
+    ),
+    (
+        lambda given: (
+            not given["script"] and DATASETS[given["data"]].from_data_dir and not given["data_dir"]
+        ),
+        "data=%(data)s needs data_dir: give the folder on the nodes with the data set's files",
+    ),
+    (
+        lambda given: given["server_classes"] and not given["script"],
+        "server_classes=%(server_classes)s without script: only a script has classes of its own; "
+        "give the script too, as -e script=path/to/script.py",
+    ),
+    (
+        lambda given: given["data_src"] and not given["data_dir"],
+        "data_src=%(data_src)s without data_dir: give data_dir too, the folder on the nodes to "
+        "which the files are copied",
+    ),
+    (
+        lambda given: given["max_restarts"] and given["detach"],
+        "max_restarts=%(max_restarts)d with detach=true: a detached job has no controller that "
+        "could restart it; leave max_restarts or detach out",
+    ),
+    (
+        lambda given: given["max_restarts"] and given["script"],
+        "max_restarts=%(max_restarts)d with a script: mxcluster can resume its own training "
+        "program only; leave max_restarts out, and restart the script yourself",
+    ),
+    (
+        lambda given: given["max_restarts"] and not given["script"] and not given["savemodel"],
+        "max_restarts=%(max_restarts)d without savemodel=true: a restart continues from a saved "
+        "checkpoint; add -e savemodel=true",
+    ),
+    (
+        lambda given: given["resume"] and given["script"],
+        "resume=%(resume)s with a script: a script saves and loads its own checkpoints; leave "
+        "resume or the script out",
+    ),
+    (
+        lambda given: given["model_load_epoch"] and not given["model_load_job"],
+        "model_load_epoch=%(model_load_epoch)d without model_load_job: give model_load_job too, "
+        "the job in runs/ that saved the model",
+    ),
+    (
+        lambda given: given["model_load_job"] and not given["model_load_epoch"],
+        "model_load_job=%(model_load_job)s without model_load_epoch: give model_load_epoch too, "
+        "the epoch (1 or more) after which the model was saved",
+    ),
+    (
+        lambda given: not given["script"] and given["model_load_epoch"] >= given["num_epochs"],
+        "model_load_epoch=%(model_load_epoch)d leaves nothing to train with "
+        "num_epochs=%(num_epochs)d, which counts the epochs of the loaded model too: raise "
+        "num_epochs",
+    ),
+    (
+        lambda given: given["measured"] and given["script"],
+        "measured=%(measured)d with a script: only the program of mxcluster measures its batches; "
+        "leave measured or the script out",
+    ),
+    (
+        lambda given: given["measure_waits"] and given["script"],
+        "measure_waits=true with a script: only the program of mxcluster measures its waits; leave "
+        "measure_waits or the script out",
+    ),
+    (
+        lambda given: given["measured"] and given["savemodel"],
+        "measured=%(measured)d with savemodel=true: a measurement ends before its epochs do, so "
+        "its model is of no use; leave measured or savemodel out",
+    ),
+    (
+        lambda given: given["measured"] and given["resume"],
+        "measured=%(measured)d with resume=%(resume)s: a measurement trains no model further; "
+        "leave measured or resume out",
+    ),
+)
 
 
 def cast(given: Dict[str, Any]) -> Dict[str, Any]:
@@ -184,75 +269,16 @@ def _is_own(variable: str) -> bool:
 
 
 def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
-    kv, data, script = options["kv"], options["data"], options["script"]
-    if options["staleness"] is not None and kv != "dist_ssync":
-        yield (
-            "staleness=%d has no meaning with kv=%s: leave staleness out, or use kv=dist_ssync"
-            % (options["staleness"], kv)
-        )
-    if options["script_args"] and not script:
-        yield (
-            "script_args=%s without script: give the script too, as -e script=path/to/script.py"
-            % shown(options["script_args"])
-        )
-    if not script and DATASETS[data].from_data_dir and not options["data_dir"]:
-        yield (
-            "data=%s needs data_dir: give the folder on the nodes with the data set's files" % data
-        )
-    if options["server_classes"] and not script:
-        yield (
-            "server_classes=%s without script: only a script has classes of its own; give the "
-            "script too, as -e script=path/to/script.py" % shown(options["server_classes"])
-        )
-    if options["data_src"] and not options["data_dir"]:
-        yield (
-            "data_src=%s without data_dir: give data_dir too, the folder on the nodes to which the "
-            "files are copied" % shown(options["data_src"])
-        )
-    if not script:
+    cut = ("script_args", "server_classes", "data_src")
+    texts = dict(options, **{name: shown(options[name]) for name in cut})
+    for contradict, message in CONTRADICTIONS:
+        if contradict(options):
+            yield message % texts
+    if not options["script"]:
         try:
-            training_samples(data, options["num_examples"])
+            training_samples(options["data"], options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
-    yield from _no_measurement(options)
-    if options["max_restarts"]:
-        asked = "max_restarts=%d" % options["max_restarts"]
-        if options["detach"]:
-            yield (
-                "%s with detach=true: a detached job has no controller that could restart it; "
-                "leave max_restarts or detach out" % asked
-            )
-        if script:
-            yield (
-                "%s with a script: mxcluster can resume its own training program only; leave "
-                "max_restarts out, and restart the script yourself" % asked
-            )
-        elif not options["savemodel"]:
-            yield (
-                "%s without savemodel=true: a restart continues from a saved checkpoint; add -e "
-                "savemodel=true" % asked
-            )
-    if options["resume"] and script:
-        yield (
-            "resume=%s with a script: a script saves and loads its own checkpoints; leave resume "
-            "or the script out" % options["resume"]
-        )
-    if options["model_load_epoch"] and not options["model_load_job"]:
-        yield (
-            "model_load_epoch=%d without model_load_job: give model_load_job too, the job in runs/ "
-            "that saved the model" % options["model_load_epoch"]
-        )
-    if options["model_load_job"] and not options["model_load_epoch"]:
-        yield (
-            "model_load_job=%s without model_load_epoch: give model_load_epoch too, the epoch (1 "
-            "or more) after which the model was saved" % options["model_load_job"]
-        )
-    if not script and options["model_load_epoch"] >= options["num_epochs"]:
-        yield (
-            "model_load_epoch=%d leaves nothing to train with num_epochs=%d, which counts the "
-            "epochs of the loaded model too: raise num_epochs"
-            % (options["model_load_epoch"], options["num_epochs"])
-        )
     for name in sorted(options["env"]):
         if _is_own(name):
             yield (
@@ -264,21 +290,4 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
                 name,
                 shown(options["env"][name]),
                 LOADER_VARIABLES[name],
-            )
-
-
-def _no_measurement(options: Dict[str, Any]) -> Iterator[str]:
-    """Yield the reasons why a job with these options cannot measure what it is asked to."""
-    measured = "measured=%d" % options["measured"] if options["measured"] else ""
-    for asked in filter(None, (measured, options["measure_waits"] and "measure_waits=true")):
-        if options["script"]:
-            yield (
-                "%s with a script: only the program of mxcluster measures its batches; leave the "
-                "script out, or measure in the script" % asked
-            )
-    for name in ("savemodel", "resume", "max_restarts"):
-        if measured and options[name]:
-            yield (
-                "%s with %s=%s: a measurement ends before its epochs do, so its model is of no "
-                "use; leave %s out" % (measured, name, str(options[name]).lower(), name)
             )

@@ -21,6 +21,7 @@ from mxcluster.shapes import (
     matching,
     number,
     one_of,
+    passing,
     whole,
     words,
 )
@@ -46,19 +47,8 @@ _part = fields(
     dict(_nobody, name=_name, role=words, **_ending), {"index": either(None, whole())}, ANY
 )
 _reason = either(None, one_of(*exit_codes.REASONS))
-
-
-def _job(value: Any) -> str:
-    if not isinstance(value, str) or not is_job_id(value):
-        raise shapes.Wrong("the id of a job", value)
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise shapes.Wrong("a text", value)
-    return value
-
+_job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
+_text = passing(lambda value: isinstance(value, str), "a text")
 
 failure = fields(
     {

@@ -9,7 +9,7 @@ import warnings
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from mxcluster import package
-from mxcluster.errors import BadInput, refuse
+from mxcluster.errors import BadInput, refuse, some
 
 MOST_CODE = 16 << 20  # bytes
 MOST_FILES = 5000
@@ -215,7 +215,5 @@ def _is_text(path: str) -> bool:
 
 def _named(names: List[str]) -> str:
     """Return the first NAMED names, and the number of the others, as text for a message."""
-    shown = [
-        ascii(name)[1:-1] if not name.isprintable() else name for name in sorted(names)[:NAMED]
-    ]
-    return ", ".join(shown) + (" and %d more" % (len(names) - NAMED) if len(names) > NAMED else "")
+    shown = [name if name.isprintable() else ascii(name)[1:-1] for name in sorted(names)]
+    return some(shown, NAMED)

@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, cast
 
 from mxcluster import exit_codes, schemes
+from mxcluster.errors import some
 from mxcluster.job import learning, stall_cause
 from mxcluster.package import OWN_FOLDERS
 
@@ -411,18 +412,12 @@ def _network(
     if not pairs:
         return failure
     told = [
-        "%s gets no answer from %s (%s)" % (pair + (_some(names),)) for pair, names in pairs.items()
+        "%s gets no answer from %s (%s)" % (pair + (some(names, _NAMED),))
+        for pair, names in pairs.items()
     ]
     host = next(iter(pairs))[0]
-    reason = "the network between the nodes failed before any process: " + _some(told)
+    reason = "the network between the nodes failed before any process: " + some(told, _NAMED)
     return dict(_agent_failure(host, reason, failure.get("time")), kind="network", echo=False)
-
-
-def _some(texts: List[str]) -> str:
-    """Return the first _NAMED texts, and the number of the others, as one text."""
-    return ", ".join(texts[:_NAMED]) + (
-        " and %d more" % (len(texts) - _NAMED) if len(texts) > _NAMED else ""
-    )
 
 
 def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:

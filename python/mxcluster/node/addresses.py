@@ -14,6 +14,7 @@ from mxcluster.node import processes
 RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
+TCP, TCP6 = "/proc/net/tcp", "/proc/net/tcp6"
 LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
 RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s with a short round trip
 
@@ -150,13 +151,8 @@ def listener(address: str, port: int) -> Optional[int]:
 
     The result is None, too, if /proc does not show the process to this user.
     """
-    inodes = set()
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(path) as stream:
-                inodes |= parse_listeners(stream.read(), address, port)
-        except OSError:
-            pass
+    inodes = parse_listeners(_text(TCP), address, port)
+    inodes |= parse_listeners(_text(TCP6), address, port)
     links = {"socket:[%s]" % inode for inode in inodes}
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if links else ():
         try:
@@ -170,14 +166,7 @@ def listener(address: str, port: int) -> Optional[int]:
 
 def listeners(address: str) -> List[int]:
     """Return the ports on which a process listens at `address`, sorted."""
-    found = set()
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(path) as stream:
-                found |= parse_ports(stream.read(), address)
-        except OSError:
-            pass
-    return sorted(found)
+    return sorted(parse_ports(_text(TCP), address) | parse_ports(_text(TCP6), address))
 
 
 def parse_ports(text: str, address: str) -> set:
@@ -198,21 +187,17 @@ def parse_listeners(text: str, address: str, port: int) -> set:
     `text` is the content of /proc/net/tcp or tcp6. Sockets that listen on all addresses count, also
     IPv6 ones: by default they accept IPv4 connections, too.
     """
-    anybody, inodes = _anybody(address), set()
-    for fields in (line.split() for line in text.splitlines()[1:]):
-        where, _, number = fields[1].rpartition(":")
-        if fields[3] == LISTEN and int(number, 16) == port and where in anybody:
-            inodes.add(fields[9])
-    return inodes
+    places = {"%s:%04X" % (where, port) for where in _anybody(address)}
+    return {
+        fields[9]
+        for fields in (line.split() for line in text.splitlines()[1:])
+        if fields[3] == LISTEN and fields[1] in places
+    }
 
 
 def peers_of(address: str, port: int) -> List[str]:
     """Return the IPv4 addresses with a connection to address:port, sorted; [] without /proc."""
-    try:
-        with open("/proc/net/tcp") as stream:
-            return sorted(parse_peers(stream.read(), address, port))
-    except OSError:
-        return []
+    return sorted(parse_peers(_text(TCP), address, port))
 
 
 def parse_peers(text: str, address: str, port: int) -> set:
@@ -229,11 +214,7 @@ def unanswered() -> set:
 
     Returns an empty set if /proc is unreadable.
     """
-    try:
-        with open("/proc/net/tcp") as stream:
-            return parse_unanswered(stream.read())
-    except OSError:
-        return set()
+    return parse_unanswered(_text(TCP))
 
 
 def parse_unanswered(text: str) -> set:
@@ -248,6 +229,15 @@ def parse_unanswered(text: str) -> set:
             address, _, port = fields[2].partition(":")
             found.add((socket.inet_ntoa(struct.pack("=I", int(address, 16))), int(port, 16)))
     return found
+
+
+def _text(path: str) -> str:
+    """Return the text of the file `path`, "" if it cannot be read."""
+    try:
+        with open(path) as stream:
+            return stream.read()
+    except OSError:
+        return ""
 
 
 def _anybody(address: str) -> set:

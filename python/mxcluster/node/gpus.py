@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -34,30 +33,19 @@ for number in range(int(sys.argv[1])):
 """
 
 
-def ask(*options: str) -> Optional[List[List[str]]]:
-    """Return the rows of an nvidia-smi query with `options`, each a list of texts.
+def ask(option: str) -> List[List[str]]:
+    """Return the rows of an nvidia-smi query with `option`, each a list of texts.
 
-    Returns None without nvidia-smi, or if it fails.
+    Returns [] without nvidia-smi, or if it fails, as it does if the versions of driver and library
+    differ.
     """
-    program = shutil.which("nvidia-smi")
-    if not program:
-        return None
-    try:
-        said = subprocess.check_output(
-            [program, *options, "--format=csv,noheader"], stderr=subprocess.DEVNULL, timeout=SECONDS
-        )
-    except (OSError, subprocess.SubprocessError):  # driver and library versions differ
-        return None
-    return [
-        re.split(r",\s*", line.strip())
-        for line in said.decode(errors="replace").splitlines()
-        if line.strip()
-    ]
+    said = said_by(["nvidia-smi", option, "--format=csv,noheader"], seconds=SECONDS) or ""
+    return [re.split(r",\s*", line.strip()) for line in said.splitlines() if line.strip()]
 
 
 def listed() -> List[Gpu]:
     """Return the GPUs that the driver lists, sorted by number; [] if it lists none."""
-    rows = ask("--query-gpu=index,uuid,name,driver_version") or []
+    rows = ask("--query-gpu=index,uuid,name,driver_version")
     return sorted(Gpu(int(row[0]), *row[1:4]) for row in rows if len(row) >= 4 and row[0].isdigit())
 
 
@@ -69,7 +57,7 @@ def count() -> int:
 def users() -> Dict[str, List[str]]:
     """Return {uuid of a GPU: the programs that compute on it, such as "python3 (pid 4711)"}."""
     found = {}  # type: Dict[str, List[str]]
-    for row in ask("--query-compute-apps=gpu_uuid,pid,process_name") or []:
+    for row in ask("--query-compute-apps=gpu_uuid,pid,process_name"):
         if len(row) >= 3:
             found.setdefault(row[0], []).append("%s (pid %s)" % (os.path.basename(row[2]), row[1]))
     return found
@@ -80,26 +68,25 @@ def problems(wanted: List[int]) -> List[str]:
 
     Returns [] if the node has all of them.
     """
-    there = listed()
-    number = len(there) or count()
+    number = count()
     missing = [one for one in wanted if not 0 <= one < number]
-    texts = []
-    if missing:
-        named = "GPU%s %s %s not on this node" % (
+    if not missing:
+        return []
+    cure = (
+        "; the node has GPUs %s: correct -e gpus" % ", ".join(map(str, range(number)))
+        if number
+        else ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, "
+        "or install the driver" % PROC
+    )
+    return [
+        "GPU%s %s %s not on this node%s"
+        % (
             "s" if len(missing) > 1 else "",
             ", ".join(map(str, missing)),
             "are" if len(missing) > 1 else "is",
+            cure,
         )
-        texts.append(
-            named
-            + (
-                "; the node has GPUs %s: correct -e gpus" % ", ".join(map(str, range(number)))
-                if number
-                else ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, "
-                "or install the driver" % PROC
-            )
-        )
-    return texts
+    ]
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
@@ -227,10 +214,12 @@ def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str
     return {str(one): told.get(one, last) for one in range(number)}
 
 
-def said_by(argv: List[str], environment: Optional[Dict[str, str]] = None) -> Optional[str]:
+def said_by(
+    argv: List[str], environment: Optional[Dict[str, str]] = None, seconds: float = FIRST_SECONDS
+) -> Optional[str]:
     """Return the stdout of the program `argv`, None if it cannot run, fails or does not end.
 
-    `environment`: further variables of the program.
+    `environment`: further variables of the program. `seconds`: until it must have ended.
     """
     try:
         return subprocess.check_output(
@@ -238,7 +227,7 @@ def said_by(argv: List[str], environment: Optional[Dict[str, str]] = None) -> Op
             env=dict(os.environ, **dict(environment or {}, **GPU_ORDER)),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=FIRST_SECONDS,
+            timeout=seconds,
         ).decode(errors="replace")
     except (OSError, subprocess.SubprocessError):
         return None

@@ -20,6 +20,7 @@ from typing import Any, Dict, List, Optional
 from mxcluster import exit_codes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput
+from mxcluster.file_io import sha256
 from mxcluster.node import gpus
 
 Json = Dict[str, Any]
@@ -181,12 +182,4 @@ def _digest_of_library() -> Optional[str]:
     """Return the sha256 of libmxnet.so, found without an import; None without MXNet."""
     spec = importlib.util.find_spec("mxnet")
     path = os.path.join(os.path.dirname(spec.origin), "libmxnet.so") if spec and spec.origin else ""
-    return _sha256(path) if os.path.isfile(path) else None
-
-
-def _sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+    return sha256(path) if os.path.isfile(path) else None

@@ -1,7 +1,10 @@
-"""Import old MXNet with newer numpy, and in processes that are not workers."""
+"""Import old MXNet with newer numpy, and in processes that are not workers; list its model zoo."""
 
 import gc
 import os
+from typing import List
+
+from mxcluster.errors import BadInput
 
 
 def import_mxnet():
@@ -28,3 +31,21 @@ def import_mxnet():
     if hasattr(gc, "freeze"):
         gc.freeze()
     return mxnet
+
+
+def model_zoo() -> List[str]:
+    """Return the names of the networks in MXNet's model zoo, sorted.
+
+    MXNet offers no list of these names. For a wrong name get_model() raises an error that lists
+    them, one a line, in 1.2.1, 1.5.1 and 1.9.1 alike. Raises BadInput if there is no such error.
+    """
+    from mxnet.gluon.model_zoo import vision
+
+    try:
+        vision.get_model("no such network")
+    except ValueError as refusal:
+        return sorted(line.strip() for line in str(refusal).splitlines()[1:] if line.strip())
+    raise BadInput(
+        "mxcluster cannot list the model zoo of this MXNet: set mxnet_version to a supported "
+        "version, and run provision.yml"
+    )

@@ -298,7 +298,9 @@ def environment(known: Json) -> Json:
         ) from error
     import numpy
 
-    return dict(now, mxnet=mxnet.__version__, numpy=numpy.__version__, model_zoo=model_zoo())
+    return dict(
+        now, mxnet=mxnet.__version__, numpy=numpy.__version__, model_zoo=mxnet_compat.model_zoo()
+    )
 
 
 def host_keys(folder: str = "/etc/ssh") -> List[str]:
@@ -308,24 +310,6 @@ def host_keys(folder: str = "/etc/ssh") -> List[str]:
         with open(path) as stream:
             keys.append(" ".join(stream.read().split()[:2]))
     return keys
-
-
-def model_zoo() -> List[str]:
-    """Return the names of the networks in MXNet's model zoo, sorted.
-
-    MXNet offers no list of these names. For a wrong name get_model() raises an error that lists
-    them, one a line, in 1.2.1, 1.5.1 and 1.9.1 alike. Raises BadInput if there is no such error.
-    """
-    from mxnet.gluon.model_zoo import vision
-
-    try:
-        vision.get_model("no such network")
-    except ValueError as refusal:
-        return sorted(line.strip() for line in str(refusal).splitlines()[1:] if line.strip())
-    raise BadInput(
-        "mxcluster cannot list the model zoo of this MXNet: set mxnet_version to a supported "
-        "version, and run provision.yml"
-    )
 
 
 def _addresses(known: Interfaces) -> str:

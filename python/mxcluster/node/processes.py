@@ -189,8 +189,7 @@ def variable(pid: int, name: str) -> Optional[str]:
         with open("/proc/%d/environ" % pid, "rb") as stream:
             pairs = (pair.partition(b"=") for pair in stream.read().split(b"\0"))
             return next(
-                (value.decode(errors="replace") for key, _, value in pairs if key == name.encode()),
-                None,
+                (os.fsdecode(value) for key, _, value in pairs if key == name.encode()), None
             )
     except OSError:
         return None
@@ -202,16 +201,11 @@ def with_variable(name: str, value: str) -> List[Identity]:
     The result has only processes that this user may inspect. Children inherit the environment, so
     the result has all of a family even if its ancestors have ended and it has left their session.
     """
-    wanted = ("%s=%s" % (name, value)).encode()
-    found = []
-    for line in table():
-        try:
-            with open("/proc/%d/environ" % line.pid, "rb") as stream:
-                if wanted in stream.read().split(b"\0") and line.state not in DEAD:
-                    found.append(line.identity)
-        except OSError:  # the process has ended, or belongs to another user
-            pass
-    return found
+    return [
+        line.identity
+        for line in table()
+        if line.state not in DEAD and variable(line.pid, name) == value
+    ]
 
 
 def end_groups(

@@ -24,7 +24,6 @@ meeting.json holds the round-trip times, the clock offsets and this node's limit
 import json
 import os
 import resource
-import shutil
 import socket
 import sys
 import threading
@@ -35,6 +34,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 from mxcluster import exit_codes, seal
 from mxcluster.cluster.verify.network import clocks, complaints
 from mxcluster.errors import MxclusterError
+from mxcluster.file_io import replace
 
 Json = Dict[str, Any]
 Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("port", int)])
@@ -212,7 +212,7 @@ class Meeting:
             "unreachable": [] if self.taken else lost,
             "taken": self.taken,
             "missing": sorted({host for hosts in self.missing.values() for host in hosts}),
-            "limits": limits(os.getcwd()),
+            "limits": {"open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0]},
         }
 
 
@@ -297,16 +297,6 @@ def line(said: Json) -> bytes:
     return (json.dumps(said) + "\n").encode("utf-8")
 
 
-def limits(folder: str) -> Json:
-    """Return the limits of a process here: open files, free bytes in `folder` and in /dev/shm."""
-    shm = "/dev/shm"
-    return {
-        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "free": shutil.disk_usage(folder).free,
-        "shm": shutil.disk_usage(shm).free if os.path.isdir(shm) else 0,
-    }
-
-
 def main(folder: Optional[str] = None) -> int:
     """Run the rendezvous as plan.json in `folder` says. Return the exit status.
 
@@ -324,9 +314,7 @@ def main(folder: Optional[str] = None) -> int:
     meeting = Meeting(plan["job"], plan["host"], spec["own"], plan["peers"], spec["timeout"], token)
     meeting.run()
     result = meeting.result()
-    with open("meeting.json.part", "w", encoding="utf-8") as stream:
-        json.dump(result, stream, indent=1)
-    os.replace("meeting.json.part", "meeting.json")
+    replace("meeting.json", json.dumps(result, indent=1))
     problems = complaints(result)
     if plan[
         "processes"

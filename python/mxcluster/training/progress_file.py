@@ -13,6 +13,7 @@ import time
 from typing import Any, Dict, List, Union
 
 from mxcluster import phases
+from mxcluster.file_io import replace
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
@@ -168,9 +169,7 @@ def _tell():
             if now == _told and os.path.exists(path):
                 continue
             try:
-                with open(path + ".part", "w") as stream:
-                    json.dump(now, stream)
-                os.replace(path + ".part", path)
+                replace(path, json.dumps(now))
                 _told.update(now)
             except OSError:  # The disk may be full, which the agent notices too.
                 pass

@@ -70,13 +70,6 @@ def test_hosts_refuses_an_empty_file(text):
     assert "hosts: 0 workers" in refused(parse_hosts, text)
 
 
-def test_check_hosts():
-    cluster_files.check_hosts(HOSTS)
-    assert "'node1' is not an IPv4 address" in refused(
-        cluster_files.check_hosts, ["10.0.0.1", "node1"]
-    )
-
-
 # groups
 
 
@@ -122,18 +115,6 @@ def test_groups_refuses_mistakes(text, words):
 def test_a_long_list_of_workers_is_cut_in_messages():
     hosts = ["10.0.0.%d" % number for number in range(100)]
     assert "10.0.0.7 and 92 more;" in refused(parse_groups, " ".join(hosts) + "\nx", hosts)
-
-
-def test_check_groups():
-    cluster_files.check_groups([[2, 0], [1]], 3)
-    message = refused(cluster_files.check_groups, [[0, 1], [1, 7], []], 3)
-    for words in (
-        "worker 1 is in 2 groups",
-        "worker 2 is in 0 groups",
-        "no worker 7",
-        "group 2 has no workers",
-    ):
-        assert words in message
 
 
 # data_sharding

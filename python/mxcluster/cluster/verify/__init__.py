@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mxcluster.cluster.verify import gpus
 from mxcluster.cluster.verify.network import clocks, not_met, open_files
 from mxcluster.errors import some
+from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 Answers = Dict[
@@ -206,10 +207,11 @@ def closed_ports(known: Dict[str, Json]) -> Json:
     """Return the line about closed job ports: "not run" with the reasons if ports are open."""
     # by_reason: {reason: [host, ...]}
     check = "job ports are closed to other machines"
-    by_reason: Dict[str, List[str]] = OrderedDict()
-    for host, answer in sorted(known.items()):
-        if answer.get("ports_open"):
-            by_reason.setdefault(answer["ports_open"], []).append(host)
+    by_reason = grouped(
+        (answer["ports_open"], host)
+        for host, answer in sorted(known.items())
+        if answer.get("ports_open")
+    )
     if not by_reason:
         return line(check, [])
     return skipped(

@@ -3,6 +3,9 @@
 from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
 
+from mxcluster.errors import some
+from mxcluster.lists import grouped
+
 Json = Dict[str, Any]
 
 NAMED = 3  # processes of a node in a message
@@ -15,22 +18,17 @@ def complaints(result: Json) -> List[str]:
 
     Args: `result` the content of meeting.json, with "host".
     """
-    by_host = {}  # type: Dict[str, List[Json]]
-    for one in result["unreachable"]:
-        by_host.setdefault(one["host"], []).append(one)
+    by_host = grouped((one["host"], one) for one in result["unreachable"])
     lines = ["%s: %s" % (result["host"], why) for why in result["taken"]]
     for host, lost in by_host.items():
         reason = lost[0]["reason"]
-        named = ", ".join(
-            "%s at %s:%d" % (one["name"], one["address"], one["port"]) for one in lost[:NAMED]
-        )
-        more = " and %d more" % (len(lost) - NAMED) if len(lost) > NAMED else ""
+        named = ["%s at %s:%d" % (one["name"], one["address"], one["port"]) for one in lost]
         lines.append(
             "%s cannot reach %s (%s): %s. %s"
             % (
                 result["host"],
                 host,
-                named + more,
+                some(named, NAMED),
                 reason,
                 "Check that the agent of %s runs and that no firewall blocks these ports." % host
                 if "answers there" not in reason

@@ -14,6 +14,7 @@ from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import addresses, firewall, gpus, groups, members, ports, processes, shares
 from mxcluster.job.plan.table import batches, table
+from mxcluster.lists import unique
 
 __all__ = ["make_plan", "make_cluster_files", "for_node", "table", "batches"]
 
@@ -75,7 +76,7 @@ def make_plan(
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
     count = members.number_of_workers(distributed, options["num_workers"], len(everyone))
     workers = everyone[:count]
-    hosts = members.unique(([scheduler] if scheduler else []) + servers + workers)
+    hosts = unique(([scheduler] if scheduler else []) + servers + workers)
     members.check_forks(hosts, int(inventory["forks"]))
 
     found = for_each(find, hosts)
@@ -180,7 +181,7 @@ def make_cluster_files(
 
     servers = members.servers(by_group, variables, 0)
     workers = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
-    hosts = members.unique([members.scheduler(by_group)] + servers + workers)
+    hosts = unique([members.scheduler(by_group)] + servers + workers)
     members.check_forks(hosts, int(inventory["forks"]))
     found = for_each(find, hosts)
     addresses.check_distinct(found)
@@ -267,7 +268,7 @@ def _groups(
     """
     text = files.get("groups")
     if text is not None:
-        located = {node.host: node.address for node in for_each(find, members.unique(everyone))}
+        located = {node.host: node.address for node in for_each(find, unique(everyone))}
         return groups.from_file(text, [located[host] for host in everyone], names["groups"]), False
     labelled = groups.from_labels(everyone, variables)
     return (labelled, True) if labelled else (([list(range(len(everyone)))], ["all"]), False)

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.cluster.files import is_ipv4
 from mxcluster.errors import BadInput, refuse
+from mxcluster.lists import grouped
 
 Node = namedtuple("Node", "host address interface")
 
@@ -120,9 +121,7 @@ def check_loopback(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) ->
 
 def check_distinct(nodes: Sequence[Node]) -> None:
     """Refuse two nodes of one job with the same address."""
-    holders = {}  # type: Dict[str, List[str]]
-    for node in nodes:
-        holders.setdefault(node.address, []).append(node.host)
+    holders = grouped((node.address, node.host) for node in nodes)
     refuse(
         "%s have the same address %s: give each its own node_address, or name one machine only "
         "once in the inventory" % (" and ".join(holders[address]), address)

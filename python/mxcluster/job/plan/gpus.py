@@ -3,8 +3,9 @@
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from mxcluster.errors import BadInput, for_each
-from mxcluster.job.plan.members import host_variable, unique
+from mxcluster.job.plan.members import host_variable
 from mxcluster.job.plan.ports import Held
+from mxcluster.lists import unique
 
 
 def per_worker(

@@ -4,7 +4,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.cluster.files import parse_groups
 from mxcluster.errors import BadInput, for_each
-from mxcluster.job.plan.members import host_variable, unique
+from mxcluster.job.plan.members import host_variable
+from mxcluster.lists import unique
 
 Groups = Tuple[List[List[int]], List[str]]
 

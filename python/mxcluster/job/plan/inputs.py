@@ -19,6 +19,7 @@ from mxcluster.job import options as knobs
 from mxcluster.job.option_types import is_job_id, shown
 from mxcluster.job.plan import make_cluster_files, make_plan, members, table
 from mxcluster.job.plan.gpus import takes_all
+from mxcluster.lists import unique
 
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
@@ -269,7 +270,7 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     `options`. BadInput if a host is unknown or a group of the inventory would be empty.
     """
     named, groups = options["without"], inventory["groups"]
-    known = members.unique(host for group in groups.values() for host in group)
+    known = unique(host for group in groups.values() for host in group)
     refuse(
         "without=%s: there is no such host in the inventory%s: name one of %s"
         % (host, did_you_mean(host, known), ", ".join(known))

@@ -1,15 +1,13 @@
 """Choose the hosts of the scheduler, of each server and of each worker."""
 
-from collections import OrderedDict
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.option_types import Option, between, cast_value, to_gpus, to_int, to_text
 from mxcluster.job.plan.addresses import Node
+from mxcluster.lists import grouped, unique
 from mxcluster.numbers import to_float
-
-Item = TypeVar("Item")
 
 # Each worker and each server is a process of its own, with MXNet in its memory and its own port.
 MOST_PER_HOST = 256
@@ -153,10 +151,9 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
         ("numpy", "numpy", None),
         ("Python", "python_version", 2),
     ):
-        versions: Dict[str, List[str]] = OrderedDict()
-        for host in hosts:
-            version = ".".join(str(records[host].get(key)).split(".")[:numbers])
-            versions.setdefault(version, []).append(host)
+        versions = grouped(
+            (".".join(str(records[host].get(key)).split(".")[:numbers]), host) for host in hosts
+        )
         if len(versions) > 1:
             problems.append(
                 "the nodes have different versions of %s (%s), and a job needs one version: set "
@@ -168,13 +165,17 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
                     ),
                 )
             )
+    libraries = {
+        host: str((records[host].get("fingerprints") or {}).get("libmxnet.so") or "")
+        for host in hosts
+    }
     # MXNet's library for GPUs differs from its library for CPUs.
     for kind in unique(build_of(records[host]) for host in hosts):
-        builds: Dict[str, List[str]] = OrderedDict()
-        for host in hosts:
-            told = (records[host].get("fingerprints") or {}).get("libmxnet.so")
-            if told and build_of(records[host]) == kind:
-                builds.setdefault(told, []).append(host)
+        builds = grouped(
+            (digest, host)
+            for host, digest in libraries.items()
+            if digest and build_of(records[host]) == kind
+        )
         if len(builds) > 1:
             problems.append(
                 "the nodes have different builds of libmxnet.so (sha256 %s): remove the folder "
@@ -187,11 +188,6 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
 def build_of(record: Dict[str, Any]) -> str:
     """Return the node's build of MXNet: "cu92" for CUDA 9.2, "cpu" or the like."""
     return str(record.get("target") or "")
-
-
-def unique(items: Iterable[Item]) -> List[Item]:
-    """Return the items in order, each once."""
-    return list(OrderedDict.fromkeys(items))
 
 
 def _per_host(

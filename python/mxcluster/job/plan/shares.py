@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Optional, Sequence
 from mxcluster import schemes
 from mxcluster.cluster.files import Share, check_data_sharding, length, parse_data_sharding
 from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.plan.members import host_variable, unique
+from mxcluster.job.plan.members import host_variable
+from mxcluster.lists import unique
 
 # Users round shares in a file (0.33 0.67 ...): shares that differ by less than this part count as
 # equal.

@@ -7,6 +7,7 @@ from mxcluster.cluster.files import batches_per_epoch, cut
 from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput, some
 from mxcluster.job.options import step_size
+from mxcluster.lists import spans
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
@@ -149,13 +150,4 @@ def _per_worker(counts: List[int]) -> str:
 
 def _runs(indices: List[int]) -> str:
     """Return worker indices as ranges: "workers 0-3, 7"."""
-    runs = []  # type: List[List[int]]
-    for index in indices:
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return "worker%s %s" % (
-        "" if len(indices) == 1 else "s",
-        ", ".join(str(run[0]) if len(run) == 1 else "%d-%d" % (run[0], run[-1]) for run in runs),
-    )
+    return "worker%s %s" % ("" if len(indices) == 1 else "s", ", ".join(spans(indices)))

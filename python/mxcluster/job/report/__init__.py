@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import events as event_files
 from mxcluster.errors import BadInput
+from mxcluster.file_io import replace
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.report import archive, checkpoint_arrivals, files
@@ -59,9 +60,10 @@ def assemble(
         if os.path.exists(path)
     }
     events = event_files.merge(found.values(), [own_events(plan, host) for host in found])
-    with files.replacing(os.path.join(run_dir, event_files.FILE)) as stream:
-        for event in events:
-            stream.write(json.dumps(event) + "\n")
+    replace(
+        os.path.join(run_dir, event_files.FILE),
+        "".join(json.dumps(event) + "\n" for event in events),
+    )
     statuses = {}  # type: Dict[str, Any]
     for host in plan["nodes"]:
         try:
@@ -189,10 +191,8 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
     if drawn:
-        with files.replacing(picture, binary=True) as stream:
-            stream.write(drawn)
+        replace(picture, drawn)
     elif os.path.exists(picture):
         os.remove(picture)  # It is the picture of an earlier attempt.
-    with files.replacing(html) as stream:
-        stream.write(page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
+    replace(html, page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
     return [html, picture] if drawn else [html]

@@ -14,6 +14,7 @@ import shutil
 import time
 from typing import Any, Callable, Dict, Match, Optional, cast
 
+from mxcluster.file_io import digest
 from mxcluster.job import checkpoints
 from mxcluster.job.report import files as run_files
 
@@ -124,7 +125,7 @@ class Arrivals:
                     if time.monotonic() - began < QUICK
                     else max(LEAST, self.most // 2)
                 )
-        if checkpoints.digest(path) == expected:
+        if digest(path) == expected:
             return True
         # The pieces belong to two attempts, or the file on the node has changed.
         os.remove(path)

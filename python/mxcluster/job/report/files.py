@@ -1,11 +1,11 @@
 """Find, read and replace the files of a run folder."""
 
-import contextlib
 import json
 import os
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 from mxcluster.errors import BadInput
+from mxcluster.file_io import replace
 from mxcluster.job.verdict import printable
 from mxcluster.package import OWN_FOLDERS
 
@@ -77,16 +77,4 @@ def read_json(path: str) -> Optional[Any]:
 
 def write_json(path: str, content: Any) -> None:
     """Write `content` as JSON to the file `path`, in place of an earlier file."""
-    with replacing(path) as stream:
-        json.dump(content, stream, indent=1)
-        stream.write("\n")
-
-
-@contextlib.contextmanager
-def replacing(path: str, binary: bool = False) -> Iterator[Any]:
-    """Yield a stream to write the file `path`, which is replaced when the block ends."""
-    with open(
-        path + ".new", "wb" if binary else "w", encoding=None if binary else "utf-8"
-    ) as stream:
-        yield stream
-    os.replace(path + ".new", path)
+    replace(path, json.dumps(content, indent=1) + "\n")

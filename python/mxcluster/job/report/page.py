@@ -9,6 +9,7 @@ from typing import Any, Dict, List
 from mxcluster.exit_codes import describe
 from mxcluster.job.report.series import group_label, several_groups
 from mxcluster.job.verdict import clock, figure, hints, printable, sentence
+from mxcluster.lists import spans
 
 Json = Dict[str, Any]
 
@@ -126,7 +127,7 @@ def y_table(data: Json, plan: Json) -> List[Json]:
     return [
         {
             "group": group_label(plan, group),
-            "members": ranges(plan["groups"][group]),
+            "members": ", ".join(spans(plan["groups"][group], "–")),
             "updates": histogram["updates"],
             "mean": "%.2f" % histogram["mean"],
             "bars": [
@@ -137,19 +138,6 @@ def y_table(data: Json, plan: Json) -> List[Json]:
         }
         for group, histogram in sorted(data["y"].items())
     ]
-
-
-def ranges(numbers: List[int]) -> str:
-    """Return sorted numbers as ranges: [0, 1, 2, 5] is "0–2, 5"."""
-    runs: List[List[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(
-        str(first) if first == last else "%d–%d" % (first, last) for first, last in runs
-    )
 
 
 def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:

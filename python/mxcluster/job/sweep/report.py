@@ -5,7 +5,8 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from mxcluster.job.report import files, page
+from mxcluster.file_io import replace
+from mxcluster.job.report import page
 from mxcluster.job.sweep import plots, results, stages, summary
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.verdict import printable
@@ -35,12 +36,10 @@ def write(folder: str, spec: Json, records: Records, cache_dir: Optional[str] = 
         picture = plots.comparison(rows, spec["knobs"]["target"], cache_dir)
     path = os.path.join(folder, PICTURE)
     if picture:
-        with files.replacing(path, binary=True) as stream:
-            stream.write(picture)
+        replace(path, picture)
     elif os.path.exists(path):
         os.remove(path)
-    with files.replacing(os.path.join(folder, PAGE)) as stream:
-        stream.write(page.fill(TEMPLATE, context(spec, records, picture)))
+    replace(os.path.join(folder, PAGE), page.fill(TEMPLATE, context(spec, records, picture)))
 
 
 def context(spec: Json, records: Records, picture: bytes) -> Json:

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster import __version__, exit_codes, shapes
 from mxcluster import events as event_files
+from mxcluster.file_io import replace
 from mxcluster.job.report import files, series
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
@@ -240,11 +241,8 @@ def read(folder: str) -> Dict[str, Json]:
 def write(folder: str, records: Iterable[Json]) -> None:
     """Write the files results.jsonl and results.csv in `folder` in place of earlier ones."""
     records = list(records)
-    with files.replacing(os.path.join(folder, FILE)) as stream:
-        for one in records:
-            stream.write(json.dumps(one) + "\n")
-    with files.replacing(os.path.join(folder, TABLE)) as stream:
-        stream.write(as_csv(records))
+    replace(os.path.join(folder, FILE), "".join(json.dumps(one) + "\n" for one in records))
+    replace(os.path.join(folder, TABLE), as_csv(records))
 
 
 def as_csv(records: Sequence[Json]) -> str:

@@ -7,6 +7,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from mxcluster.errors import BadInput, refuse
+from mxcluster.file_io import replace
 from mxcluster.job.report import files
 from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
@@ -310,8 +311,7 @@ def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json
     knobs = dict(job.knobs, job_id=job_id)
     if knobs.get("hosts_file") == specs.HOSTS_FILE:
         knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
-        with files.replacing(knobs["hosts_file"]) as stream:
-            stream.write(spec["fastest"]["hosts"])
+        replace(knobs["hosts_file"], spec["fastest"]["hosts"])
     began = time.monotonic()
     status = means.start(knobs)
     found = results.record(

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 from typing import Any, Dict, List
 
-from mxcluster.node.firewall.run import run, spans
+from mxcluster.lists import spans
+from mxcluster.node.firewall.run import run
 
 Json = Dict[str, Any]
 Zones = Dict[str, Dict[str, List[str]]]  # {zone: {"interfaces": [...], "sources": [...]}}

@@ -9,8 +9,9 @@ import shutil
 from typing import Any, Dict, List, Optional
 
 from mxcluster.errors import MxclusterError
+from mxcluster.lists import spans
 from mxcluster.node.firewall import nft
-from mxcluster.node.firewall.run import comment, run, spans
+from mxcluster.node.firewall.run import comment, run
 
 Json = Dict[str, Any]
 

@@ -11,7 +11,8 @@ import shutil
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.errors import MxclusterError
-from mxcluster.node.firewall.run import comment, run, spans
+from mxcluster.lists import spans
+from mxcluster.node.firewall.run import comment, run
 
 Json = Dict[str, Any]
 Chain = NamedTuple("Chain", [("family", str), ("table", str), ("name", str)])

@@ -54,7 +54,7 @@ def test_the_run_folder_is_complete(good_run):
         "nodes/node1/status.json",
         "nodes/node2/events.jsonl",
     } <= set(names), names
-    assert not [name for name in names if name.endswith(".new")], names
+    assert not [name for name in names if name.endswith(".part")], names
 
 
 def test_the_events_of_all_nodes_are_merged_by_time(good_run):

@@ -10,6 +10,7 @@ import io
 import mxnet as mx
 
 from mxcluster.errors import BadInput, did_you_mean
+from mxcluster.node import mxnet_compat
 
 # Sides of a square picture to try, in order, if a network cannot work on smaller ones.
 SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299)
@@ -19,17 +20,7 @@ MODEL_ZOO_LEAST_SIDE = 32
 
 def names():
     """Return all names that symbol() knows with this MXNet: list of str, own networks first."""
-    return sorted(OWN) + model_zoo_names()
-
-
-def model_zoo_names():
-    """Return the names in gluon.model_zoo.vision of this MXNet: sorted list of str."""
-    # MXNet publishes the table only in the message of this error.
-    try:
-        mx.gluon.model_zoo.vision.get_model("?")
-    except ValueError as error:
-        return sorted(line.strip() for line in str(error).splitlines()[1:])
-    raise AssertionError("MXNet's model zoo knows a network named '?'")
+    return sorted(OWN) + mxnet_compat.model_zoo()
 
 
 def symbol(name, classes):
@@ -39,7 +30,7 @@ def symbol(name, classes):
     """
     if name in OWN:
         features = OWN[name](mx.sym.Variable("data"), classes)
-    elif name in model_zoo_names():
+    elif name in mxnet_compat.model_zoo():
         # With a fixed prefix the names in checkpoints do not depend on earlier networks.
         net = mx.gluon.model_zoo.vision.get_model(
             name, classes=classes, prefix=name.replace(".", "_") + "_"

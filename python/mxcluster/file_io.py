@@ -1,0 +1,34 @@
+"""Replace and digest whole files."""
+
+import hashlib
+import os
+from typing import Any, Dict, Union
+
+BLOCK = 1 << 20  # bytes
+
+
+def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
+    """Write the file `path` with `content`, in place of an earlier file.
+
+    No reader sees half a file: the content goes to a draft beside it, `path`.part. `mode`: of the
+    file, before the umask.
+    """
+    draft = path + ".part"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "wb") as stream:
+        stream.write(content if isinstance(content, bytes) else content.encode("utf-8"))
+    os.replace(draft, path)
+
+
+def sha256(path: str) -> str:
+    """Return the SHA-256 of the file `path` as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(BLOCK), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def digest(path: str) -> Dict[str, Any]:
+    """Return {"sha256": 64 hexadecimal digits, "bytes": the size} of the file `path`."""
+    return {"sha256": sha256(path), "bytes": os.path.getsize(path)}

@@ -1,0 +1,33 @@
+"""Helpers for lists of hosts, processes and numbers. Pure."""
+
+from typing import Dict, Iterable, List, Tuple, TypeVar
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def unique(items: Iterable[Item]) -> List[Item]:
+    """Return the different items, in the order of their first appearance."""
+    return list(dict.fromkeys(items))
+
+
+def grouped(pairs: Iterable[Tuple[Key, Item]]) -> Dict[Key, List[Item]]:
+    """Return {key: its items}, in the order of `pairs`, from pairs (key, item)."""
+    groups = {}  # type: Dict[Key, List[Item]]
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
+
+
+def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
+    """Return runs of consecutive numbers as texts: ["9091-9093", "9200"].
+
+    `joint` stands between the first and the last number of a run.
+    """
+    runs = []  # type: List[List[int]]
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [str(run[0]) if len(run) == 1 else "%d%s%d" % (run[0], joint, run[-1]) for run in runs]
