@@ -1,9 +1,5 @@
 """Run the jobs of benchmark.yml or compare.yml, with `mxcluster.job.sweep.runner`."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
-
 DOCUMENTATION = r"""
 ---
 module: mxcluster_sweep

@@ -173,6 +173,26 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         "num_epochs=%(num_epochs)d, which counts the epochs of the loaded model too: raise "
         "num_epochs",
     ),
+    (
+        lambda given: given["measured"] and given["script"],
+        "measured=%(measured)d with a script: only the program of mxcluster measures its batches; "
+        "leave measured or the script out",
+    ),
+    (
+        lambda given: given["measure_waits"] and given["script"],
+        "measure_waits=true with a script: only the program of mxcluster measures its waits; leave "
+        "measure_waits or the script out",
+    ),
+    (
+        lambda given: given["measured"] and given["savemodel"],
+        "measured=%(measured)d with savemodel=true: a measurement ends before its epochs do, so "
+        "its model is of no use; leave measured or savemodel out",
+    ),
+    (
+        lambda given: given["measured"] and given["resume"],
+        "measured=%(measured)d with resume=%(resume)s: a measurement trains no model further; "
+        "leave measured or resume out",
+    ),
 )
 
 
@@ -333,7 +353,6 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(options["data"], options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
-    yield from _no_measurement(options)
     for name in sorted(options["env"]):
         if _is_own(name):
             yield (
@@ -345,21 +364,4 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
                 name,
                 shown(options["env"][name]),
                 LOADER_VARIABLES[name],
-            )
-
-
-def _no_measurement(options: Dict[str, Any]) -> Iterator[str]:
-    """Yield the reasons why a job with these options cannot measure what it is asked to."""
-    measured = "measured=%d" % options["measured"] if options["measured"] else ""
-    for asked in filter(None, (measured, options["measure_waits"] and "measure_waits=true")):
-        if options["script"]:
-            yield (
-                "%s with a script: only the program of mxcluster measures its batches; leave the "
-                "script out, or measure in the script" % asked
-            )
-    for name in ("savemodel", "resume", "max_restarts"):
-        if measured and options[name]:
-            yield (
-                "%s with %s=%s: a measurement ends before its epochs do, so its model is of no "
-                "use; leave %s out" % (measured, name, str(options[name]).lower(), name)
             )

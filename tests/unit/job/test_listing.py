@@ -188,7 +188,9 @@ def test_a_job_is_stopped_only_by_name_or_all():
     ) as refusal:
         listing.choose_to_stop(listing.merge(answers(one, old)), "", False)
     assert "old" not in str(refusal.value)
-    with pytest.raises(BadInput, match="no job is running or prepared on the nodes: there is nothing to stop"):
+    with pytest.raises(
+        BadInput, match="no job is running or prepared on the nodes: there is nothing to stop"
+    ):
         listing.choose_to_stop(listing.merge(answers(old)), "", False)
     with pytest.raises(BadInput, match="job='one' and all=true: leave one of them out"):
         listing.choose_to_stop(found, "one", True)

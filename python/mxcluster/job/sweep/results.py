@@ -241,8 +241,7 @@ def read(folder: str) -> Dict[str, Json]:
 def write(folder: str, records: Iterable[Json]) -> None:
     """Write the files results.jsonl and results.csv in `folder` in place of earlier ones."""
     records = list(records)
-    lines = "".join(json.dumps(one) + "\n" for one in records)
-    replace(os.path.join(folder, FILE), lines)
+    replace(os.path.join(folder, FILE), "".join(json.dumps(one) + "\n" for one in records))
     replace(os.path.join(folder, TABLE), as_csv(records))
 
 
