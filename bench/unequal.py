@@ -1,0 +1,93 @@
+"""Measure the schemes on emulated machines of unequal speed, and a profile of eight workers.
+
+The workers have the speeds 1, 1, 1/2 and 1/4: the program pads their steps (`slowdown`, `step_ms`).
+Groups, shares and first batch sizes come from a profile. A job's figure is the sum of the samples
+per second of its workers, over the batches after the first.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+from bench._nodes import say
+from bench.scale import inventory
+
+SLOWDOWNS = (1, 1, 2, 4)
+STEP_MS = 200
+ROUNDS = 3
+BATCHES = 24
+THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+JOB = {"step_ms": STEP_MS, "measured": BATCHES, "warm_up": 4, "data": "synthetic"}
+SCHEMES = {
+    "dist_sync": {"kv": "dist_sync"},
+    "dist_gsync with a profile": {"kv": "dist_gsync", "data_allocator": 1},
+    "dist_sync, balance=batch": {"kv": "dist_sync", "balance": "batch"},
+}
+# The limits against dist_sync: every worker at its own speed.
+LIMIT = sum(1 / factor for factor in SLOWDOWNS) / (len(SLOWDOWNS) / max(SLOWDOWNS))
+MOST_SECONDS = 60  # of a profile of eight workers
+
+
+def main(options):
+    """Print the figures of SCHEMES in turns, and the time of a profile.
+
+    Args: `options` of the command line, not used.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        where = inventory(folder / "4", len(SLOWDOWNS), 1, servers=2)
+        hosts = json.loads((where / "hosts.yml").read_text())
+        for number, factor in enumerate(SLOWDOWNS):
+            hosts["all"]["children"]["workers"]["hosts"]["node%d" % number]["slowdown"] = factor
+        hosts["all"]["vars"]["train_job_env"] = THREADS
+        (where / "hosts.yml").write_text(json.dumps(hosts))
+        say("ansible-playbook", "-i", where, "provision.yml")
+        profile(where, {"step_ms": STEP_MS})
+        schemes(folder / "4", where)
+        eight(where)
+
+
+def profile(where, knobs):
+    """Run profile.yml with `knobs` (dict) and apply=true on the inventory `where`."""
+    say("ansible-playbook", "-i", where, "profile.yml", "-e", json.dumps(dict(knobs, apply=True)))
+
+
+def schemes(folder, where):
+    """Print the samples per second of each of SCHEMES, and their ratios to dist_sync."""
+    found = {name: [] for name in SCHEMES}
+    for number in range(ROUNDS):
+        for place, (name, knobs) in enumerate(SCHEMES.items()):
+            job = "job-%d-%d" % (number, place)
+            extra = json.dumps(dict(JOB, job_id=job, **knobs))
+            say("ansible-playbook", "-i", where, "train.yml", "-e", extra)
+            found[name].append(samples_per_s(folder / "runs" / job / "events.jsonl"))
+    base = statistics.median(found["dist_sync"])
+    for name, speeds in found.items():
+        middle = statistics.median(speeds)
+        print(
+            "%-26s %6.1f samples/s (%.1f to %.1f), %.2f times dist_sync, %.2f of the limit %.2f"
+            % (name, middle, min(speeds), max(speeds), middle / base, middle / base / LIMIT, LIMIT),
+            flush=True,
+        )
+
+
+def samples_per_s(path):
+    """Return the sum of the samples per second that the workers report in the events at `path`."""
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    told = [event["samples_per_s"] for event in events if event["event"] == "measured"]
+    if len(told) != len(SLOWDOWNS):
+        sys.exit("%s has the figures of %d workers" % (path, len(told)))
+    return sum(told)
+
+
+def eight(where):
+    """Print the seconds of a profile of eight workers at their own speed."""
+    began = time.monotonic()
+    profile(where, {"workers_per_host": 2, "slowdown": 1})
+    seconds = time.monotonic() - began
+    print("profile.yml -e apply=true with 8 workers: %.0f s" % seconds, flush=True)
+    if seconds > MOST_SECONDS:
+        sys.exit("more than %d s" % MOST_SECONDS)
