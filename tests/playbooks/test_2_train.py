@@ -73,7 +73,8 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     address = "node2:\n          node_address"
     slower = address.replace("node_address", "slowdown: 3\n          node_address")
     slow = project.inventory("slow", **{address: slower})
-    given = {"num_epochs": 3, "num_examples": 320, "num_workers": 2, "num_servers": 1}
+    # After the first change of sizes the job runs for some 10 s: a line comes every 5 s.
+    given = {"num_epochs": 6, "num_examples": 320, "num_workers": 2, "num_servers": 1}
     given.update(kv="dist_sync", balance="batch", step_ms=150, savemodel=True, lr=0.1)
     result, run = project.train("-i", slow, **given)
     assert result.code == 0, result.output
@@ -83,7 +84,7 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
         if event["event"] == "balance"
     ]
     assert sizes and sum(sizes[-1]) == 64 and 44 <= sizes[-1][0] <= 52, sizes
-    assert "b %d/%d" % tuple(sizes[-1]) in result.output
+    assert any("b %d/%d" % tuple(each) in result.output for each in sizes), result.output
     told = "emulated slowness: the program slows down worker 1 by 3 and 32 samples take at least"
     assert result.output.count(told) >= 2, "neither the plan nor the verdict may hide it"
     assert "Batch sizes" in (run / "report.html").read_text()
@@ -91,7 +92,7 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
         "-i",
         slow,
         resume=run.name,
-        num_epochs=4,
+        num_epochs=7,
         **{name: given[name] for name in ("num_workers", "num_servers")},
     )
     assert result.code == 0, result.output
