@@ -114,12 +114,12 @@ def test_unequal_gpus_share_a_batch_by_their_speeds(every_mxnet, tmp_path, digit
             options = ["--data-dir", sys.argv[1], "--num-epochs", "3", "--num-examples", "320"]
             chosen = args.parse(options)
             chosen.work_load = speeds
-            training._seed(0)
+            training.set_seed(0)
             train, validation = data.load("digits", sys.argv[1], 320, 0)
             share = shard.from_env({}, "local", 1, 0, 320, 32, 0)
             made = training.Training(
                 chosen, contexts, networks.symbol("mlp", 10), (1, 8, 8), mx.kv.create(kv), share,
-                train, validation,
+                train, validation, None, 320,
             )
             made.run()
             parts = [part.stop - part.start for part in made.module._exec_group.slices]
