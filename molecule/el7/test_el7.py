@@ -212,9 +212,9 @@ def test_the_patch_comes_where_cuda_was_installed_without_it(cluster):
 
 
 DAMAGE = {
-    "truncated": ({"truncate": 1500000}, {}, "signed"),
-    "swapped": ({"swap": True}, {}, "signed"),
-    "signed with another key": ({"instead": "stranger/installer.rpm"}, {}, "signed"),
+    "truncated": ({"truncate": 1500000}, {}, "no valid signature"),
+    "swapped": ({"swap": True}, {}, "no valid signature"),
+    "signed with another key": ({"instead": "stranger/installer.rpm"}, {}, "no valid signature"),
     "another digest than the user's own": (
         {},
         {"nvidia_sha256": {OTHER + ".rpm": "0" * 64}},
