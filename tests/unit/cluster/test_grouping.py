@@ -115,12 +115,16 @@ def test_the_number_of_groups_is_that_of_the_rules(values, noise):
 def test_the_score_is_that_of_its_definition(values, data):
     count = data.draw(st.integers(2, len(values) - 1))
     groups = propose(values, groups=count).groups
-    exact = [[Fraction(repr(float(value))) for value in group] for group in by_speed(values, groups)]
+    exact = [
+        [Fraction(repr(float(value))) for value in group] for group in by_speed(values, groups)
+    ]
     total = statistics.mean(value for group in exact for value in group)
     between = sum(len(group) * (statistics.mean(group) - total) ** 2 for group in exact)
     inside = sum((value - statistics.mean(group)) ** 2 for group in exact for value in group)
     expected = between / (count - 1) / (inside / (len(values) - count)) if inside else math.inf
-    assert grouping.calinski_harabasz(named(values), groups) == pytest.approx(float(expected), rel=1e-6)
+    assert grouping.calinski_harabasz(named(values), groups) == pytest.approx(
+        float(expected), rel=1e-6
+    )
 
 
 def test_the_score_needs_two_groups_and_fewer_than_workers():
