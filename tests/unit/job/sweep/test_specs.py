@@ -230,9 +230,9 @@ def test_relative_paths_stay_true_in_another_folder():
         "compare.yml",
         {"hosts_file": "hosts", "lr": "1", "kv": "dist_sync", "plan_only": "true"},
         ["hosts_file", "lr", "kv", "plan_only", "seeds"],
-        "/work",
+        "/where",
     )
-    assert found == {"hosts_file": "/work/hosts", "lr": 1.0}
+    assert found == {"hosts_file": "/where/hosts", "lr": 1.0}
 
 
 def test_all_wrong_knobs_of_train_yml_are_refused_together():
