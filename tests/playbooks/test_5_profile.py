@@ -87,3 +87,13 @@ def test_a_script_cannot_be_measured(unequal):
     result = project.run("profile.yml", *arguments, "-e", "script=mine.py")
     assert result.code != 0
     assert "-e script is a knob of train.yml, and profile.yml does not read it" in result.output
+
+
+def test_check_mode_applies_nothing(unequal):
+    """No job runs in check mode, so there is no profile to copy."""
+    project, arguments = unequal
+    kept = project.path / ".state" / "unequal" / "profile.json"
+    before = kept.read_bytes() if kept.exists() else None
+    result = project.run("profile.yml", "--check", *arguments, "-e", "apply=true")
+    assert result.code == 0, result.output
+    assert (kept.read_bytes() if kept.exists() else None) == before

@@ -109,7 +109,7 @@ class Fit(NamedTuple):
     profile: Json
     # The position in the profile of each worker of the job; None if the profile lacks a worker.
     positions: Optional[List[int]]
-    note: str  # what is missing and what to do, or which workers are gone; "" for neither
+    note: str  # names missing workers and the cure, or workers that are gone; "" for neither
 
 
 def complete(measured: Json, groups: int = 0) -> Json:

@@ -255,7 +255,7 @@ SECTIONS = {
             "compression",
             "none",
             ("none", "2bit"),
-            "What a worker sends in place of a gradient. `none` is the gradient itself. `2bit` "
+            "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` "
             "sends 2 bits for each number, a 16th of the bytes: a worker adds the gradient to what "
             "it has left over, and sends -`compression_threshold`, 0 or `compression_threshold`; "
             "the rest is left over for the next step. Only the program compresses; a script calls "
@@ -644,8 +644,8 @@ SECTIONS = {
         ),
         _switch(
             "measure_waits",
-            "Whether every worker reports the time in which it waits for weights. Each step then "
-            "begins when all weights have arrived.",
+            "Whether every worker reports the time of its waits for weights. With `true`, a step "
+            "begins only after all weights have arrived.",
             flag="--measure-waits",
         ),
     ),

@@ -1,4 +1,4 @@
-"""What a server does with messages of workers; the tests need no MXNet."""
+"""A server carries out the messages of workers; the tests need no MXNet."""
 
 import types
 

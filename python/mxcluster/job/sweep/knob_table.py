@@ -184,7 +184,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             _texts,
             lambda items: all(item in NAMES for item in items),
             "a list of %s" % ", ".join(NAMES),
-            "What to compare, a list of `%s`. Empty: all." % "`, `".join(NAMES),
+            "The schemes that compare.yml trains, a list of `%s`. An empty list means all."
+            % "`, `".join(NAMES),
         ),
         _knob(
             "lr_factors",

@@ -23,7 +23,7 @@ HOSTS = "fastest.hosts"
 
 
 class Means(NamedTuple):
-    """What a sweep needs of its surroundings.
+    """The functions with which a sweep acts outside its own process.
 
     Attributes:
         plan_of: plans the job with the given knobs, starts nothing, and returns the plan. BadInput

@@ -4,9 +4,7 @@ The program uses MXNet's Module API, which works with every kv-store on every MX
 1.9.1 (Gluon's Trainer of 1.2.1 cannot drive dist_async). It needs only mxnet and numpy.
 """
 
-import sys
-
-from mxcluster.errors import BadInput
+from mxcluster.training import programs
 from mxcluster.training.programs.image_classification import args as arguments
 
 PROGRAM = "image_classification"
@@ -19,13 +17,4 @@ def main(argv):
     and its share of the data (MXCLUSTER_INDEX, MXCLUSTER_GROUPS, MXCLUSTER_JOB_DIR). Without these
     variables this process is the only worker and trains on all the data.
     """
-    try:
-        options = arguments.parse(argv)
-        # Imported late: --help and a mistyped argument need no MXNet, whose import takes seconds.
-        from mxcluster.training.programs.image_classification import training
-
-        training.run(options)
-    except BadInput as error:
-        print("%s: error: %s" % (PROGRAM, error), file=sys.stderr, flush=True)
-        return 2
-    return 0
+    return programs.carry_out(PROGRAM, arguments.parse, __name__ + ".training", argv)

@@ -1,9 +1,7 @@
 """Profile: the program that `profile.yml` runs to measure workers, servers and the network."""
 
-import sys
-
-from mxcluster.errors import BadInput
-from mxcluster.training.programs.image_classification import args as arguments
+from mxcluster.training import programs
+from mxcluster.training.programs.image_classification import args
 
 PROGRAM = "profile"
 
@@ -13,12 +11,4 @@ def main(argv):
 
     Returns the exit status: 0, or 2 for bad input. The process must be a worker of a job.
     """
-    try:
-        options = arguments.parse(argv)
-        from mxcluster.training.programs.profile import measuring
-
-        measuring.run(options)
-    except BadInput as error:
-        print("%s: error: %s" % (PROGRAM, error), file=sys.stderr, flush=True)
-        return 2
-    return 0
+    return programs.carry_out(PROGRAM, args.parse, __name__ + ".measuring", argv)
