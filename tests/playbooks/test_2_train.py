@@ -73,7 +73,6 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     address = "node2:\n          node_address"
     slower = address.replace("node_address", "slowdown: 3\n          node_address")
     slow = project.inventory("slow", **{address: slower})
-    # After the first change of sizes the job runs for some 10 s: a line comes every 5 s.
     given = {"num_epochs": 6, "num_examples": 320, "num_workers": 2, "num_servers": 1}
     given.update(kv="dist_sync", balance="batch", step_ms=150, savemodel=True, lr=0.1)
     result, run = project.train("-i", slow, **given)

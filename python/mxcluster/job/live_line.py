@@ -26,7 +26,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     - samples/s is the sum of the running workers, with the slowest worker named;
     - epoch and step are those of the worker with the least progress, and the ETA is the longest of
       all workers;
-    - b is the batch size of each worker, in order, if the sizes differ;
+    - b is the batch size of each worker, in order, if the sizes differ, also after the last end;
     - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on
       held-out samples.
 
@@ -131,7 +131,7 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
             parts.append((6, "(slowest %s %s)" % (slowest, figure(speeds[slowest]))))
     sizes = [
         int(batch["batch_size"])
-        for _, batch in sorted(running.items(), key=_number)
+        for _, batch in sorted((running or batches).items(), key=_number)
         if batch.get("batch_size")
     ]
     if len(set(sizes)) > 1:

@@ -237,6 +237,17 @@ def test_unequal_batch_sizes_are_shown_in_the_order_of_the_workers():
     assert "b 48" not in live_line.line(answers)
 
 
+def test_the_last_batch_sizes_stay_after_the_last_worker_has_ended():
+    """A short job ends before the next line is due: its last line is the one that tells them."""
+    answers = two_nodes()
+    for node, worker, size in (("node1", "worker-0", 48), ("node2", "worker-3", 16)):
+        answers[node]["progress"][worker]["batch"]["batch_size"] = size
+    for answer in answers.values():
+        for events in answer["progress"].values():
+            events["end"] = {"accuracy": 0.9}
+    assert "b 48/16" in live_line.line(answers)
+
+
 def test_many_batch_sizes_are_shown_as_a_range():
     workers = {"worker-%d" % index: "running" for index in range(12)}
     events = {name.replace("-", "_"): training(10, 10.0, 1.0, 0.1) for name in workers}
