@@ -5,6 +5,8 @@ import os
 import signal
 import time
 
+import pytest
+
 CHECKPOINTS = ".state/local/jobs/node1/%s/checkpoints/mlp-%04d.json"
 
 
@@ -70,6 +72,7 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     )
 
 
+@pytest.mark.soak
 def test_alone_too(project):
     result, _ = project.train(kv="local", num_epochs=2, savemodel=True, job_id="alone")
     assert result.code == 0, result.output

@@ -5,6 +5,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from mxcluster.job import checkpoints
 from tests.playbooks.conftest import NET
 
@@ -58,6 +60,7 @@ def verdict(run):
     return json.loads((run / "verdict.json").read_text())
 
 
+@pytest.mark.soak
 def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
     process, run, first = start(project, job_id="watched", num_workers=4)
     deadline = time.time() + 60

@@ -194,6 +194,7 @@ def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
     nodes.wait_for_nothing_left(2)
 
 
+@pytest.mark.soak
 def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
     detach(nodes, "fails", kv="dist_sync", script=nodes.script(FAILS))
     nodes.wait_for_nothing_left(60)
@@ -210,6 +211,7 @@ def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
     )
 
 
+@pytest.mark.soak
 def test_one_who_attaches_may_go_without_ending_the_job(nodes):
     detach(nodes, "left-alone", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
     watcher = nodes.start("train.yml", "-e", "attach=left-alone")

@@ -40,6 +40,7 @@ def bundle(project, tmp_path_factory):
     return path
 
 
+@pytest.mark.soak
 def test_from_the_bundle_to_a_trained_network(bundle, tmp_path):
     from tests.playbooks.conftest import Project
 

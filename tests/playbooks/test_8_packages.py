@@ -1,10 +1,13 @@
 """mxnet_packages installs the packages of scripts on the nodes once, and removes them again."""
 
+import pytest
+
 from tests.playbooks.test_1_provision import changes
 
 NODE = ("--limit", "node1,localhost")  # the nodes share one environment
 
 
+@pytest.mark.soak
 def test_a_script_finds_its_packages(project, tmp_path):
     asked = ("-e", '{"mxnet_packages": ["six==1.17.0"]}')
     built = project.run("provision.yml", *NODE, *asked)

@@ -50,6 +50,7 @@ def cluster(tmp_path_factory):
     made.run("stop.yml", *SMALL, "-e", "all=true")
 
 
+@pytest.mark.soak
 def test_an_old_cluster_and_its_jobs_are_taken_over(cluster):
     for playbook, words in (
         ("provision.yml", ["failed=0"]),

@@ -2,9 +2,19 @@ import pathlib
 
 import pytest
 
+from tests.often import seldom
 from tests.training.environments import ENDS, VERSIONS, mxnet_environment
 
+NEWEST = ENDS[0]
+
+# How often a test sees each MXNet: the default is the newest and the oldest in `make test`, and all
+# in `make soak`.
 also_between = pytest.mark.parametrize("every_mxnet", list(VERSIONS), indirect=True)
+newest_often = pytest.mark.parametrize(
+    "every_mxnet",
+    [NEWEST, *(seldom(version) for version in VERSIONS if version != NEWEST)],
+    indirect=True,
+)
 
 
 @pytest.fixture
@@ -13,17 +23,11 @@ def scripts():
     return pathlib.Path(__file__).with_name("scripts")
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(version, marks=[pytest.mark.soak] * (version not in ENDS))
-        for version in VERSIONS
-    ]
-)
+@pytest.fixture(params=[version if version in ENDS else seldom(version) for version in VERSIONS])
 def every_mxnet(request):
     """Return each supported MXNet in turn: its version, and a Python with it.
 
-    Versions between the oldest and the newest run in `make soak`, and in tests marked with
-    `also_between`.
+    `also_between` and `newest_often` mark tests that see other versions in `make test`.
     """
     return mxnet_environment(request.param)
 
@@ -31,7 +35,7 @@ def every_mxnet(request):
 @pytest.fixture
 def mxnet_new():
     """Return the MXNet that provision.yml installs by default."""
-    return mxnet_environment("1.9.1")
+    return mxnet_environment(NEWEST)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from mxcluster.datasets import write_digits
 from mxcluster.job import checkpoints
-from tests.training.conftest import also_between
+from tests.training.conftest import newest_often
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN, Run
 from tests.training.test_resume import states_of
@@ -61,7 +61,7 @@ def difference(one, other):
     return max(np.abs(one[name] - other[name]).max() for name in one)
 
 
-@also_between
+@newest_often
 def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, scripts, digits):
     """An epoch of one step holds all samples, so every step has the same gradient in all jobs.
 
@@ -228,6 +228,7 @@ def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path,
     assert content["batch_sizes"] == sizes[1] and content["batch_size"] == 14
 
 
+@newest_often
 @pytest.mark.parametrize("bound", [1000000, 2])
 def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, scripts, bound):
     """Also where ps-lite cuts the key into pieces on several servers."""
@@ -266,6 +267,7 @@ def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path, scripts):
     assert "is not the one after the network's parameters" in job.evidence()
 
 
+@newest_often
 def test_losses_that_divide_by_the_batch_are_refused(every_mxnet, tmp_path):
     code = """
     import mxnet as mx

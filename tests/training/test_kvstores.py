@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from mxcluster import exit_codes
-from tests.training.conftest import also_between
+from tests.often import seldom
+from tests.training.conftest import also_between, newest_often
 from tests.training.loopback import NODE_PACKAGE, Job
 from tests.training.replay import OPTIMIZERS, NoOrder, compressed, explain, load, part
 
@@ -119,6 +120,7 @@ LATE_MERGES = [
 ]
 
 
+@newest_often
 @pytest.mark.parametrize("case", LATE_MERGES, ids=lambda case: "-".join((case[0], case[3])))
 def test_late_merges_are_compensated_or_dropped(every_mxnet, tmp_path, scripts, case):
     found = check_merges(every_mxnet.python, tmp_path, scripts, *case)
@@ -209,6 +211,7 @@ COMPRESSIONS = [
 ]
 
 
+@newest_often
 @pytest.mark.parametrize("case", COMPRESSIONS, ids=lambda case: "-".join(map(str, case)))
 def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, scripts, case):
     """The servers merge multiples of the threshold, and the rest is left over for the next step.
@@ -245,6 +248,7 @@ def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, scrip
         explain(workers, groups, OPTIMIZERS["sgd"](**MOMENTUM), **more)
 
 
+@newest_often
 def test_every_compressed_update_is_there_once(every_mxnet, tmp_path, scripts):
     """Under dist_async too the servers give the optimizer multiples of the threshold."""
     _, workers = train(
@@ -272,6 +276,7 @@ def test_every_compressed_update_is_there_once(every_mxnet, tmp_path, scripts):
             ), name
 
 
+@newest_often
 def test_y_divides_what_every_optimizer_feels(every_mxnet, scripts):
     """Three interleaved groups move a weight as far as one group.
 
@@ -351,6 +356,7 @@ def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path, scripts):
     assert min(alone) / min(beside) >= 0.9, (alone, beside)
 
 
+@newest_often
 def test_staleness_is_bounded_and_the_bound_is_reached(every_mxnet, tmp_path, scripts):
     """In 400 iterations with random delays the staleness reaches its bound and never exceeds it.
 
@@ -389,6 +395,7 @@ def lead(started):
     )
 
 
+@newest_often
 def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet, tmp_path, scripts):
     """A pull of the first step does not count as an iteration.
 
@@ -549,16 +556,12 @@ DISAGREE = {
     "class": r"has .*=.*, but the optimizer of worker-[012] has ",
 }
 STORES = {"dist_gsync": [0, 0, 1], "dist_ssync": [0, 0]}
-OFTEN = [("names", "dist_gsync"), ("schedule", "dist_gsync"), ("rescale_grad", "dist_ssync")]
+OFTEN = [("schedule", "dist_gsync"), ("rescale_grad", "dist_ssync")]
 
 
 @pytest.mark.parametrize(
     "what, kv",
-    [
-        pytest.param(what, kv, marks=[pytest.mark.soak] * ((what, kv) not in OFTEN))
-        for what in DISAGREE
-        for kv in STORES
-    ],
+    [(what, kv) if (what, kv) in OFTEN else seldom(what, kv) for what in DISAGREE for kv in STORES],
 )
 def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, scripts, what, kv):
     job = Job(
@@ -592,6 +595,7 @@ def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tm
     ), job.evidence()
 
 
+@newest_often
 @pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 1]), ("dist_ssync", [0, 1])])
 def test_what_cannot_be_trained_is_refused(every_mxnet, tmp_path, scripts, kv, groups):
     """fp16, integer and sparse parameters, unknown names and mixed keys are refused.
@@ -603,7 +607,7 @@ def test_what_cannot_be_trained_is_refused(every_mxnet, tmp_path, scripts, kv, g
     assert "all refused" in (tmp_path / "worker-0.log").read_text(), job.evidence()
 
 
-@pytest.mark.parametrize("kv", ["dist_sync", "dist_gsync"])
+@pytest.mark.parametrize("kv", [seldom("dist_sync"), "dist_gsync"])
 def test_an_optimizer_that_raises_on_the_server_ends_the_job(mxnet_new, tmp_path, scripts, kv):
     """MXNet itself would ignore the exception and continue without training."""
     job = Job(

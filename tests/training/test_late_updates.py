@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mxcluster import events
+from tests.training.conftest import newest_often
 from tests.training.loopback import NODE_PACKAGE
 from tests.training.replay import OPTIMIZERS, NoOrder, explain
 
@@ -99,6 +100,7 @@ CASES = [
 ]
 
 
+@newest_often
 def test_late_updates_are_those_of_the_definition(every_mxnet, tmp_path, scripts):
     """A replay in numpy gives the weights of every merge, and no other setting of a knob does."""
     names = ("optimizer", "params", "settings", "schedule")
@@ -147,6 +149,7 @@ def test_the_last_events_hold_both_histograms(mxnet_new, tmp_path, scripts):
     assert len(merges) == len(log["order"])
 
 
+@newest_often
 def test_disabled_knobs_change_no_bit(every_mxnet, tmp_path, scripts):
     """The value 0 leaves every bit as it is. So does a group that trains alone: its d is 0."""
     zero, both = {"compensation": 0.0, "max_y": 0}, {"compensation": LAMBDA, "max_y": 1}

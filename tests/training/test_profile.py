@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from tests.training.conftest import newest_often
 from tests.training.loopback import Job
 
 MLP = [128 * 64, 128, 64 * 128, 64, 10 * 64, 10]
 
 
+@newest_often
 def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scripts):
     job = Job(
         every_mxnet.python,

@@ -12,7 +12,8 @@ from mxcluster.datasets import write_digits
 from mxcluster.job import options
 from mxcluster.job.plan import processes
 from tests import recordio_files
-from tests.training.conftest import also_between
+from tests.often import seldom
+from tests.training.conftest import also_between, newest_often
 from tests.training.loopback import NODE_PACKAGE, Job
 
 MAIN = (
@@ -97,7 +98,6 @@ def test_digits_are_learnt_and_told(every_mxnet, tmp_path, digits):
     ), lasts
 
 
-@also_between
 def test_unequal_gpus_share_a_batch_by_their_speeds(every_mxnet, tmp_path, digits):
     """Two devices of speeds 3 and 1 train to the weights of one device. CPUs stand in for GPUs."""
     run = Run(
@@ -354,7 +354,7 @@ def test_bad_input_ends_with_status_2_and_one_line(mxnet_new, tmp_path, digits, 
     ), run.err
 
 
-@pytest.mark.parametrize("kv", ["dist_gsync", "dist_async"])
+@pytest.mark.parametrize("kv", ["dist_gsync", seldom("dist_async")])
 def test_a_job_with_unequal_shares(mxnet_new, tmp_path, digits, kv):
     """Each worker trains its share; after the last pull all have equal weights and accuracy."""
     script = tmp_path / "main.py"
@@ -386,6 +386,7 @@ def test_a_job_with_unequal_shares(mxnet_new, tmp_path, digits, kv):
     assert ends[0]["accuracy"] >= 0.9, job.evidence()
 
 
+@newest_often
 @pytest.mark.parametrize("kv, groups", [("dist_sync", (0, 0)), ("dist_gsync", (0, 0, 1))])
 def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits, kv, groups):
     """Arrays of 1000 numbers are split over both servers, as their parts of a checkpoint show."""
@@ -414,7 +415,6 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
     assert split == {"size_0": (4096, 4096), "size_2": (4096, 4096)}, sizes
 
 
-@also_between
 def test_a_measurement_trains_its_batches_and_no_epochs(every_mxnet, tmp_path):
     """1 + 12 batches of an epoch of 5: there are three epochs, and no validation."""
     run = train(

@@ -15,6 +15,8 @@ import pytest
 from mxcluster.datasets import write_digits
 from mxcluster.node import processes
 from mxcluster.training.kvstore import shared_memory
+from tests.often import seldom
+from tests.training.conftest import newest_often
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN
 from tests.training.test_program import train as program
@@ -143,8 +145,8 @@ LATE = {"MXCLUSTER_GSYNC_COMPENSATION": "0.04", "MXCLUSTER_GSYNC_MAX_Y": "4"}
     "kv, knobs",
     [
         ("dist_sync", {}),
-        ("dist_async", {}),
-        ("dist_gsync", {}),
+        seldom("dist_async", {}),
+        seldom("dist_gsync", {}),
         ("dist_gsync", LATE),
         ("dist_ssync", {}),
     ],
@@ -182,7 +184,7 @@ def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digit
     assert abs(ends[0] - ends[1]) < 0.1, ends
 
 
-@pytest.mark.parametrize("kv, groups", [("dist_gsync", (0, 1)), ("dist_ssync", (0, 0))])
+@pytest.mark.parametrize("kv, groups", [("dist_gsync", (0, 1)), seldom("dist_ssync", (0, 0))])
 def test_the_plan_names_the_servers_of_parameters(mxnet_new, tmp_path, digits, kv, groups):
     """The checkpoint shows the server of a parameter. The next job has no such plan."""
     job = train(
@@ -236,6 +238,7 @@ def test_without_its_momentum_it_would_not(mxnet_new, tmp_path, digits):
     assert not np.allclose(last_losses(whole), last_losses(bare), atol=1e-3)
 
 
+@newest_often
 def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tmp_path, digits):
     train(every_mxnet.python, tmp_path / "first", digits, "dist_sync", servers=2).succeed()
     kept = tmp_path / "first" / "checkpoints"
@@ -259,6 +262,7 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
         assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
 
 
+@newest_often
 def test_compressed_gradients_resume(every_mxnet, tmp_path, digits):
     """MXNet then cuts arrays in units of 16 numbers: 8192 into 2736, 2720 and 2736."""
     train(
@@ -319,6 +323,7 @@ def kill_in_an_update(pid):
     raise AssertionError("the server never held a lock")
 
 
+@newest_often
 def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_before(
     every_mxnet, tmp_path, digits
 ):

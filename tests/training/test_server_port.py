@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from tests.often import seldom
+from tests.training.conftest import newest_often
 from tests.training.loopback import NODE_PACKAGE, Job
 
 ROUND_TRIP = """
@@ -69,6 +71,7 @@ def test_every_optimizer_of_mxnet_passes_and_nothing_else_of_it(every_mxnet, tmp
     assert int(done.stdout.split("CHECKED ")[1]) >= 15 * 4
 
 
+@newest_often
 @pytest.mark.parametrize(
     "kv, groups, weight",
     [("dist_sync", (0, 0), "-3"), ("dist_async", (0, 0), "-3"), ("dist_gsync", (0, 1), "-7")],
@@ -120,7 +123,7 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv
     assert len([event for event in job.events("note") if "refused" in event["text"]]) >= 2 * 12
 
 
-@pytest.mark.parametrize("kv", ["dist_sync", "dist_gsync"])
+@pytest.mark.parametrize("kv", [seldom("dist_sync"), "dist_gsync"])
 def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
     mxnet_new, tmp_path, scripts, kv
 ):
@@ -174,6 +177,7 @@ def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path, scripts):
     )
 
 
+@newest_often
 def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path, scripts):
     """ps-lite binds DMLC_NODE_HOST, and the scheduler DMLC_PS_ROOT_URI, not all addresses."""
     job = Job(

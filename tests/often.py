@@ -1,0 +1,11 @@
+"""Which cases of a test run in every `make test`, and which in `make soak` only."""
+
+import pytest
+
+
+def seldom(*values, **options):
+    """Return a parameter for `pytest.mark.parametrize` that only `make soak` runs.
+
+    Args: `values` of the parameter; `options` as for `pytest.param`, such as `id`.
+    """
+    return pytest.param(*values, marks=pytest.mark.soak, **options)
