@@ -1,5 +1,7 @@
 """After adding and removing a worker, files and keys are complete, and a shared key is replaced."""
 
+import pytest
+
 from mxcluster.datasets import write_digits
 
 SHARED = {"ssh_mesh_mode": "shared_key"}
@@ -19,6 +21,7 @@ def peers(cluster, name):
     return [line.split("mxcluster:")[1] for line in lines if " mxcluster:" in line]
 
 
+@pytest.mark.soak
 def test_a_shared_key_outlives_a_node_until_a_new_one_is_made_and_then_nodes_are_added(
     cluster, inventory, tmp_path
 ):

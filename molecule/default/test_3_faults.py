@@ -189,9 +189,15 @@ FAULTS = (
     ),
 )
 
-# The other nodes see the same fault in these cases: a node without an answer. `make soak` runs
-# them.
-RARE = ("a worker's node is powered off", "a server's node is powered off", "a node freezes")
+# `make soak` runs these cases. The first three end like the other nodes without an answer. The last
+# two have a test on the local inventory, too.
+RARE = (
+    "a worker's node is powered off",
+    "a server's node is powered off",
+    "a node freezes",
+    "an agent is killed",
+    "a node's disk is full",
+)
 
 
 def probe(cluster, node, job):
