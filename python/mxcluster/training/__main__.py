@@ -1,6 +1,6 @@
 """Run one process of a job from its start to its end: ``python -m mxcluster.training``.
 
-    serve                       the scheduler or a server, as DMLC_ROLE says
+    serve                       the scheduler or a server; DMLC_ROLE names the role
     program NAME -- ARGUMENTS   a worker that runs the training program NAME of mxcluster
     script PATH -- ARGUMENTS    a worker that runs the user's unmodified script in its own folder
 
@@ -36,15 +36,15 @@ class Worker(object):
         self.watch = None
 
     def make(self, create):
-        """Return the distributed kv-store that `create()` makes. Start the death watch before.
+        """Start the death watch, then return the distributed kv-store that `create()` makes.
 
-        End the process with PORT_TAKEN if another program holds its port.
+        End this process with PORT_TAKEN if another program holds the port of this process.
         """
         refuse_taken_port()
         self.watch = Watch(watching_handle(), timeout_from_env())
         self.watch.start()
         progress_file.enter(phases.MEETING)
-        self.store = create()  # kept, so that a script cannot free it by dropping it
+        self.store = create()  # kept, so that the script cannot free the store
         progress_file.attach(self.store)
         return self.store
 
@@ -61,7 +61,7 @@ class Worker(object):
         install(self.make)
         if "DMLC_ROLE" in os.environ:
             server_messages.install()
-        # `_finish` frees the one store that matters, at the right time.
+        # `_finish` frees the distributed store, after the barrier of all workers.
         mx.kvstore.KVStore.__del__ = lambda store: None
         status = _status_of(_program if what == "program" else _script, name, arguments)
         if status == 0 and self.store is None and "DMLC_ROLE" in os.environ:
@@ -74,7 +74,7 @@ class Worker(object):
         if status == 0 and self.store is not None:
             self._finish()
         if status == 0:
-            events.from_env().write("done")  # because an exit status alone can mislead
+            events.from_env().write("done")  # because a script can also exit early with status 0
         return status
 
     def _finish(self):
@@ -86,7 +86,7 @@ class Worker(object):
         self.store._barrier()
         self.watch.stop()
         gc.collect()
-        # All workers have passed the barrier. If one dies now, only this timer notices.
+        # All workers have passed the barrier. If a worker dies now, only this timer detects it.
         timer = threading.Timer(_FREE_SECONDS, os._exit, [exit_codes.PEER_DIED])
         timer.daemon = True
         timer.start()
@@ -97,8 +97,8 @@ class Worker(object):
 def _status_of(function, name, arguments):
     """Call function(name, arguments) and return the exit status (int) of this process.
 
-    An int from `function` or from SystemExit is the status, and None gives 0. Any other exception
-    is printed and gives 1.
+    An int from `function` or from SystemExit is the status, and None gives 0. After any other
+    exception the function prints the traceback and returns 1.
     """
     try:
         result = function(name, arguments)
@@ -118,8 +118,8 @@ def _program(name, arguments):
 
 
 def _script(path, arguments):
-    # MXNet is imported already. Before that, a file in the script's folder could hide a module of
-    # Python's own.
+    # This process has imported MXNet already. During that import, a file in the script's folder
+    # could replace a module of Python's standard library.
     os.chdir(os.path.dirname(os.path.abspath(path)))
     sys.argv = [path] + arguments
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
@@ -127,16 +127,17 @@ def _script(path, arguments):
 
 
 def refuse_taken_port():
-    """End this process with PORT_TAKEN if another program holds its planned port.
+    """End this process with PORT_TAKEN if another program holds this process's planned port.
 
-    Otherwise ps-lite's servers and workers would listen elsewhere without a message.
+    Without this check, ps-lite's servers and workers would listen on another port and print no
+    message.
     """
     address, port = os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"])
     why = addresses.can_bind(address, port)
     if why:
         sys.stderr.write(
-            "mxcluster: bind failed: %s:%d, %s; it was free when the job was planned, and is held "
-            "by %s now\n"
+            "mxcluster: bind failed: %s:%d, %s; the port was free when the job was planned, and is "
+            "held by %s now: start the job again, or choose another -e root_port\n"
             % (address, port, why, addresses.who_listens(address, port) or "another user's program")
         )
         sys.stderr.flush()
@@ -144,7 +145,7 @@ def refuse_taken_port():
 
 
 def show_stacks_when_asked():
-    """Let SIGUSR1 write the stacks of all threads to stderr, also while Python waits in MXNet."""
+    """Make SIGUSR1 write the stacks of all threads to stderr, also while Python waits in MXNet."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
@@ -161,7 +162,7 @@ def main(argv):
         from mxcluster.training import server
 
         is_scheduler = os.environ["DMLC_ROLE"] == "scheduler"
-        # Load MXNet before the check of the port, because that takes seconds.
+        # Load MXNet before the check of the port, because the load takes seconds.
         (mxnet_library.load if is_scheduler else mxnet_compat.import_mxnet)()
         refuse_taken_port()
         return server.schedule() if is_scheduler else server.serve()

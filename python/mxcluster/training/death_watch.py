@@ -1,9 +1,9 @@
 """End this process when another process of the job has died.
 
 ps-lite lets a job hang for ever when one of its processes is gone. ps-lite counts the peers that
-have sent no heartbeat (PS_HEARTBEAT_INTERVAL and PS_HEARTBEAT_TIMEOUT, off by default), but acts on
-no count. The scheduler sees dead workers and servers, and these see a dead scheduler. So the
-scheduler ends first, and the others follow.
+have sent no heartbeat (PS_HEARTBEAT_INTERVAL and PS_HEARTBEAT_TIMEOUT, off by default), but only
+reports the count. The scheduler detects dead workers and servers. Workers and servers detect a dead
+scheduler. So the scheduler ends first, and the other processes follow.
 """
 
 import ctypes
@@ -17,8 +17,8 @@ from mxcluster.node import addresses
 from mxcluster.training import mxnet_library
 
 START_SECONDS = 600.0  # until all processes have met, if the job sets no timeout
-# Seconds more than the agent's own timeout, so that the agent of a late process names it before the
-# waiting processes end.
+# Seconds beyond the agent's own timeout. The agent of a late process then reports that process
+# before the waiting processes end.
 _ITS_AGENT_FIRST = 15.0
 _EVERYBODY = 7  # ps-lite's node group: scheduler 1 + servers 2 + workers 4
 _JUMP = 1.0  # most seconds that the wall clock may gain between two readings
@@ -27,10 +27,10 @@ _LONG_AGO = -(10**6)
 
 
 class Watch(threading.Thread):
-    """A thread that counts the dead peers each second; two counts above 0 in a row end the process.
+    """A thread that ends this process when ps-lite reports dead peers twice in a row.
 
-    A single count above 0 does not suffice: single counts ended healthy jobs at their start
-    (measured).
+    The thread reads the count of dead peers every `interval` seconds. A single count above 0 is too
+    weak: single counts ended healthy jobs at their start (measured).
 
     Args: `handle` of a distributed KVStore, which must not be freed before `stop` has returned;
     `timeout` of the heartbeats in seconds, 0 for no watch; `interval` in seconds.
@@ -63,7 +63,10 @@ class Watch(threading.Thread):
                     % (_who(self._handle, self._timeout), self._timeout)
                 )
             if limit and not together and time.monotonic() - began > limit:
-                _end("the processes of this job have not found each other within %d s" % limit)
+                _end(
+                    "the processes of this job have not found each other within %d s: run "
+                    "verify.yml, which checks their ports and addresses" % limit
+                )
 
     def stop(self):
         """Stop the watch. Return when no count is under way and none will follow."""
@@ -75,8 +78,8 @@ class Watch(threading.Thread):
 def _clock():
     """Return by how many seconds the wall clock is ahead of the monotonic clock.
 
-    ps-lite dates heartbeats by the wall clock. When that is set forward, all peers look silent
-    until they send the next heartbeat.
+    ps-lite dates heartbeats by the wall clock. When NTP or a person sets the wall clock forward,
+    all peers look silent until they send the next heartbeat.
     """
     return time.time() - time.monotonic()
 
@@ -94,17 +97,17 @@ def start_seconds():
 
 
 def timeout_from_env():
-    """Return the heartbeat timeout of the job in seconds; 0 outside a distributed job."""
+    """Return the heartbeat timeout of the job in seconds, or 0 outside a distributed job."""
     return int(float(os.environ.get("PS_HEARTBEAT_TIMEOUT") or 0))
 
 
 def watching_handle():
     """Return a handle for the watch before this worker's own kv-store exists.
 
-    Making the worker's own store waits for the other processes, so the watch needs a handle before
-    that. The handle is of a store for a server, which does nothing until MXNet runs it. ps-lite's
-    list of dead peers belongs to the process and not to a store. The handle is never freed, because
-    MXNet would free it as a worker's.
+    Making the worker's own store waits for the other processes, so the watch needs an earlier
+    handle. This handle belongs to a server's store, which does nothing until MXNet runs it. Any
+    store gives the list of dead peers, because ps-lite keeps one list for the whole process. The
+    handle is never freed: MXNet would free it like a worker's store.
     """
     from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 

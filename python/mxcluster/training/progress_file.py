@@ -1,9 +1,9 @@
 """Write the progress file (pulse) of a process for its agent, at most once a second.
 
-A process that is alive may make no progress: it may wait for a missing peer while its heartbeats
-continue. So the agent also checks how its processes use their kv-store. A script needs no change
-for this. A script that does not use the kv-store for longer than stall_timeout, for example in a
-long validation, calls `mxcluster.pulse.beat()` now and then.
+A living process may make no progress: it may wait for a missing peer while its heartbeats continue.
+So the agent also checks how its processes use their kv-store. Most scripts need no change for this.
+A script that does not use the kv-store for longer than stall_timeout, for example in a long
+validation, calls `mxcluster.pulse.beat()` now and then.
 """
 
 import json
@@ -139,7 +139,7 @@ def _counted(method, with_keys, pushes):
 def _keys_of(key=None, *_, **__):
     """Return {key: its number of pushes so far} for `key`, one key or a list of keys.
 
-    The arguments are those of a kv-store's method. Keys other than int and str are left out.
+    The arguments are those of a kv-store's method. The result has only keys of type int and str.
     """
     return {
         one: _pushed.get(one, 0)
@@ -171,5 +171,5 @@ def _tell():
             try:
                 replace(path, json.dumps(now))
                 _told.update(now)
-            except OSError:  # The disk may be full, which the agent notices too.
+            except OSError:  # The disk may be full. The agent detects that itself.
                 pass

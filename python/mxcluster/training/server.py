@@ -1,8 +1,9 @@
 """Run a scheduler or a server.
 
-MXNet would run them inside ``import mxnet`` and never return. Then no code could watch the other
-processes, or check a message before MXNet unpickles it. Nor could any code notice an exception of
-the user's optimizer: MXNet drops an exception of the updater and goes on without learning.
+MXNet by itself runs its loop inside ``import mxnet`` and never returns. This module starts the loop
+after the import. So mxcluster can watch the other processes, check a message before MXNet unpickles
+it, and end the process if the user's optimizer raises an exception. MXNet drops an exception of the
+updater and goes on without learning.
 """
 
 import ctypes
@@ -20,12 +21,12 @@ from mxcluster.training import kvstore, mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-# The only command that reaches Python. MXNet's C++ handles some of the other commands. At an
-# unknown one MXNet 1.2.1 ends, and newer versions drop it.
+# The only command that reaches Python. MXNet's C++ handles some of the other commands. An unknown
+# command ends MXNet 1.2.1, and newer versions drop such a command.
 _OURS = 0
 # A folder that a process can enter, and in which no user, not even root, can make a file.
 _NOWHERE = "/proc"
-_MOST_TOLD = 20  # most refusals in the log, because a stranger must not fill it
+_MOST_TOLD = 20  # most refusals in the log, because a stranger must not fill the log
 
 
 def schedule():
@@ -52,13 +53,13 @@ def serve():
 
     If the server cannot start, print the reason to stderr and return 1.
     """
-    # The process works on one array at a time: a thread for each would take longer than the work.
+    # MXNet's thread pool would cost more time than it saves: a server updates one array at a time.
     if "MXCLUSTER_GROUP" in os.environ:
         os.environ.setdefault("MXNET_ENGINE_TYPE", "NaiveEngine")
     mx = mxnet_compat.import_mxnet()
     from mxnet.base import _LIB, check_call
 
-    store = mx.kvstore.create("dist_async")  # The workers decide its scheme later.
+    store = mx.kvstore.create("dist_async")  # The workers' messages name its scheme later.
     watch = Watch(store.handle, timeout_from_env())
     try:
         commands = Commands(store)
@@ -111,7 +112,7 @@ class Commands(object):
     def receive(self, body):
         """Carry out one message (bytes).
 
-        A message of another job or with forbidden content has no effect; the log names the reason.
+        A message of another job or with forbidden content has no effect. The log names the reason.
         """
         message = None
         try:
@@ -194,9 +195,9 @@ class Commands(object):
             self._update.use(optimizer, told["number"])
 
     def _advise(self, optimizer):
-        """Note in the log and the report if `optimizer` is misleading on servers.
+        """Warn in the log and the report if `optimizer` works differently on servers than expected.
 
-        All servers get the optimizer, and the first server alone writes the note.
+        All servers get the optimizer, but only the first server writes the warning.
         """
         text = self._advice(optimizer)
         if text and os.environ["MXCLUSTER_INDEX"] == "0":
@@ -291,7 +292,7 @@ def _plain(name):
 def _felt(update):
     """Return a function that calls `update` in the phase UPDATING.
 
-    The agent reads the phase from the progress file, so an endless update shows.
+    The agent reads the phase from the progress file, and so detects an update that never ends.
     """
 
     def call(*args):

@@ -1,10 +1,10 @@
-"""Repeat a step until its median is known well enough. Pure, except for the clock."""
+"""Repeat a step until the error of its median time is small. Pure, except for the clock."""
 
 import time
 
 LEAST_STEPS = 7
 MOST_STEPS = 1000
-TIGHT = 0.01  # wanted error of the median, relative to the median
+TIGHT = 0.01  # error of the median at which the measurement ends, relative to the median
 
 
 def repeat(step, seconds, whole=False, clock=time.monotonic):

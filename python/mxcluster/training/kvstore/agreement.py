@@ -8,8 +8,8 @@ _COUNTS = ("num_update", "begin_num_update", "_index_update_count", "_all_index_
 class Agreement(object):
     """Compares the workers' reports: the first report decides, and the others must agree with it.
 
-    A report holds the order in which a worker initialised string keys, and its optimizer with its
-    number: 1 for the first one that the worker set.
+    A report holds the order in which a worker initialised string keys, the worker's optimizer, and
+    the optimizer's number. Number 1 is the first optimizer that the worker set.
     """
 
     def __init__(self):
@@ -33,7 +33,7 @@ class Agreement(object):
                     "key number %d is %r on %s, but %r on %s: call init() for the same keys in the "
                     "same order on all workers" % (place, name, sender, known, teller)
                 )
-        if optimizer is None:  # The worker has reported it before.
+        if optimizer is None:  # The worker has reported this optimizer before.
             return False
         if told["number"] > self._number:
             self._number, self._optimizer, self._teller = told["number"], _plain(optimizer), sender

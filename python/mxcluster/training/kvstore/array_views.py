@@ -24,7 +24,7 @@ def view(array):
 
 
 def array_on(numbers, shape):
-    """Return an NDArray of `shape` in the memory of `numbers` (numpy); None before MXNet 1.5."""
+    """Return an NDArray of `shape` in the memory of `numbers` (numpy), or None before MXNet 1.5."""
     if not hasattr(nd, "from_numpy"):
         return None
     return nd.from_numpy(numbers.view().reshape(shape), zero_copy=True)

@@ -19,11 +19,11 @@ NAME = "mxcluster:assigned"  # No parameter of a network has a colon in its name
 
 
 class AssignedKey(object):
-    """The key with one number for each of `workers` workers; `index` is that of this worker.
+    """The key with one number for each of `workers` workers; `index` is this worker's index.
 
-    All workers make it, after the kv-store `kv` has all of its `parameters` parameters: MXNet gives
-    the key the next number. Checkpoints leave the key out, because the optimizer has no state for
-    it.
+    All workers make an AssignedKey after the kv-store `kv` has all of its `parameters` parameters:
+    MXNet gives the key the next number. Checkpoints leave the key out, because the optimizer has no
+    state for this key.
     """
 
     def __init__(self, kv, parameters, workers, index):
@@ -35,8 +35,8 @@ class AssignedKey(object):
     def exchange(self, number):
         """Return the numbers of all workers as a list of float, rounded to float32, by index.
 
-        `number` is that of this worker. The call returns when all workers have called it. Raises
-        MxclusterError if the servers did not store the number.
+        `number` (float) is this worker's number. The method returns when all workers have called
+        it. Raises MxclusterError if the servers did not store the number.
         """
         row = numpy.zeros((self._workers,), numpy.float32)
         row[self._index] = number

@@ -109,7 +109,8 @@ def of_ranks(environ):
 def placement(environ):
     """Return the servers of the first parameters (list of int) that the plan names in `environ`.
 
-    MXCLUSTER_PLACEMENT has them in runs: "1*2,0*1" is [1, 1, 0]. Without it the list is empty.
+    MXCLUSTER_PLACEMENT has runs SERVER*PARAMETERS: "1*2,0*1" is [1, 1, 0]. Without this variable
+    the list is empty.
     """
     runs = [run.split("*") for run in environ.get("MXCLUSTER_PLACEMENT", "").split(",") if run]
     return [int(server) for server, count in runs for _ in range(int(count))]

@@ -38,9 +38,9 @@ class GroupUpdate(object):
     members computed g with the group's copy, and the result estimates their gradient with the
     newest weights. Here g is the sum times ``rescale_grad * W / |g|``, before a division by Y.
 
-    With `max_y`, an update with a larger Y is dropped. It leaves the weights as they are, so it
-    does not count for the Y of other groups. Its batches count for a schedule. The group pulls the
-    newest weights as after any update, and its next Y counts from here.
+    With `max_y`, the server drops an update with a larger Y. A dropped update leaves the weights as
+    they are and does not count for the Y of other groups. Its batches still count for the learning
+    rate schedule. The group then pulls the newest weights, and its next Y counts from here.
 
     Args:
         layout: a `gsync_layout.Layout`.
@@ -156,7 +156,7 @@ class GroupUpdate(object):
         If another group's process has made these states already, the result uses the same memory.
         """
         made_for = row[shared_memory.OPTIMIZER]
-        if made_for > self._number:  # Other groups use a newer optimizer; ours is replaced soon.
+        if made_for > self._number:  # Other groups have a newer optimizer, which comes here soon.
             return Shared(self._optimizer, number, parameter.array)
         if made_for == self._number:
             return Shared(

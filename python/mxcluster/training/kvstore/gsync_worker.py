@@ -42,8 +42,8 @@ class GroupedStore(OwnStore):
     @property
     def type(self):
         """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
-        # Module and FeedForward divide by the batches of all workers if they find "dist" and
-        # "_sync" in it.
+        # If the type contains "dist" and "_sync", Module and FeedForward divide gradients by the
+        # sum of the batch sizes of all workers.
         return "gsync" if IS_OLD and self.in_trainer else "dist_sync_gsync"
 
     def refresh(self):
@@ -60,7 +60,7 @@ class GroupedStore(OwnStore):
         server_messages.tell(self, "refresh", str(self.group))
 
     def pushpull(self, key, value, out=None, priority=0):
-        """Push the gradients `value`, then pull weights into `out`; one call from MXNet 1.7 on."""
+        """Push the gradients `value`, then pull weights into `out`. MXNet 1.7 and later call it."""
         # MXNet's pushpull refuses compressed gradients.
         if out is None or self.compresses or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
@@ -101,8 +101,8 @@ class GroupedStore(OwnStore):
     def _pushes(self, keys):
         """Record a push of `keys`. Raise ValueError for a second push of a key before its pull.
 
-        A server counts pushes, as MXNet's server does under dist_sync. It would take the second
-        push of a worker for another worker's.
+        A server counts pushes, as MXNet's server does under dist_sync. The server would count the
+        second push of a worker as the push of another worker.
         """
         self._has_pushed, self._pulled_group = True, self.group
         for key in _each(keys) if self._has_mates else ():

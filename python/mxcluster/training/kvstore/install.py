@@ -72,16 +72,16 @@ def install(make):
 def _hook():
     """Wrap methods of Trainer, Module and KVStore.
 
-    Our stores learn when a step begins and ends. ``KVStore.in_trainer`` is True while Trainer makes
-    its store and asks for the store's type. ``KVStore.compresses`` is True for a store that
-    compresses gradients.
+    The wrappers tell our stores when a step begins and ends. ``KVStore.in_trainer`` is True while
+    Trainer makes its store and asks for the store's type. ``KVStore.compresses`` is True for a
+    store that compresses gradients.
     """
     from mxnet import gluon, module
 
     stock.KVStore.in_trainer = False
 
     def asked(trainer, function, *args, **kwargs):
-        stock.KVStore.in_trainer = True  # for the class, because the call may make the store
+        stock.KVStore.in_trainer = True  # on the class, because the call may make the store
         try:
             return function(trainer, *args, **kwargs)
         finally:

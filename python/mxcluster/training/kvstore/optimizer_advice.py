@@ -1,4 +1,4 @@
-"""Advise against optimizers of MXNet that do another thing on servers than their users expect."""
+"""Warn of MXNet's optimizers that work differently on servers than their users expect."""
 
 from mxnet import optimizer as known
 
@@ -11,7 +11,7 @@ _DCASGD = (
 
 
 def advice(optimizer):
-    """Return a text for the user if `optimizer` is misleading on a server, else None.
+    """Return a warning (str) if `optimizer` works differently on servers than expected, else None.
 
     DCASGD (MXNet 1.2.1 to 1.9.1, optimizer.py) keeps one previous weight for each parameter, set at
     every update.

@@ -64,7 +64,7 @@ class Forbidden(MxclusterError):
 
 
 class Names(object):
-    """The names that a pickle may use.
+    """The values and classes that a pickle may name.
 
     Attributes: ``values`` {(module, name): object}; ``made`` the classes whose objects the pickle
     may make and fill.
@@ -204,7 +204,7 @@ class _Reader(object):
                 return self._taken()
             if code not in self._STEPS:
                 raise Forbidden(
-                    "the pickle has the opcode %s, which no optimizer needs: use protocol 0"
+                    "the pickle has the opcode %s; servers accept pickles of protocol 0 only"
                     % _OTHERS.get(code, repr(code))
                 )
             self._STEPS[code](self)
@@ -345,7 +345,9 @@ class _Reader(object):
             or base is not object
             or state is not None
         ):
-            raise Forbidden("the pickle makes an object of %s in a forbidden way" % _shown(cls))
+            raise Forbidden(
+                "the pickle makes an object of %s in a way that servers do not accept" % _shown(cls)
+            )
         return object.__new__(cls)
 
     def _build(self):
@@ -433,7 +435,7 @@ def _shown(value):
 def _whole(value):
     """Return `value` if it may be a part of another value or the result, else raise Forbidden."""
     if type(value) is _Call:
-        raise Forbidden("the pickle uses a function for data")
+        raise Forbidden("the pickle has a function where a value is required")
     return _one(value)
 
 
@@ -521,7 +523,7 @@ def _dtype(kind, align=False, copy=True):
 
 def _scalar(dtype, data):
     if not _is_plain(dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
-        raise Forbidden("the pickle has an invalid number of numpy")
+        raise Forbidden("the pickle has a numpy scalar whose dtype and bytes do not fit")
     return numpy.frombuffer(data, dtype=dtype)[0]
 
 

@@ -1,9 +1,9 @@
 """Save the optimizer's states on the servers, and load them for any number of servers.
 
-MXNet cannot save the states of servers (`save_optimizer_states` refuses). A state belongs to a
-parameter by the parameter's number, its place among the parameters under any scheme. A server holds
-flat arrays. If ps-lite has split an array over all servers, in order of their ranks, the reader
-joins the parts.
+MXNet cannot save the states of servers (`save_optimizer_states` raises an error). The files name a
+state by its parameter's number: the parameter's place among all parameters, the same under every
+scheme. A server holds flat arrays. If ps-lite has split an array over all servers, in order of
+their ranks, `load` joins the parts.
 """
 
 import hashlib
@@ -154,8 +154,8 @@ def save(folder, name, number, found, rank, servers):
 def load(folder, name):
     """Return {parameter: (elements of its weight, [flat array of each state])} of a checkpoint.
 
-    The checkpoint is called `name` and lies in `folder`. Raises BadInput if a part is missing or
-    its digest is wrong.
+    Args: `folder` of the checkpoints; `name` of the checkpoint. Raises BadInput if a part is
+    missing or its digest is wrong.
     """
     content = checkpoints.read(folder, name).content
     parts = []

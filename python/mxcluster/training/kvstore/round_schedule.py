@@ -1,4 +1,4 @@
-"""Adapt the learning rate schedule to several updates of the weights in a round."""
+"""Make a learning rate schedule count rounds where servers update several times in a round."""
 
 from mxnet.lr_scheduler import LRScheduler
 

@@ -41,8 +41,8 @@ def install():
 def portable(optimizer):
     """Return a copy of a worker's `optimizer` for pickling, with Gluon's multipliers in its tables.
 
-    Gluon keeps lr_mult and wd_mult in the parameters, which are not sent. From MXNet 1.5 on, a
-    pickle and a copy lose the parameters without a message.
+    Gluon keeps lr_mult and wd_mult in the parameters, which stay on the worker. From MXNet 1.5 on,
+    a pickle and a copy of the optimizer lose the parameters without a message.
     """
     parameters = dict(getattr(optimizer, "param_dict", None) or {})
     sent = copy.copy(optimizer)
@@ -55,7 +55,7 @@ def portable(optimizer):
 
 
 def tell(store, kind, payload):
-    """Send one message from `store` to all servers; return when all have carried it out.
+    """Send one message from `store` to all servers, and wait until all have carried it out.
 
     `kind` is a kind that `server.Commands` knows, and `payload` (str) its content. Raises
     ValueError if `payload` holds a NUL character.

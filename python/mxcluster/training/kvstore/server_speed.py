@@ -10,8 +10,8 @@ def updates_per_s(updater, sizes, seconds):
     """Return the number of updates of a whole model per second (float), by SGD with momentum.
 
     Args: `updater(optimizer)` returns the function (index, gradient, weight) that updates one
-    array; `sizes` the numbers of each parameter (list of int); `seconds` the longest measurement,
-    unless the least number of updates takes longer.
+    array; `sizes` the number of elements of each parameter (list of int); `seconds` the limit of
+    the measurement, unless the least number of updates takes longer.
     """
     update = updater(create("sgd", learning_rate=0.05, momentum=0.9))
     gradients = [nd.zeros((size,)) for size in sizes]

@@ -7,10 +7,11 @@ a lock when its holder dies, and then no process uses the parameter again.
 
 Layout, in 8-byte integers unless said otherwise::
 
-    head: how many processes have opened it, the end of the space in use, the newest round
+    head: the number of processes that have opened the file, the end of the space in use, the
+        newest round
     table: for each parameter of the layout the places (offset, length) of its weights and of
         its states, the number of the states' optimizer, and a flag for an update under way
-    regions, each beginning at a page, and in one map
+    regions: each begins at a page and lies in one map of _CHUNK bytes
 """
 
 import contextlib
@@ -29,7 +30,7 @@ _OPENED, _END, _ROUND, _HEAD = 0, 1, 2, 8
 _ROW = 6  # numbers of a row of the table
 # Places in a row: (offset, length) of the weights and of the states, then the two single numbers.
 WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5
-_CHUNK = 1 << 26  # bytes of a map, each of which needs a file descriptor
+_CHUNK = 1 << 26  # bytes of a map; each map needs a file descriptor
 _TOLD = 3.0  # seconds until the agent has seen the death of a process
 
 
@@ -78,7 +79,7 @@ class Memory(object):
             begin = _HEAD + _ROW * parameter
             row = self._head[begin : begin + _ROW]
             if row[_BUSY]:
-                time.sleep(_TOLD)  # Meanwhile the job ends, with that death as its cause.
+                time.sleep(_TOLD)  # Meanwhile the agent ends the job and reports that death.
                 raise MxclusterError(
                     "another server process of this host died while it updated parameter %d: its "
                     "unfinished weights are not used. Start the job again" % parameter
@@ -90,8 +91,8 @@ class Memory(object):
     def place(self, row, kind, length):
         """Return a new region of `length` bytes, all 0, as a writable buffer.
 
-        Args: `row` the locked row of a parameter; `kind` WEIGHTS or STATES. The row names the new
-        region from now on, and no longer an old one of this kind.
+        Args: `row` the locked row of a parameter; `kind` WEIGHTS or STATES. The new region replaces
+        an earlier one of this kind in the row.
         """
         with self._locked(0):
             begin = self._head[_END]
@@ -105,7 +106,7 @@ class Memory(object):
         return self.region(row, kind)
 
     def region(self, row, kind):
-        """Return a region as a writable buffer; None if the parameter has none.
+        """Return a region as a writable buffer, or None if the parameter has none.
 
         Args: `row` the row of a parameter; `kind` WEIGHTS or STATES.
         """
@@ -128,7 +129,7 @@ class Memory(object):
     def _mapped(self, begin, length):
         """Return `length` bytes of the file from `begin` on as a writable buffer.
 
-        Maps are large. A map is never closed, because that would free the locks of this process.
+        Maps are large. The process keeps all maps open, because closing one would free its locks.
         """
         first = begin // _CHUNK * _CHUNK
         if first not in self._maps:

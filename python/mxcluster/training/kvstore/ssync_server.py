@@ -25,11 +25,11 @@ class StaleUpdate(object):
 
     Source: Ho et al., NIPS 2013.
 
-    The clock is an array of W counters. Each worker pushes its own increments to the clock. Pushed
-    arrays are read through views at once, because in async mode they wrap the network's buffer.
+    The clock is an array of W counters. Each worker pushes its own increments to the clock. The
+    server reads a pushed array at once, because in async mode it wraps the network's buffer.
 
     Args: `workers` W; `updates(optimizer, number)` returns an `optimizer_states.Updates`; `layout`
-    the `gsync_layout.of_ranks`, None if a key is a parameter's number.
+    the result of `gsync_layout.of_ranks`, None if a key is a parameter's number.
     """
 
     def __init__(self, workers, updates, layout=None):

@@ -22,8 +22,8 @@ class StaleStore(OwnStore):
     writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is the
     number of its iterations whose updates are all on the servers. An iteration is a call of
     Trainer.step or Module.update, which returns when the next iteration may start. If a script uses
-    neither, a push of a key that was pushed before begins the next iteration. Then pulls are
-    answered at once, and may bring weights that are one iteration older than the bound.
+    neither, the second push of a key begins the next iteration. Then the servers answer pulls at
+    once, and the weights may be one iteration older than the bound.
     """
 
     name = "dist_ssync"
@@ -75,9 +75,9 @@ class StaleStore(OwnStore):
             self._pull_now(pulls)
 
     def close(self):
-        """Set this worker's clock to infinitely far, so that no other worker waits for it.
+        """Add FINISHED ticks to this worker's clock, so that no other worker waits for this one.
 
-        Do not use the store afterwards.
+        Do not use the store after this call.
         """
         if self._arrays:
             self._arrive()
@@ -120,7 +120,7 @@ class StaleStore(OwnStore):
             )
 
     def _complete(self):
-        """End this iteration and wait until the next may start. Return True if it could at once."""
+        """End this iteration; wait until the next may start. Return True if there was no wait."""
         self._arrive()
         self._iteration += 1
         self._counts["steps"] += 1
@@ -144,7 +144,7 @@ class StaleStore(OwnStore):
         """
         for key, arrays in self._arrays.items():
             if arrays is None:
-                arrays = nd.zeros(self._shapes[key])  # The script has not pulled it.
+                arrays = nd.zeros(self._shapes[key])  # The script has not pulled this key.
                 super(OwnStore, self).pull(key, out=arrays)
             for array in arrays if isinstance(arrays, (list, tuple)) else [arrays]:
                 array.wait_to_read()

@@ -30,7 +30,8 @@ class OwnStore(KVStore):
     def __init__(self, groups, index):
         """Make the store and tell the servers its scheme.
 
-        Args: `groups` the group of each worker by mxcluster's index; `index` of this worker.
+        Args: `groups` the group of each worker (list of int), by mxcluster's index; `index` this
+        worker's index.
         """
         handle = KVStoreHandle()
         check_call(_LIB.MXKVStoreCreate(c_str(self.inner), ctypes.byref(handle)))
@@ -46,7 +47,7 @@ class OwnStore(KVStore):
     def _places(self, number, size):
         """Return [(key, begin, end), ...]: the keys of this worker's copy of a parameter.
 
-        `begin` and `end` say which of the parameter's numbers a key holds, None for all.
+        A key holds the elements begin .. end - 1 of the parameter. None and None mean all elements.
         """
         raise NotImplementedError  # Each scheme defines its own.
 
@@ -215,7 +216,7 @@ class OwnStore(KVStore):
         rescale_grad has changed since the last message.
         """
         for name, arrays in pairs(key, value):
-            if name not in self._checked:  # A gradient is of the same kind in every step.
+            if name not in self._checked:  # A gradient has the same type in every step.
                 self._check(name, first(arrays))
                 self._checked.add(name)
         optimizer = self._optimizer

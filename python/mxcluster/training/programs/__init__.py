@@ -7,11 +7,11 @@ from mxcluster.errors import BadInput
 
 
 def carry_out(program, parse, module, argv):
-    """Return the exit status of `program`: 0, or 2 for bad input, which is printed to stderr.
+    """Run `program` and return its exit status: 0, or 2 with a message on stderr for bad input.
 
     Args: `parse(argv)` returns the options; `module` names the module whose run(options) does the
-    work. The module is imported last: a mistyped argument needs no MXNet, whose import takes
-    seconds.
+    work. The function imports the module after the check of the arguments, because the module
+    imports MXNet, which takes seconds.
     """
     try:
         options = parse(argv)

@@ -281,7 +281,7 @@ def array_of(shape, text, dtype=FLOAT4):
         (b"c__builtin__\nbytearray\n(I99999999999\ntR", "encodes to 'latin-1'"),
         (b"ccollections\nOrderedDict\n((l(" + SPY + b"I1\ntatR", "a tuple where a list"),
         (b"c__builtin__\ncomplex\n(" + SPY + b"I1\ntR", "a Spy where a float"),
-        (b"(c_codecs\nencode\nl", "a function for data"),
+        (b"(c_codecs\nencode\nl", "a function where a value is required"),
         (b"L" + b"9" * 500 + b"L\n", "a number of 501 digits"),
         (b"I1\nI2\na", "appends to a int"),
         (b"(tI2\na", "appends to a tuple"),

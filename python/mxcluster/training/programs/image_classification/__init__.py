@@ -11,7 +11,7 @@ PROGRAM = "image_classification"
 
 
 def main(argv):
-    """Train as `argv` (list of str, without the program's name) says.
+    """Train with the arguments `argv` (list of str, without the program's name).
 
     Returns the exit status: 0, or 2 for bad input. The environment holds the index of this worker
     and its share of the data (MXCLUSTER_INDEX, MXCLUSTER_GROUPS, MXCLUSTER_JOB_DIR). Without these

@@ -7,7 +7,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS, SLOWDOWN
 
-# Argument -> its option in train.yml. Type, default and limits stand in the table of knobs.
+# Argument -> its option in train.yml. The table of knobs has type, default and limits.
 SHARED = {knob.flag: knob.name for knob in OPTIONS if knob.flag}
 _WORK_LOAD = option_types.Option(
     "work_load",
@@ -64,7 +64,7 @@ def parse(argv):
             action="store_true" if knob.default is False else "store",
             help=knob.description.replace("%", "%%"),
         )
-    # A process alone has no other worker, and no node that found its GPUs.
+    # A process that a user starts by hand has no servers, and no plan names its GPUs.
     parser.set_defaults(kv="local")
     parser.add_argument("--gpus", default="", help="GPU numbers such as 0,1; empty: CPU")
     parser.add_argument(
@@ -103,7 +103,7 @@ def parse(argv):
     parser.add_argument(
         "--slowdown",
         default="1",
-        help="pad each step to this many times its time, at least 1: emulates a slower machine",
+        help="factor for the time of each step, at least 1, to emulate a slower machine",
     )
     args = parser.parse_args(argv)
     problems = []
@@ -156,7 +156,7 @@ def _check_balance(args):
     fitting = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
     if args.balance != "none" and args.kv not in fitting:
         raise BadInput(
-            "--balance %s with --kv-store %s: use --kv-store %s, or --balance none"
+            "--balance %s does not work with --kv-store %s: use --kv-store %s, or --balance none"
             % (args.balance, args.kv, " or ".join(fitting))
         )
     if args.balance == "none" and (args.batch_sizes or args.batch_least or args.batch_most):

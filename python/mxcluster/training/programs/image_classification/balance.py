@@ -26,7 +26,7 @@ class Balance(object):
     def adapt(self):
         """Exchange the speeds with all workers. Return True if the sizes have changed.
 
-        The call waits until all workers have made it. Raises BadInput for an invalid speed.
+        The method returns when all workers have called it. Raises BadInput for an invalid speed.
         """
         before = self._state.sizes
         self.speeds = self._key.exchange(self.speed.value())

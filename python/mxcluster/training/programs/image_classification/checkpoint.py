@@ -20,7 +20,7 @@ class Saver(object):
     """Writes checkpoints of `module`, which trains with `kv`, into `folder`.
 
     Args: `network` the first part of the file names; `symbol` the network's Symbol; `kept` the
-    number of checkpoints to keep, the older ones are deleted; `about` further entries of the
+    number of checkpoints to keep (`save` deletes older ones); `about` further entries of the
     manifests, such as the seed.
     """
 
@@ -72,7 +72,7 @@ class Saver(object):
             servers=servers,
             **self.about,
         )
-        # Delete old checkpoints last: they are needed until the new one is complete.
+        # Delete old checkpoints last, when the new checkpoint is complete.
         held = checkpoints.hold(os.path.dirname(self.folder), name)
         if self.distributed:
             self._tell("forget", network=self.network, epochs=epochs - self.kept, spare=held)

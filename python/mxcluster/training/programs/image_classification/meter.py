@@ -11,20 +11,20 @@ CPUINFO = "/proc/cpuinfo"
 
 
 class Meter(object):
-    """The clock of the batches that a worker trains with `module`, a bound Module.
+    """Measures the seconds of the batches that a worker trains with `module`, a bound Module.
 
     Args: `warm_up` the batches that do not count; `measured` the batches after these, 0 for none;
     `waits` True to measure the waiting time; `clock` a function that returns seconds.
 
     The seconds of a batch reach from the end of the batch before to its own end. At both ends the
-    outputs of the network are there, and the pushes and pulls of the batch run on in MXNet. So the
-    sum of the seconds is the time of the training, with nothing counted twice.
+    outputs of the network are computed, and the pushes and pulls of the batch run on in MXNet. So
+    the sum of the seconds is the time of the training, with nothing counted twice.
 
     A worker waits while its store pushes the gradients, and before a step until all weights have
-    arrived. The network, the servers and the other workers cause this time. To measure the time
+    arrived. The network, the servers and the other workers cause this time. Measuring this time
     changes the training: a forward pass starts only when all weights have arrived, and the pushes
     start only when all gradients are computed. Without `waits` MXNet starts each layer and each
-    push as soon as the arrays of this layer are there.
+    push as soon as the arrays of this layer are ready.
     """
 
     def __init__(self, module, warm_up=0, measured=0, waits=False, clock=time.monotonic):
@@ -36,33 +36,33 @@ class Meter(object):
 
     @property
     def is_complete(self):
-        """True if all measured batches are trained; always False without any to measure."""
+        """True if the worker has trained all measured batches. False if `measured` is 0."""
         return bool(self._measured) and self._batches >= self._warm_up + self._measured
 
     def begin(self):
-        """Start the clock, at the begin of an epoch. The time since the last batch is dropped."""
+        """Start the clock of an epoch. The time since the last batch does not count."""
         self._last = self._clock()
 
     def wait_for_weights(self):
-        """Call this before the forward pass."""
+        """Wait for all weights and count this time, if `waits`. Call it before the forward pass."""
         if self._waits:
             began = self._clock()
             wait(self._module._exec_group.param_arrays)
             self._waited += self._clock() - began
 
     def wait_for_gradients(self):
-        """Call this after the backward pass, before the update."""
+        """Wait for all gradients, if `waits`. Call this after the backward pass."""
         if self._waits:
             wait([self._module.get_outputs()] + list(self._module._exec_group.grad_arrays))
             self._since = self._clock()
 
     def updated(self):
-        """Call this after the update: what a store does in the thread of Python is a wait."""
+        """Count the time since `wait_for_gradients` as a wait. Call this after the update."""
         if self._waits:
             self._waited += self._clock() - self._since
 
     def end_of_batch(self):
-        """Count a batch whose outputs are there."""
+        """Record the end of a batch. Call this when the outputs of the batch are computed."""
         now = self._clock()
         seconds, self._last = now - self._last, now
         self._batches += 1
@@ -107,10 +107,10 @@ def figures(seconds, batch_size):
 
 
 def machine(gpus, cpuinfo=CPUINFO):
-    """Return what this worker runs on: versions, name of the CPU, its cores, names of the GPUs.
+    """Return the versions of the software, and the names of CPU and GPUs of this worker (dict).
 
-    Args: `gpus` the number of GPUs of this worker; without any, the driver is not asked. `cpuinfo`
-    the kernel's file.
+    Args: `gpus` the number of GPUs of this worker (with 0 the function does not run nvidia-smi);
+    `cpuinfo` the path of the kernel's file.
     """
     import mxnet as mx
 
@@ -126,7 +126,7 @@ def machine(gpus, cpuinfo=CPUINFO):
 
 
 def cpu(path=CPUINFO):
-    """Return (name of the CPU, number of its logical cores); ("", 0) for what the file lacks."""
+    """Return (name of the CPU, number of logical cores) from the file `path`; default: ("", 0)."""
     try:
         with open(path, errors="replace") as stream:
             lines = [line.partition(":") for line in stream]

@@ -39,7 +39,7 @@ def symbol(name, classes):
         features = net(mx.sym.Variable("data"))
     else:
         raise BadInput(
-            "network %r is not known%s; there are: %s"
+            "network %r is unknown%s: use one of %s"
             % (name, did_you_mean(name, names()), ", ".join(names()))
         )
     return mx.sym.SoftmaxOutput(features, name="softmax")

@@ -6,13 +6,13 @@ from mxcluster.training.programs.image_classification.meter import wait
 
 
 class Pace(object):
-    """Runs the forward and backward passes of `module` whose time counts.
+    """Runs the forward and backward pass of `module`, and pads it with a sleep.
 
-    Args: `slowdown` multiplies the time of a pass, at least 1; `sample_seconds` is the least time
-    for each sample of a batch, before this multiplication. 0 is none.
+    Args: `slowdown` (at least 1) multiplies the time of a pass; `sample_seconds` is the least time
+    for each sample of a batch, before this multiplication. 0 means no least time.
 
-    ``late`` counts the passes that took longer than the least time: their pads were 0, and the
-    emulated speed was not reached.
+    ``late`` counts the passes that took longer than the wanted time. `run` adds no sleep to such a
+    pass, and the pass is slower than on the emulated machine.
     """
 
     def __init__(self, module, slowdown=1.0, sample_seconds=0.0):
@@ -21,14 +21,14 @@ class Pace(object):
 
     @property
     def pads(self):
-        """True if every pass must take longer than it does by itself."""
+        """True if `run` must pad the passes."""
         return self._slowdown > 1 or self._sample_seconds > 0
 
     def run(self, batch, samples):
         """Run the passes on the DataBatch `batch` of `samples` samples. Return their seconds.
 
         The time begins when the weights of the step before have arrived, and ends when all
-        gradients are there. So it holds no wait for the kv-store, nor for other workers.
+        gradients are computed. So the time excludes waits for the kv-store and for other workers.
         """
         group = self._module._exec_group
         wait(group.param_arrays)

@@ -29,7 +29,7 @@ TELL_SECONDS = 1.0  # least seconds between two `batch` events
 
 
 def run(args):
-    """Train as `args`, the result of args.parse(), says.
+    """Train with the options `args`, the result of args.parse().
 
     Raises BadInput for invalid arguments or data.
     """
@@ -85,7 +85,7 @@ def contexts_of(gpus):
 
 
 def set_seed(seed):
-    """Give the seed (int) to the random numbers of Python, numpy and MXNet."""
+    """Seed the random number generators of Python, numpy and MXNet with `seed` (int)."""
     random.seed(seed)
     np.random.seed(seed)
     mx.random.seed(seed)

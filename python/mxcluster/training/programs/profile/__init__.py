@@ -7,7 +7,7 @@ PROGRAM = "profile"
 
 
 def main(argv):
-    """Measure as `argv` (list of str, the arguments of image_classification) says.
+    """Measure with `argv` (list of str), the arguments of image_classification.
 
     Returns the exit status: 0, or 2 for bad input. The process must be a worker of a job.
     """

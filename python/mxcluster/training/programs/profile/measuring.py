@@ -1,4 +1,4 @@
-"""Measure one worker: its speed, alone and together with all others, and its ways to the servers.
+"""Measure a worker's speed and its network to the servers, alone and with all other workers.
 
 All workers go through the same phases, with a barrier of ps-lite between two phases:
 
@@ -28,7 +28,8 @@ from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
 
 WARM_UP = 3  # steps
-# Longest measurements of a speed, and of a way to one server, if LEAST_STEPS take less.
+# Limits in seconds for the measurement of a speed, and of the network to one server. LEAST_STEPS
+# may take longer.
 SECONDS, WAY_SECONDS = 1.0, 0.3
 EXCHANGES = 7
 # With more workers, several have the same turn; these are workers of different hosts, if no host
@@ -37,7 +38,7 @@ MOST_TURNS = 16
 
 
 def run(args):
-    """Measure as `args`, the result of image_classification's args.parse(), says.
+    """Measure with the options `args`, the result of image_classification's args.parse().
 
     Writes the event `profile`. Raises BadInput for invalid arguments.
     """

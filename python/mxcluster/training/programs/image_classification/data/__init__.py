@@ -2,8 +2,8 @@
 
 All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`.
 `read` returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
-(n,). With an `rng` (numpy RandomState) `read` augments the images if the data set is trained that
-way; with None it never does. Several threads may call `read` at once.
+(n,). With an `rng` (numpy RandomState) `read` augments the images of CIFAR-10 and ImageNet; without
+one it never does. Several threads may call `read` at once.
 """
 
 import os
@@ -54,7 +54,8 @@ def load(name, folder, num_examples=0, seed=0):
 def _find(folder, data_set, hint, *names):
     """Return the path of the first of `names` that is a file in `folder`.
 
-    Raises BadInput without one; `data_set` and `hint`, what to do, go into the message.
+    Raises BadInput if `folder` has none of `names`. The message contains `data_set`, and `hint`,
+    the advice to the user.
     """
     for name in names:
         path = os.path.join(folder, name)

@@ -1,4 +1,4 @@
-"""Samples in memory (digits, MNIST) and samples that are made when read (synthetic)."""
+"""Sources of samples: digits and MNIST in memory, and synthetic samples made at each read."""
 
 import gzip
 import struct
@@ -36,9 +36,9 @@ class Images:
 
 
 class Synthetic:
-    """Noise around one smooth pattern per class, which any of the networks can learn.
+    """Synthetic images: a smooth pattern for each class plus noise. Every network can learn them.
 
-    No sample is held in memory. Sample i is the pattern of its class plus a window of one long
+    `read` computes each sample anew. Sample i is the pattern of its class plus a window of one long
     noise vector, so the same (seed, part, i) gives the same sample everywhere. The patterns depend
     on the seed alone, so the parts TRAIN and VALIDATION share them.
     """

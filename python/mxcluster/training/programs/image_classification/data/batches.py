@@ -9,15 +9,16 @@ import numpy as np
 def order(begin, end, batches, batch_size, seed):
     """Return the samples of an epoch, int (batches, batch_size), in random order.
 
-    All samples of begin .. end - 1 come once, then some again to fill the last batches. MXNet's
-    Module needs batches of equal size, and workers that wait for each other need equal numbers of
-    batches.
+    Each sample of begin .. end - 1 comes once. Then some samples come again to fill the last
+    batches. MXNet's Module needs batches of equal size, and workers that wait for each other need
+    equal numbers of batches.
 
     Args: `seed` a sequence of ints. Raises ValueError if the samples do not all fit.
     """
     if batches * batch_size < end - begin:
         raise ValueError(
-            "%d samples do not fit into %d batches of %d" % (end - begin, batches, batch_size)
+            "%d samples do not fit into %d batches of %d: use more or larger batches"
+            % (end - begin, batches, batch_size)
         )
     shuffled = begin + np.random.RandomState(list(seed)).permutation(end - begin)
     return np.resize(shuffled, (batches, batch_size))
@@ -31,8 +32,8 @@ def in_file_order(samples, batch_size):
 def ahead(read, items, threads, waiting=None):
     """Yield read(item) for each of `items` in order, while `threads` threads read the next ones.
 
-    At most `waiting` (default: threads + 1) results are kept ready. The generator raises an
-    exception of `read`.
+    The generator keeps at most `waiting` (default: threads + 1) results ready. It raises the
+    exceptions of `read`.
     """
     queue = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

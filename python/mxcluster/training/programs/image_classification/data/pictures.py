@@ -25,13 +25,13 @@ def _weights(size, new):
 
 
 def middle_box(height, width, part=1.0):
-    """Return the square box in the middle; its side is `part` of the shorter side."""
+    """Return the square box in the middle with a side of `part` times the shorter side."""
     side = max(1, int(round(min(height, width) * part)))
     return (height - side) // 2, (width - side) // 2, side, side
 
 
 def shifted_box(height, width, pad, rng):
-    """Return a square box at a random place; its side is the shorter side less twice `pad`."""
+    """Return a square box at a random place with a side of the shorter side less twice `pad`."""
     side = max(1, min(height, width) - 2 * pad)
     return rng.randint(height - side + 1), rng.randint(width - side + 1), side, side
 

@@ -12,15 +12,15 @@ import numpy as np
 from mxcluster.errors import BadInput
 from mxcluster.training.programs.image_classification.data import pictures
 
-# Format of dmlc-core's recordio.h: magic, then 3 bits (which part of a record this is) and 29 bits
-# (length), the content, padding to 4 bytes. A record that contains the magic is split there, and
-# the magic left out.
+# Format of dmlc-core's recordio.h: a magic number, 3 bits for the part of a record, 29 bits for the
+# length, the content, padding to 4 bytes. dmlc-core splits a record at each magic number in its
+# content and leaves that number out.
 MAGIC = struct.pack("<I", 0xCED7230A)
 WHOLE, FIRST, MIDDLE, LAST = range(4)
 # MXNet's IRHeader before an image: number of further labels, label, two ids.
 IMAGE_HEADER = struct.Struct("<IfQQ")
 
-# Mean and spread of ImageNet's colours (red, green, blue; 0 to 255), suitable for CIFAR-10 too.
+# Mean and standard deviation of ImageNet's colours (red, green, blue; 0 to 255), also for CIFAR-10.
 MEAN = np.array([123.68, 116.78, 103.94], np.float32).reshape(3, 1, 1)
 SPREAD = np.array([58.40, 57.12, 57.38], np.float32).reshape(3, 1, 1)
 
@@ -93,7 +93,7 @@ class Records:
         while True:
             part, length = self._header(os.pread(self._fd, 8, position), position)
             if part not in ((WHOLE, FIRST) if not parts else (MIDDLE, LAST)):
-                self._refuse(position, "a record is in pieces that do not fit")
+                self._refuse(position, "the parts of a split record do not fit together")
             content = os.pread(self._fd, length, position + 8)
             if len(content) < length:
                 self._refuse(self._size, "it ends in the middle of a record")
