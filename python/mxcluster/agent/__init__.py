@@ -5,9 +5,9 @@
 - `supervisor`: starts the processes, watches them, ends them all when one fails;
 - `stuck_processes`, `out_of_memory`, `kept_files`: faults that the supervisor detects or repairs;
 - `daemon`: detaches the supervisor from the terminal;
-- `claims`: ports and GPUs that the jobs of the node hold, and how a new job gets its own;
+- `claims`: finds the ports and GPUs that the jobs of the node hold, and claims free ones;
 - `jobs`: all jobs of the node;
-- `leftovers`: processes and ports that are still there after a job's end;
+- `leftovers`: lists processes and ports that a job leaves behind after its end;
 - `checkpoint_transfer`, `script_files`: files for the controller;
 - `commands`: prepare, start, run, wait, status, stop, collect, logs and plan;
   `python -m mxcluster.agent` runs them.

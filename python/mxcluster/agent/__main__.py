@@ -109,11 +109,11 @@ def run(argv: List[str]) -> dict:
 
 
 def _told(given: Any) -> tuple:
-    """Return what stdin has in JSON as arguments of `prepare` or `start`.
+    """Return the JSON of stdin as a tuple of arguments for `prepare` or `start`.
 
-    With secrets these are (plan, secret_env, token, script), with None for each that stdin lacks.
-    Otherwise stdin is the plan, and the result is (plan,). Any user of the node can read a command
-    line, so none of these is an argument there.
+    With secrets the tuple is (plan, secret_env, token, script), with None for each value that stdin
+    lacks. Otherwise stdin is the plan, and the tuple is (plan,). These values come from stdin,
+    because any user of the node can read a command line.
     """
     told = json.load(sys.stdin)
     return (

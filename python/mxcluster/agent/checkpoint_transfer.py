@@ -30,7 +30,7 @@ def offered(folder: JobFolder) -> Json:
         if name.endswith(".json") and checkpoints.FILE.fullmatch(name):
             try:
                 parts[name] = _read(folder, name, 0, LARGEST_MANIFEST).decode("utf-8", "replace")
-            except BadInput:  # deleted meanwhile
+            except BadInput:  # the job has deleted this manifest meanwhile
                 continue
     return (
         {"held": checkpoints.told(folder.path, checkpoints.HELD), "parts": parts} if parts else {}
@@ -54,7 +54,7 @@ def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
     cannot be read.
     """
     if not checkpoints.FILE.fullmatch(name):
-        raise BadInput("%r is not the name of a file of a checkpoint" % name)
+        raise BadInput("%r is no checkpoint file: use a name from a checkpoint's manifest" % name)
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()
     return {"data": base64.b64encode(_read(folder, name, offset, most)).decode("ascii")}
@@ -66,7 +66,7 @@ def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
         # Follow no link, and do not block on a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise BadInput("%s cannot be read (%s)" % (path, error.strerror)) from error
+        raise BadInput("%s cannot be read (%s) on this node" % (path, error.strerror)) from error
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise BadInput("%s is not a regular file: remove it on this node" % path)

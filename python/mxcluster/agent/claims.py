@@ -1,8 +1,8 @@
-"""Ports and GPUs that the jobs of a node hold, and how a new job gets its own.
+"""Find the ports and GPUs that the jobs of a node hold, and claim free ones for a new job.
 
 Jobs start one after the other, and each takes only ports and GPUs that no other job holds. A job
-holds its ports and GPUs for as long as its agent lives. Pid and start time identify the agent, so
-there is no second record that a killed job could leave behind.
+holds its ports and GPUs for as long as its agent lives. Pid and start time identify the agent.
+Claims need no file of their own, so a killed job leaves no stale claim.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ Json = Dict[str, Any]
 
 LOCK = ".starting.lock"
 PREPARED = 600.0  # seconds from the preparation of a job to its first status, at most
-PATIENCE = 40.0  # seconds to wait for another starting job: longer than an agent may take
+PATIENCE = 40.0  # seconds to wait for another starting job: more than an agent takes to start
 
 
 def held(root: str, but: Optional[str] = None) -> Json:
     """Return the ports and GPUs that the jobs of this node hold.
 
     {"ports": {"127.0.0.11:9091": job}, "gpus": {"0": job}}. `root` is the folder of all job
-    folders. The job `but` is left out.
+    folders. The result leaves out the job `but`.
     """
     ports, gpus = {}, {}  # type: Dict[str, str], Dict[str, str]
     for name in names(root):
@@ -99,7 +99,7 @@ def conflicts(plan: Json, taken: Json) -> List[str]:
 def open_lock(path: str) -> int:
     """Return a descriptor of the lock file `path`. Only the owner can open the file and lock it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    os.fchmod(lock, 0o600)  # an earlier version may have made it with another mode
+    os.fchmod(lock, 0o600)  # an earlier version may have made the file with another mode
     return lock
 
 
@@ -134,8 +134,8 @@ def starting(folder: JobFolder) -> Iterator[int]:
 def claim(folder: JobFolder, plan: Json) -> None:
     """Raise Taken if another job holds a port or GPU of `plan`. The caller holds `starting`.
 
-    This call also clears the files of jobs that have ended. Every later job on the node runs this
-    call, and no other command is sure to run.
+    This call also clears the files of jobs that have ended, because every later job on the node
+    makes this call.
     """
     clear(os.path.dirname(folder.path), but=os.path.basename(folder.path))
     lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
@@ -146,13 +146,13 @@ def claim(folder: JobFolder, plan: Json) -> None:
 def clear(root: str, but: Optional[str] = None) -> List[str]:
     """Remove tokens, leases, reserves and secrets of jobs that have ended. Return the jobs' names.
 
-    `root` is the folder of all job folders. Such files are left by a power loss, or if agent and
-    controller were killed together. The job `but`, and jobs whose agent lives or may be about to
+    `root` is the folder of all job folders. A power loss leaves such files, and so does a kill of
+    agent and controller together. The job `but`, and jobs whose agent lives or may be about to
     start, keep their files.
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
-        with contextlib.suppress(OSError):  # another user's, or removed meanwhile
+        with contextlib.suppress(OSError):  # of another user, or removed meanwhile
             if not os.path.islink(folder.path) and folder.spent() and not _owned(folder):
                 folder.tidy()
                 cleared.append(os.path.basename(folder.path))
@@ -209,7 +209,9 @@ def read_plan(folder: JobFolder) -> Optional[Json]:
     except FileNotFoundError:
         return None
     if not isinstance(plan, dict):
-        raise BadInput("%s is not a JSON object" % folder.file("plan.json"))
+        raise BadInput(
+            "%s is not a JSON object: end the job with stop.yml" % folder.file("plan.json")
+        )
     return plan
 
 

@@ -22,7 +22,7 @@ from mxcluster.training.progress_file import SUFFIX as PULSE
 
 Json = Dict[str, Any]
 
-POLL = 0.2  # seconds
+POLL = 0.2  # seconds between two reads of the status
 STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
 NO_FILE = (
     "%s is not a regular file, so the job's files cannot be fetched: remove it on this node, and "
@@ -66,9 +66,9 @@ def start(
 ) -> Json:
     """Start the agent and return {"job", "pid", "status"}.
 
-    A `plan` is written into the folder first, unless this job runs there already. Without `plan`
-    the folder must hold one from `prepare`. See `prepare` for the other arguments. Raises BadInput
-    if the folder holds another job.
+    The function first writes `plan` into the folder, unless this job runs there already. Without
+    `plan` the folder must hold a plan from `prepare`. See `prepare` for the other arguments. Raises
+    BadInput if the folder holds another job.
     """
     try:
         daemon.start(folder, plan, secret_env, token, script)
@@ -111,7 +111,7 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
         rest = deadline - time.monotonic()
         if (
             held and rest <= 0
-        ):  # stopped during the whole wait: this agent cannot supervise the job or record its end
+        ):  # a stopped agent can neither supervise the job nor record the end of the job
             _kill(agent)
             answer = look(folder, tidy=True, killed=exit_codes.AGENT_HELD)
         if answer["state"] == "ended" or rest <= 0:
@@ -120,7 +120,7 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
 
 
 def status(folder: JobFolder) -> Json:
-    """Return {"status", "progress"} as they are now (`with_progress`). Nothing is changed."""
+    """Return {"status", "progress"} as they are now (`with_progress`), without any change."""
     return with_progress(folder, look(folder))
 
 
@@ -146,7 +146,7 @@ def _stop(folder: JobFolder, reason: str) -> Json:
     try:
         processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGTERM)
         if not _until(lambda: look(folder)["state"] == "ended", STOP_TIMEOUT):
-            _kill(agent)  # it hangs or is stopped by SIGSTOP
+            _kill(agent)  # the agent hangs, or SIGSTOP has stopped it
             return {"ran": True, "status": look(folder, tidy=True, reason=reason)}
     except PermissionError as error:
         raise MxclusterError(
@@ -174,15 +174,15 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
 
     Returns {"files", "bytes", "left_out", "left", "problem", "behind"}.
 
-    `output` is a path, where a file of mode 0600 is written, or an open descriptor of a file with
-    its own owner.
+    `output` is the path of a new file of mode 0600, or the descriptor of an open file, whose owner
+    stays.
 
     The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
     and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
     "files" and "bytes" are the number of files and the size of the tar file. "behind" has lines
     about files of scripts that stay on the node (see `script_files.find`). "left_out" names
     everything else in the folder. "left" lists leftover processes (see `leftovers.look`). "problem"
-    is None, or the reason why nothing could be packed: a full disk must not hide the other fields.
+    is None, or the reason why no file was packed: a full disk must not hide the other fields.
     """
     found = script_files.find(folder, output)
     names = sorted(_to_pack(folder) + found.names)
@@ -256,7 +256,8 @@ def look(
         for part in known["processes"]
         if part["pid"]
     ]
-    # The plan gives every process this variable. A process older than the agent got it elsewhere.
+    # The plan gives every process this variable. A process older than the agent has the variable
+    # from another parent.
     roots += [
         who
         for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
@@ -343,13 +344,13 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
 
 
 def _kill(agent: processes.Identity) -> None:
-    """Kill the agent, with which its processes die, and wait for its end."""
+    """Kill the agent and wait for its end. The processes of the agent die with it."""
     processes.send(agent, signal.SIGKILL)
     _until(lambda: not processes.alive(agent), STOP_TIMEOUT)
 
 
 def _until(test: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `test` returns True, for `seconds` at most. Return whether it does."""
+    """Wait until `test` returns True, for `seconds` at most. Return the last result of `test`."""
     deadline = time.monotonic() + seconds
     while not test():
         if time.monotonic() >= deadline:
@@ -371,7 +372,7 @@ def _to_pack(folder: JobFolder) -> List[str]:
     for root, folders, files in os.walk(folder.file("checkpoints")):
         linked = [
             name for name in folders if os.path.islink(os.path.join(root, name))
-        ]  # os.walk does not enter them
+        ]  # os.walk enters only the folders that stay in this list
         names += [os.path.relpath(os.path.join(root, name), folder.path) for name in files + linked]
     return sorted(names)
 
@@ -381,8 +382,9 @@ def _write(
 ) -> int:
     """Write the files `names` of the job folder into a tar file. Return its size in bytes.
 
-    The tar file goes to `descriptor`, which is closed. For each file of `scripts` that cannot be
-    read, a line is added to `behind`. Any other unreadable file raises OSError or MxclusterError.
+    The tar file goes to `descriptor`, which the function then closes. For each unreadable file of
+    `scripts` the function adds a line to `behind`. Any other unreadable file raises OSError or
+    MxclusterError.
     """
     with open(descriptor, "wb") as stream:
         with tarfile.open(fileobj=stream, mode="w") as archive:
@@ -417,9 +419,9 @@ def _open(path: str) -> int:
 def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
     """Add the file of the descriptor `source` to `archive` as `name`, and close the descriptor.
 
-    A growing log is cut at its size at the time of opening. Owner and special permissions such as
-    setuid are dropped: they mean nothing on another machine. Files with a common inode are all
-    packed whole.
+    The archive has a growing log up to its size at the time of opening. It has no owner and no
+    special permissions such as setuid, which mean nothing on another machine. Each hard link to a
+    file is a whole file in the archive.
     """
     with open(source, "rb") as stream:
         found = os.fstat(source)

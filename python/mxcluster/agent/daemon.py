@@ -35,12 +35,12 @@ def start(
 ) -> None:
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
-    `plan` is written into the folder first. If the same job (plan and token) runs there already,
-    the call does nothing: the controller repeats a call when the first answer was lost.
+    The function first writes `plan` into the folder. If the same job (plan and token) runs there
+    already, the call does nothing: the controller repeats a call when it lost the first answer.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a
-    failure the files brought for the job are removed.
+    failure the function removes the files of the job.
     """
     if plan is None:
         folder.plan()  # raises BadInput for a folder without a plan
@@ -69,11 +69,11 @@ def _start(
         finally:
             os.close(
                 lock
-            )  # the agent's copy of the descriptor holds the lock for as long as it lives
+            )  # the agent's copy of the descriptor holds the lock for as long as the agent lives
         if heard != READY:
             raise MxclusterError(
                 "\n".join(
-                    ["the agent did not start; the last lines of %s:" % folder.file("agent.log")]
+                    ["the agent did not start: correct the cause in %s:" % folder.file("agent.log")]
                     + (folder.log_lines("agent") or ["(nothing)"])
                 )
             )
@@ -128,7 +128,7 @@ def prepare(
 def forget(folder: JobFolder) -> bool:
     """Remove a job that was prepared and has not started. Return True if there was such a job.
 
-    Waits for a job that is just starting.
+    If a job is just starting, the function first waits for the end of that start.
     """
     if not os.path.exists(folder.file("plan.json")):
         return False
@@ -139,7 +139,7 @@ def forget(folder: JobFolder) -> bool:
 def _forget(folder: JobFolder) -> bool:
     try:
         lock = _lock(folder)
-    except (BadInput, FileNotFoundError):  # its agent lives, or the folder is gone
+    except (BadInput, FileNotFoundError):  # the job's agent lives, or the folder is gone
         return False
     try:
         folder.remove()
@@ -206,11 +206,11 @@ def run(folder: JobFolder) -> None:
         _claim(folder, plan)
         os.chdir(folder.path)
         log = folder.open_log("agent")
-        os.dup2(log, 2)  # the agent's notes; the caller gets only its start and its end
+        os.dup2(log, 2)  # the agent's notes go to stderr; the caller sees only start and end
         os.close(log)
 
         def ready():
-            until_started.close()  # other jobs can see now which ports and GPUs it holds
+            until_started.close()  # other jobs can see now which ports and GPUs this job holds
             processes.tell_systemd()
 
         try:
@@ -255,7 +255,7 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
     """Run the agent: fork again in the forked child, so that init is the parent, and supervise.
 
     `tell`: the descriptor to write READY to. `lock`: the descriptor that holds the folder's lock.
-    Never returns: the stack belongs to the parent.
+    The function never returns, because its callers belong to the parent process.
     """
     try:
         os.setsid()
@@ -276,7 +276,7 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
 def _detach_files(folder: JobFolder, keep: tuple) -> None:
     """Connect stdin to /dev/null, stdout and stderr to agent.log. Close all descriptors but `keep`.
 
-    The caller (ssh, Ansible) waits until the other ends of its pipes are closed.
+    The caller (ssh, Ansible) waits until no process has the other ends of its pipes open.
     """
     null, log = os.open(os.devnull, os.O_RDONLY), folder.open_log("agent")
     for source, target in ((null, 0), (log, 1), (log, 2)):
@@ -293,7 +293,7 @@ def _teller(tell: int) -> Callable[[], None]:
     def ready():
         try:
             os.write(tell, READY)
-        except OSError:  # the starter has not waited; the lease decides when the job ends
+        except OSError:  # the starting process has ended; the job goes on while its lease holds
             pass
         os.close(tell)
 

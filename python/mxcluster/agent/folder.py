@@ -33,7 +33,7 @@ KINDS = ("start", "batch", "epoch", "end")
 
 
 class JobFolder:
-    """The files of one job on one node. Paths are absolute. Methods pass OSErrors through."""
+    """The files of one job on one node. Paths are absolute. Methods may raise OSError."""
 
     def __init__(self, path: str):
         self.path = os.path.abspath(path)
@@ -58,7 +58,7 @@ class JobFolder:
         """Write the job's files: plan.json, the three cluster files, copies of the script's folder.
 
         `secret_env` ({variable: value}) goes into its own file until the agent reads it. `token`
-        goes into a file that the job's processes read, and that is removed after the job's end.
+        goes into a file that the job's processes read. `tidy` removes this file at the job's end.
         `script` is the script's folder as a zip file in base64. The `whole` plan of the job goes
         into a file of its own, so that another controller can read it on this node later.
         """
@@ -109,8 +109,8 @@ class JobFolder:
     def _read(self, name: str, if_damaged: str, if_missing: str = "") -> Any:
         """Return the content of the JSON file `name`.
 
-        Raises BadInput if it is not JSON, with the words `if_damaged`, and if it is missing, with
-        the words `if_missing`; without such words the result is None then.
+        Raises BadInput with the words `if_damaged` if the file is not JSON. If the file is missing,
+        raises BadInput with the words `if_missing`, or returns None if these are empty.
         """
         path = self.file(name)
         try:
@@ -190,7 +190,7 @@ class JobFolder:
         """Remove the shared memory of the job's server processes.
 
         The last server process of a host to open the shared memory removes its name. If a server
-        process was killed before that, the name is still there.
+        process was killed before that, this method removes the name.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
             plan = self.plan()
@@ -210,8 +210,8 @@ class JobFolder:
     def has_inodes(self) -> bool:
         """Return True if this user can make another file in the folder.
 
-        If the file system reports no free inode, the method makes a test file: not every file
-        system counts its inodes correctly.
+        If the file system reports no free inode, the method makes a test file, because some file
+        systems count their inodes wrongly.
         """
         found = os.statvfs(self.path)
         if not found.f_files or (found.f_favail if os.geteuid() else found.f_ffree):
@@ -286,7 +286,7 @@ class JobFolder:
 
     def renew_lease(self, renewed: Optional[float] = None) -> None:
         """Set the lease's mtime to `renewed` (unix seconds, default now), if there is a lease."""
-        # The time is passed explicitly: a network file system would use its server's clock.
+        # Pass the time explicitly: without it a network file system uses its server's clock.
         now = time.time() if renewed is None else renewed
         try:
             os.utime(self.file(LEASE), (now, now))
@@ -306,7 +306,7 @@ class JobFolder:
         """Write <name>.env, mode 0600: command and environment of a process, as a shell script.
 
         Args: `process` its entry in the plan, with "name" and "command"; `environment` {variable:
-        value}; `secret` the names of further variables, whose values are written to no file.
+        value}; `secret` the names of further variables, whose values stay out of every file.
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = [
@@ -342,10 +342,10 @@ class JobFolder:
         """Return the last event of each kind for each process.
 
         {process name: {"start": event, "batch": event, "epoch": event, "end": event}}. `names` is
-        {(role, index): process name}. Missing kinds are left out.
+        {(role, index): process name}. The result has no entry for a kind without an event.
 
         The events come from the last 256 KB of events.jsonl. `start` events also come from its
-        first 64 KB, since a process writes one only.
+        first 64 KB, because each process writes a single `start` event.
         """
         path = self.file("events.jsonl")
         head = [
@@ -388,10 +388,11 @@ def remove(path: str) -> None:
 
 
 def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
-    """Return the last `number` lines of `data`, the bytes of a log, safe for people and JSON.
+    """Return the last `number` lines of `data`, the bytes of a log, as printable texts.
 
-    Unprintable characters are dropped, and lines are cut at LOG_WIDTH characters. A carriage return
-    begins a new line, as in progress bars. Lines without a printable character are left out.
+    The function drops unprintable characters, and cuts lines at LOG_WIDTH characters. A carriage
+    return begins a new line, as in progress bars. The result has no lines without a printable
+    character.
     """
     text = data.decode("utf-8", errors="replace").replace("\ufffd", "")
     lines = (
@@ -418,7 +419,7 @@ def _part(path: str, size: int, tail: bool = True) -> bytes:
 
 
 def _events(data: bytes) -> List[Json]:
-    """Return the events (dicts) in `data`, a piece of events.jsonl. Torn lines are left out."""
+    """Return the events (dicts) in `data`, a piece of events.jsonl, without torn lines."""
     events = []
     for line in data.split(b"\n"):
         try:

@@ -41,7 +41,7 @@ def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool
 
 
 def summary(folder: JobFolder) -> Optional[Json]:
-    """Return the summary of one node's part of one job; None if the folder is not a job folder.
+    """Return the summary of one node's part of one job, or None if the folder is not a job folder.
 
     {"job", "state", "why", "kv", "reason", "started", "ended", "lease", "nodes": [host, ...],
     "ports": {"9091": name}, "address", "gpus", "status", "progress"}. "state" is "running",
@@ -113,7 +113,8 @@ def _status(folder: JobFolder) -> Optional[Json]:
     wrong = [name for name, kind in KINDS.items() if not isinstance(known.get(name), kind)]
     if wrong:
         raise BadInput(
-            "%s has no valid %s: another program has changed this file"
+            "%s has no valid %s: another program has changed this file. Run status.yml again, and "
+            "end the job with stop.yml if the error stays"
             % (folder.file("status.json"), ", ".join(sorted(wrong)))
         )
     return commands.look(folder)

@@ -1,4 +1,4 @@
-"""Files of a job folder that must not change while the job runs. The agent restores them."""
+"""Restore the files of a job folder that must not change while the job runs."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ Mark = Optional[Tuple[int, int, int]]
 class Keeper:
     """Keeps the content of the files `paths`, and restores a file that was deleted or changed.
 
-    A file is compared by inode, size and mtime, without reading it.
+    The class compares files by inode, size and mtime, without reading them.
     """
 
     def __init__(self, paths: Iterable[str] = ()):
@@ -37,7 +37,7 @@ class Keeper:
 
 
 def mark(path: str) -> Mark:
-    """Return (inode, size, mtime in ns) of the file `path`; None if it is not a regular file.
+    """Return (inode, size, mtime in ns) of the file `path`, or None if it is not a regular file.
 
     Each write to the file changes the result.
     """

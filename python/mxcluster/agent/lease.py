@@ -1,4 +1,4 @@
-"""The lease of a job. The controller renews the lease, or the job ends. Pure."""
+"""The lease of a job: a job ends if its controller does not renew the lease. Pure."""
 
 from typing import Dict, Optional
 
@@ -9,10 +9,10 @@ HANGS = 180.0
 
 
 class Lease:
-    """Decides when a lease expires after its last renewal. With `seconds` 0 or None it never does.
+    """Decides when a lease expires after its last renewal. A lease of 0 or None never expires.
 
-    A healthy controller on a busy machine polls late. The limit therefore follows the agent's
-    measurements:
+    A healthy controller on a busy machine polls late. The limit therefore depends on the knowledge
+    of the agent:
 
     - The controller ran on this machine and has ended: `seconds`.
     - The controller runs on this machine: MOST times `seconds`, at least HANGS. The agent would see
@@ -22,10 +22,10 @@ class Lease:
       limit is MOST times `seconds`: no gap is known yet, and a busy controller starts all nodes
       before its first poll.
 
-    A renewal is a change of the lease file's mtime. Its age is computed once, by the wall clock,
-    when the agent sees the change. From there the monotonic clock counts. A clock that is set while
-    the job runs therefore neither ends nor extends a job, and an mtime in the future is a renewal
-    of now. An mtime that goes back takes no renewal back.
+    A renewal is a change of the lease file's mtime. When the agent sees the change, it computes the
+    renewal's age once, by the wall clock. From then on the monotonic clock counts. A change of the
+    wall clock while the job runs therefore neither ends nor extends a job. An mtime in the future
+    counts as a renewal now. An mtime that goes back cancels no renewal.
     """
 
     def __init__(self, seconds: Optional[float]):

@@ -1,4 +1,4 @@
-"""List the leftover processes and ports of a job on this node. Nothing is changed.
+"""List the leftover processes and ports of a job on this node, without any change.
 
 Units and firewall need root: `mxcluster.entry` and `mxcluster.node.firewall` check them.
 """
@@ -13,7 +13,7 @@ from mxcluster.node import addresses, processes
 
 Json = Dict[str, Any]
 
-VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives it to every process
+VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
 PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 
 

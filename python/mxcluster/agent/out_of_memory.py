@@ -1,4 +1,4 @@
-"""Detect an OOM kill. SIGKILL itself does not tell its sender.
+"""Detect an OOM kill, because the exit status of a killed process does not name the sender.
 
 Newer kernels count OOM kills, for a control group (that of the job's unit) and for the whole
 machine. The kernel of CentOS 7 only writes OOM kills to its log, which every user can read there.
@@ -25,13 +25,13 @@ class Kills:
         """Save the counters every PERIOD seconds. `now` is the monotonic time.
 
         An old OOM kill does not explain a new death. A counter may grow shortly before the agent
-        sees the death, so the previous counters are kept for one more period.
+        sees the death, so the object keeps the previous counters for one more period.
         """
         if now - self._looked >= PERIOD:
             self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
     def explain(self, pid: int) -> Optional[str]:
-        """Return the cause if `pid`, which died of SIGKILL, was an OOM kill; None if it was not."""
+        """Return why the OOM killer killed the process `pid`, or None for any other SIGKILL."""
         now = counters(self._root)
         more = {name for name, number in now.items() if number > self._before.get(name, 0)}
         self._before = self._latest = now
@@ -71,9 +71,10 @@ def counters(root: str = "/") -> Dict[str, int]:
 
 
 class KernelLog:
-    """OOM kills in the kernel log (`path`) since the object was made, if the log is readable.
+    """OOM kills in the kernel log (`path`) since the construction of this object.
 
-    Pids are reused and old records stay in the log, so reading starts at its end.
+    The kernel reuses pids, and old records stay in the log. So the reading starts at the end of the
+    log. If the log is unreadable, the object knows of no kill.
     """
 
     def __init__(self, path: str):

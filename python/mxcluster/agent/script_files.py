@@ -24,8 +24,8 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
 
     Names are relative to the job folder. A file counts if it is new or differs from the sent file.
     Small files come first, and of files of equal size the newest. The limit is `collect_mb` of the
-    job and the free space at `output` (a path or descriptor). Links are not followed: a link,
-    socket, FIFO or device stays and is named.
+    job and the free space at `output` (a path or descriptor). A link, socket, FIFO or device stays
+    on the node, and a line names it.
     """
     top = folder.file(OWN_FOLDERS)
     if os.path.islink(top) or not os.path.isdir(top):

@@ -1,6 +1,6 @@
-"""Detect processes that live and do not work: stopped, not started, or without progress. Pure.
+"""Detect living processes that are stopped, late at their start, or without progress. Pure.
 
-The supervisor sees deaths itself. The faults here would let all other processes wait for ever.
+Because of such a process all other processes would wait for ever.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -138,8 +138,8 @@ def folder(path: str) -> Finding:
     return Finding(
         None,
         "folder",
-        "%s, the folder of the running job, was deleted: logs and checkpoints in it are lost"
-        % path,
+        "%s, the folder of the running job, was deleted, with its logs and checkpoints: start the "
+        "job again" % path,
     )
 
 
@@ -159,7 +159,7 @@ def network(host: str, names: List[str]) -> Finding:
 def somebody_waits(sights: List[Sight], seconds: float) -> bool:
     """Return True if a worker here had no progress for `seconds`, or no worker runs here.
 
-    If True, the supervisor lets the processes write their stack traces.
+    The supervisor then makes the processes write their stack traces.
     """
     workers = [sight for sight in sights if sight.role == "worker"]
     return not workers or any(sight.pulse and sight.still > seconds for sight in workers)

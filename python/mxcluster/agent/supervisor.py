@@ -1,4 +1,4 @@
-"""The supervisor: the parent of a node's processes. It starts, watches and ends the processes."""
+"""The supervisor: the parent of a node's processes, which starts, watches and ends them."""
 
 import contextlib
 import os
@@ -47,15 +47,15 @@ AGENT = {"name": "agent", "role": "agent", "index": None}
 class Supervisor:
     """Runs the processes of `plan` (this node's part) to their end. Writes status.json in `folder`.
 
-    One thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so the processes live
-    exactly as long as this thread. The supervisor adopts orphans among their descendants and reaps
-    them.
+    The supervisor has one thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so the
+    processes live exactly as long as this thread. The supervisor adopts orphaned descendants of the
+    processes and reaps them.
     """
 
     def __init__(self, folder: JobFolder, plan: Json):
         self.folder = folder
         self.plan = plan
-        self.me = cast(processes.Identity, processes.identity(os.getpid()))  # it runs
+        self.me = cast(processes.Identity, processes.identity(os.getpid()))  # this process runs
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
@@ -116,10 +116,10 @@ class Supervisor:
     def run(self, ready: Callable[[], None]) -> None:
         """Start all processes and return when all have ended.
 
-        `ready` is called once the first status.json is written, without arguments.
+        The method calls `ready()` when it has written the first status.json.
         """
-        # The signals are blocked and then waited for, so no signal between two checks is lost, and
-        # no handler can race.
+        # The supervisor blocks the signals and waits for them. So no signal between two checks is
+        # lost, and no handler interrupts other code.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         processes.set_subreaper()
         try:
@@ -279,7 +279,7 @@ class Supervisor:
         )
 
     def find(self, finding: stuck_processes.Finding) -> None:
-        """Record `finding` as the first failure, if none is known."""
+        """Record `finding` as the first failure, unless the status has a first failure already."""
         part = next(
             (part for part in self.children.values() if part["name"] == finding.name), AGENT
         )
@@ -318,7 +318,7 @@ class Supervisor:
         return seen
 
     def last_sights(self, reason: str) -> None:
-        """Save the pulses of all processes before the end, and let them write stack traces.
+        """Save the pulses of all processes before the end, and make them write stack traces.
 
         `reason`: why the job ends here. After a failure the method also looks for a network fault
         and for stopped processes. Processes write stack traces only if a worker waits (see
@@ -360,7 +360,7 @@ class Supervisor:
         left = processes.end_groups([self.me], GRACE, spare=[self.me], each_pass=self.reap)
         self.reap()
         for part in self.status["processes"]:
-            if part["pid"] is None and part["state"] == "running":  # it was never started
+            if part["pid"] is None and part["state"] == "running":  # the process was never started
                 part.update(state="ended", ended_at=time.time(), ended_by="agent")
         self.status.update(
             state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left]
@@ -375,7 +375,7 @@ class Supervisor:
         note("ended: %s%s" % (reason, ", left: %s" % left if left else ""))
 
     def tell_of_firewall(self) -> None:
-        """Write the notes of the firewall's unit to the job's events, for the report."""
+        """Copy the notes of the job's firewall unit to the job's events, for the report."""
         texts = firewall.notes(self.plan["job"])
         if texts:
             log = events.EventLog(self.folder.file(events.FILE), host=self.plan["host"])
@@ -397,8 +397,8 @@ class Supervisor:
     def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
         """Record the end of a process, and whether it is the first cause of the job's end.
 
-        `part`: the process's entry in the status. `code`: its exit code. `reason` is given for a
-        process that was never started: then `code` is the agent's own (NOT_STARTED).
+        `part`: the process's entry in the status. `code`: its exit code. `reason`: the error of a
+        process that could not start. Its `code` is the agent's own NOT_STARTED.
         """
         part.update(
             state="ended",
@@ -421,7 +421,7 @@ class Supervisor:
             )
 
     def is_open(self) -> bool:
-        """Return True if no first cause is known, or only an echo of another process's end."""
+        """Return True if the status has no first failure, or only an echo of another failure."""
         known = self.status["first_failure"]
         return known is None or known["echo"]
 
