@@ -1,6 +1,6 @@
 """IPv4 addresses, ports and connections of this machine, as the kernel lists them.
 
-No other program is needed, and no packet is sent.
+The functions run no other program and send no packet.
 """
 
 import ipaddress
@@ -91,7 +91,7 @@ def default_route_address() -> Optional[str]:
     """Return the source IPv4 address of the default route, None without such a route.
 
     Connecting a UDP socket only reads the routing table and sends no packet. 198.51.100.1 belongs
-    to no machine (RFC 5737). The result is None, too, for a loopback address.
+    to no machine (RFC 5737). For a loopback address the result is None, too.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -103,7 +103,7 @@ def default_route_address() -> Optional[str]:
 
 
 def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
-    """Return the interface that has `address`; None if there is none.
+    """Return the interface that has `address`, or None if there is none.
 
     `known` is the result of `interfaces`. A loopback address that it does not list belongs to the
     interface with 127.0.0.0/8: Linux owns all these addresses.
@@ -124,8 +124,8 @@ def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
 def can_bind(address: str, port: int) -> Optional[str]:
     """Return None if a server of this user can listen on address:port now, else the kernel's error.
 
-    Port 0 checks the address alone. SO_REUSEADDR is set, as on ps-lite's sockets: connections of an
-    earlier job in TIME_WAIT do not block the port, but a listening socket does.
+    Port 0 checks the address alone. The function sets SO_REUSEADDR, as ps-lite does on its sockets:
+    connections of an earlier job in TIME_WAIT do not block the port, but a listening socket does.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -196,7 +196,7 @@ def parse_listeners(text: str, address: str, port: int) -> set:
 
 
 def peers_of(address: str, port: int) -> List[str]:
-    """Return the IPv4 addresses with a connection to address:port, sorted; [] without /proc."""
+    """Return the IPv4 addresses with a connection to address:port, sorted, or [] without /proc."""
     return sorted(parse_peers(_text(TCP), address, port))
 
 

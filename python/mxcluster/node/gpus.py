@@ -36,15 +36,15 @@ for number in range(int(sys.argv[1])):
 def ask(option: str) -> List[List[str]]:
     """Return the rows of an nvidia-smi query with `option`, each a list of texts.
 
-    Returns [] without nvidia-smi, or if it fails, as it does if the versions of driver and library
-    differ.
+    Returns [] if nvidia-smi is missing or fails, for example because the versions of driver and
+    library differ.
     """
     said = said_by(["nvidia-smi", option, "--format=csv,noheader"], seconds=SECONDS) or ""
     return [re.split(r",\s*", line.strip()) for line in said.splitlines() if line.strip()]
 
 
 def listed() -> List[Gpu]:
-    """Return the GPUs that the driver lists, sorted by number; [] if it lists none."""
+    """Return the GPUs that the driver lists, sorted by number, or [] if it lists none."""
     rows = ask("--query-gpu=index,uuid,name,driver_version")
     return sorted(Gpu(int(row[0]), *row[1:4]) for row in rows if len(row) >= 4 and row[0].isdigit())
 
@@ -64,9 +64,9 @@ def users() -> Dict[str, List[str]]:
 
 
 def problems(wanted: List[int]) -> List[str]:
-    """Return a line with the numbers of `wanted` that this node does not have, and the cure.
+    """Return a line with the GPU numbers of `wanted` that this node lacks, and the cure.
 
-    Returns [] if the node has all of them.
+    Returns [] if the node has all of these GPUs.
     """
     number = count()
     missing = [one for one in wanted if not 0 <= one < number]
@@ -90,7 +90,7 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return why a job that uses all GPUs would not get all of them; None if it would.
+    """Return why a job that uses all GPUs would not get all of them, or None if it would.
 
     `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if it
     chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
@@ -129,7 +129,7 @@ def check(cuda: Json) -> Json:
     [library, ...], "computes": {"0": None or the error, ...}}. A version or line is None without
     its program, header or driver. Without a driver "listed" is 0, and "computes" is {}.
 
-    `cuda`: the value "installed" of `versions.decide`; only its "folder" is read.
+    `cuda`: the value "installed" of `versions.decide`, of which the function reads "folder" only.
     """
     there = listed()
     paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}
@@ -146,7 +146,7 @@ def check(cuda: Json) -> Json:
 
 
 def nvcc(folder: str) -> Optional[str]:
-    """Return the version of CUDA's compiler in `folder`, such as "9.2.148"; None without one."""
+    """Return the version of CUDA's compiler in `folder`, such as "9.2.148", or None without one."""
     said = said_by([folder + "/bin/nvcc", "--version"])
     found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
     return found.group(1) if found else None
@@ -161,7 +161,7 @@ def device_query(folder: str) -> Optional[str]:
 
 
 def cudnn(folder: str) -> Optional[str]:
-    """Return the version in cuDNN's header in `folder`, such as "7.6.5"; None without a header."""
+    """Return the version in cuDNN's header in `folder`, such as "7.6.5", None without a header."""
     numbers = {}  # type: Dict[str, str]
     for name in ("cudnn_version.h", "cudnn.h"):
         try:

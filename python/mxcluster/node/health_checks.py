@@ -1,4 +1,4 @@
-"""Collect the facts of one node for verify.yml: its present state. Nothing is changed.
+"""Collect facts about the present state of one node for verify.yml, without any change.
 
 Each check is a function of the request that returns facts. `verify` on the controller judges the
 facts and compares the nodes.
@@ -52,7 +52,7 @@ NOBODY = {
 
 
 def check(request: Json) -> Json:
-    """Return {name: facts} of all CHECKS. A check that fails itself gives {"error": text}."""
+    """Return {name: facts} of all CHECKS. A check that raises gives {"error": text}."""
     answers = {}
     for name, ask in CHECKS.items():
         try:
@@ -78,7 +78,7 @@ def mxnet(_: Json) -> Json:
             stdout=subprocess.PIPE,
             stderr=errors,
         )
-        assert child.stdout is not None  # it is a pipe
+        assert child.stdout is not None  # stdout is a pipe
         timer = threading.Timer(IMPORT_SECONDS, child.kill)
         timer.start()
         try:
@@ -170,7 +170,7 @@ def ssh(request: Json) -> Json:
 
 
 def gpu(request: Json) -> Optional[Json]:
-    """Return `gpus.check` of request["cuda"]; None without that key (a node without a GPU)."""
+    """Return `gpus.check` of request["cuda"], or None without that key (a node without a GPU)."""
     return gpus.check(request["cuda"]) if request.get("cuda") else None
 
 
@@ -179,7 +179,7 @@ CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu}
 
 
 def _digest_of_library() -> Optional[str]:
-    """Return the sha256 of libmxnet.so, found without an import; None without MXNet."""
+    """Return the sha256 of libmxnet.so, found without an import, or None without MXNet."""
     spec = importlib.util.find_spec("mxnet")
     path = os.path.join(os.path.dirname(spec.origin), "libmxnet.so") if spec and spec.origin else ""
     return sha256(path) if os.path.isfile(path) else None

@@ -1,4 +1,4 @@
-"""Answers of the programs on a node: one JSON object on stdout.
+"""Print the answer of a program on a node: one JSON object on stdout.
 
 The exit status is 0. On an error the object is {"error": text}, and the exit status is 1.
 """
@@ -12,7 +12,7 @@ from mxcluster.errors import BadInput, MxclusterError
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises BadInput for a wrong command line, so that the program answers in JSON then, too."""
+    """Raises BadInput for a wrong command line, so that the program answers an error as JSON."""
 
     def error(self, message: str) -> NoReturn:
         """Raise BadInput with `message` and the usage."""

@@ -1,4 +1,4 @@
-"""Import old MXNet with newer numpy, and in processes that are not workers; list its model zoo."""
+"""Import old MXNet with newer numpy and in any process of a job, and list MXNet's model zoo."""
 
 import gc
 import os
@@ -10,9 +10,10 @@ from mxcluster.errors import BadInput
 def import_mxnet():
     """Import numpy and mxnet so that they work together, and return the module mxnet.
 
-    - MXNet up to 1.9.1 uses `numpy.bool`, which numpy 1.24 removed: it is restored as the builtin.
+    - MXNet up to 1.9.1 uses `numpy.bool`, which numpy 1.24 removed. The function sets `numpy.bool`
+      to the builtin.
     - `import mxnet` with DMLC_ROLE=server or scheduler runs the server's loop inside the import and
-      never returns. During the import the role is "worker". Afterwards the old role is restored.
+      never returns. During the import the function sets the role "worker", then the old role.
     """
     import numpy
 

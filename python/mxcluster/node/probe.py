@@ -1,10 +1,10 @@
 """Inspect one node, on the node itself.
 
 - `python -m mxcluster.node.probe look --request JSON`: check whether the node can run a job.
-  Nothing is changed.
+  The check changes nothing.
 - `python -m mxcluster.node.probe record`: print the facts for the node record; imports MXNet.
 - `python -m mxcluster.node.probe machine`: print the machine's part of the record.
-  `mxcluster.entry` calls this function as root if it is root.
+  `mxcluster.entry` calls `machine` as root if possible.
 - `python -m mxcluster.node.probe check --request JSON`: print the facts for verify.yml (see
   `health_checks`).
 """
@@ -267,7 +267,7 @@ def machine(_: Json) -> Json:
 
 
 def record(request: Json) -> Json:
-    """Return the node record as far as the node knows it: the machine and the Python environment.
+    """Return the node's part of the node record: the machine and the Python environment.
 
     MXNet takes seconds to import. If its files have the fingerprints of request["known"], the
     record so far, the versions come from that record.
@@ -278,8 +278,8 @@ def record(request: Json) -> Json:
 def environment(known: Json) -> Json:
     """Return {"python_version", "mxnet", "numpy", "model_zoo", "fingerprints"} of this Python.
 
-    `known` is the record so far: if its fingerprints are those of the files, MXNet is not imported.
-    Raises BadInput if MXNet cannot be imported.
+    `known` is the present record. If its fingerprints match the files, the function does not import
+    MXNet. Raises BadInput if the import of MXNet fails.
     """
     now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
     told = ("mxnet", "numpy", "model_zoo")

@@ -1,4 +1,4 @@
-"""Processes of this machine: their identity, their families, their end.
+"""Identify, find and end processes of this machine.
 
 Pids are reused. A process is therefore identified by its pid **and** its start time.
 """
@@ -28,7 +28,7 @@ class Identity(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One process in the kernel's table. `session` and `group` are the pids of their founders."""
+    """One process in the kernel's table. `session` and `group` are the pids of their leaders."""
 
     pid: int
     parent: int
@@ -79,7 +79,7 @@ def identity(pid: int) -> Optional[Identity]:
 
 
 def alive(who: Identity) -> bool:
-    """Return True if the process `who` runs: no zombie, and no other process with its pid."""
+    """Return True if the process `who` runs. A zombie, or a new process with its pid, is False."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state not in DEAD
 
@@ -103,7 +103,7 @@ def is_held(who: Identity) -> bool:
 
 
 def witness(pid: int) -> Optional[Dict[str, Any]]:
-    """Return a description (dict) of a process for `lives`; None if there is no such process."""
+    """Return a description (dict) of a process for `lives`, or None if there is no such process."""
     who = identity(pid)
     return dict(who._asdict(), numbers=_numbers()) if who else None
 
@@ -144,7 +144,7 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
     These are the roots themselves, the processes in a session or process group that a root founded
     (also orphans, after the root's end), and the descendants of all these.
 
-    `lines` is the process table. By default it is read now.
+    `lines` is the process table, by default the present one.
     """
     lines = table() if lines is None else lines
     now = {line.pid: line for line in lines}
@@ -198,8 +198,8 @@ def variable(pid: int, name: str) -> Optional[str]:
 def with_variable(name: str, value: str) -> List[Identity]:
     """Return the living processes that started with name=value in their environment.
 
-    The result has only processes that this user may inspect. Children inherit the environment, so
-    the result has all of a family even if its ancestors have ended and it has left their session.
+    The result has only processes that this user may inspect. Children inherit the environment. So
+    the result also has orphans of the family, and its processes in other sessions.
     """
     return [
         line.identity
@@ -217,8 +217,8 @@ def end_groups(
 ) -> List[Identity]:
     """End the families of `roots`, except `spare`: SIGTERM, after `grace` seconds SIGKILL.
 
-    The result has the processes that still live: they are stuck in the kernel, or another user's.
-    See `family` for families. `each_pass` is called every 50 ms, to reap children.
+    The result has the processes that still live: the kernel blocks them, or another user owns them.
+    See `family` for families. The function calls `each_pass` every 50 ms, to reap children.
 
     The function returns as soon as all have ended, and at most `patience` seconds after the first
     SIGKILL.
@@ -248,14 +248,14 @@ def end_groups(
 def _send_if_allowed(who: Identity, signum: int) -> None:
     try:
         send(who, signum)
-    except PermissionError:  # a set-uid program: it is in the returned list
+    except PermissionError:  # a set-uid program, which the returned list names
         pass
 
 
 def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Let the kernel send `signum` to this child when the forking *thread* of `parent` ends.
+    """Make the kernel send `signum` to this child when the forking *thread* of `parent` ends.
 
-    Called in the child between fork and exec; prctl(2). If the parent ended before this call, the
+    The child calls this between fork and exec (prctl(2)). If the parent ended before the call, the
     kernel would send nothing. In this case the function sends the signal.
     """
     _prctl(PR_SET_PDEATHSIG, signum)
@@ -266,16 +266,13 @@ def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
 def hide() -> None:
     """Forbid other processes of the same user to open this process's descriptors or memory.
 
-    After setuid the kernel does so itself in most cases.
+    After setuid the kernel forbids this itself in most cases.
     """
     _prctl(PR_SET_DUMPABLE, 0)
 
 
 def set_subreaper() -> None:
-    """Make this process the parent of its orphaned descendants, so that none is lost.
-
-    Needs Linux 3.4.
-    """
+    """Make this process the parent of its orphaned descendants. Needs Linux 3.4."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -1,6 +1,6 @@
-"""The rendezvous: check before a job's start that TCP works between all processes that will talk.
+"""The rendezvous: check before a job's start that TCP works between all its processes.
 
-The agent runs `python -m mxcluster.node.rendezvous` in the job folder, once a node. The program
+The agent of each node runs `python -m mxcluster.node.rendezvous` in the job folder. The program
 listens on the planned address and port of each process of the node. For these processes it connects
 to the processes of other nodes that have another role: the scheduler, servers and workers each talk
 to the other roles. Both ends send their host name and their time. The node is ready when all its

@@ -21,7 +21,7 @@ PIECE, PIECES = 4096, 64
 def fingerprints() -> Dict[str, str]:
     """Return {"libmxnet.so": sha256, "numpy": sha256} of the installed files.
 
-    An entry is left out if its files are not there.
+    The result has no entry for missing files.
     """
     found = {
         "libmxnet.so": _of_files(_inside("mxnet", "libmxnet.so")),
@@ -56,7 +56,7 @@ def problems(known: Json) -> List[str]:
 
 def cure() -> str:
     """Return the advice for a damaged environment. provision.yml itself skips a finished one."""
-    own = sys.prefix != sys.base_prefix  # else it is the system's Python
+    own = sys.prefix != sys.base_prefix  # False for the system's Python
     return (
         "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
         if own

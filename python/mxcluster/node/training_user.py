@@ -20,11 +20,11 @@ import traceback
 
 
 def act_as(module, user, work):
-    """Run `work()`, which ends the module, as `user`; '' is the user that runs the module.
+    """Run `work()` with the rights of `user`; '' is the user that runs the module.
 
-    Root runs `work` in a child process that drops root's rights. The module's own process stays
-    root and ends with the child's status, so that Ansible's wrapper can remove its temporary
-    folder.
+    `work` must end the module. Root runs `work` in a child process that drops root's rights. The
+    module's own process stays root and ends with the child's status, so that Ansible's wrapper can
+    remove its temporary folder.
 
     Fails the module, with the cure, if the module may not act as `user`. In check mode the user may
     not exist yet: then `work` runs with the present rights.
@@ -55,10 +55,11 @@ def act_as(module, user, work):
 
 
 def ask_as(module, entry, work, limit=300.0):
-    """Return the result of `work()`, which must fit JSON, run with the rights of `entry` (passwd).
+    """Return the result (for JSON) of `work()`, run with the rights of the passwd entry `entry`.
 
-    A child process runs `work`; with `entry` None this process does. Fails the module if `work`
-    raises, or if the child gives no answer for `limit` seconds; the silent child is killed.
+    A child process runs `work`. If `entry` is None, this process runs it. Fails the module if
+    `work` raises. If the child gives no answer for `limit` seconds, the function kills the child
+    and fails the module.
     """
     if entry is None:
         return work()
@@ -79,7 +80,7 @@ def ask_as(module, entry, work, limit=300.0):
     text, silent = hear(told, time.time() + limit)
     os.close(told)
     if silent:
-        os.kill(child, signal.SIGKILL)  # another process of that user may have stopped it
+        os.kill(child, signal.SIGKILL)  # another process of that user may have stopped the child
     status = os.waitpid(child, 0)[1]
     try:
         error, found = json.loads(text.decode("utf-8"))
@@ -170,7 +171,7 @@ def drop_rights(entry):
 
 
 def end_with(work):
-    """Run `work()` in a forked child and end the child: the stack belongs to the parent.
+    """Run `work()` in this forked child, and end the child before it returns to parent code.
 
     The exit status is that of SystemExit, 1 after another exception, else 0.
     """
@@ -191,14 +192,14 @@ def end_with(work):
 def wait_for(child, go):
     """Let `child` (a pid), which reads the pipe `go`, continue. Return its wait status at its end.
 
-    Signals that would end this process are passed on to the child. Every signal writes a byte into
-    a pipe, also SIGCHLD. A signal that comes just before the wait therefore ends the wait.
+    The function passes signals that would end this process on to the child. Every signal, also
+    SIGCHLD, writes a byte into a pipe. A signal that comes just before the wait therefore ends it.
     """
 
     def pass_on(number, frame):
         try:
             os.kill(child, number)
-        except OSError:  # it has just ended
+        except OSError:  # the child has just ended
             pass
 
     woken, wake = os.pipe()
@@ -223,7 +224,7 @@ def wait_for(child, go):
 
 
 def refusal(connected, user):
-    """Return the error text for a connection that is neither root's nor the training user's.
+    """Return the error text for a connection as a user other than root or the training user.
 
     `connected`: the user of the connection. `user`: the training user.
     """

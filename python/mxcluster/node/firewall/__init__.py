@@ -1,17 +1,17 @@
 """Open a job's ports to the job's nodes, and close them to all other machines, while the job runs.
 
 - `python -m mxcluster.node.firewall hold FILE` runs as root, as a unit that the unit of the job's
-  agent needs. It sets the rules before the agent starts and sets them again after a firewall
-  reload. It removes them when the unit is stopped, in whatever way the agent ended.
+  agent needs. It sets the rules before the agent starts, and again after a firewall reload. After
+  any end of the agent, systemd stops this unit, and the program removes the rules.
 - `close FILE` removes the rules and prints a line for each rule that is still there.
 - `can` prints why no firewall here can close ports, or an empty line.
 
 FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...], "uid"}. "uid" is
 the training user: no other user of the node but root can reach the ports at the node's own address.
 
-`nft` and `iptables` close and open ports, `firewalld` only opens them. Every added rule carries the
-job's name or is known exactly, so `close` finds the rule again, and a second `close` is no error.
-If none of these programs works, the job runs with open ports and reports that.
+`nft` and `iptables` close and open ports, `firewalld` only opens them. `close` finds each added
+rule by the job's name or by the text of the rule. A second `close` is no error. If none of these
+programs works, the job runs with open ports and reports that.
 """
 
 import json
@@ -25,9 +25,9 @@ from mxcluster.node import processes
 from mxcluster.node.firewall import firewalld, iptables, nft
 
 Json = Dict[str, Any]
-# What was there or was added when the ports were opened: firewalld's rich rules by zone (an
-# interface may change its zone before they are removed), the first line of firewalld's own table,
-# and whether nft works.
+# The state of the firewalls after `open_for`: the job's rich rules of firewalld by zone (an
+# interface may change its zone before the removal), the first line of firewalld's own table, and
+# whether nft works.
 Opened = NamedTuple(
     "Opened", [("rich", firewalld.Rich), ("firewalld", Optional[str]), ("nft", bool)]
 )
@@ -43,7 +43,7 @@ CANNOT = (
 def open_for(wanted: Json) -> Opened:
     """Close the job's ports to other machines and open them to its peers. Return an Opened.
 
-    `wanted` is the content of FILE. Earlier rules of the same job are replaced. Raises
+    `wanted` is the content of FILE. The new rules replace earlier rules of the same job. Raises
     MxclusterError with the error of a firewall.
     """
     if not wanted["ports"]:
@@ -88,7 +88,7 @@ def missing(wanted: Json, opened: Opened) -> List[str]:
         return []
     found = nft.ruleset()
     if found is None and opened.nft:
-        raise MxclusterError("nft does not work any more")
+        raise MxclusterError("nft worked at the job's start and now fails: repair nftables")
     places = nft.missing(wanted, found) if found is not None else []
     program = iptables.program(found is not None)
     if program and iptables.is_missing(wanted, iptables.listed(program)):
@@ -101,7 +101,7 @@ def missing(wanted: Json, opened: Opened) -> List[str]:
 
 
 def can() -> str:
-    """Return why no firewall on this node can close ports, "" if one can."""
+    """Return why no firewall on this node can close ports, "" if a firewall can."""
     found = nft.ruleset()
     return "" if found is not None or iptables.program(False) else CANNOT
 
@@ -109,7 +109,7 @@ def can() -> str:
 def left(path: str) -> List[str]:
     """Return a line for each leftover rule of the job whose FILE is `path`.
 
-    There is also a line if FILE still exists: a successful `close` deletes it.
+    There is also a line if FILE still exists, because a successful `close` deletes FILE.
     """
     job = os.path.basename(path)[: -len(".json")]
     found = nft.ruleset()
@@ -124,7 +124,7 @@ def left(path: str) -> List[str]:
 def hold(wanted: Json, note: Callable[[str], None]) -> None:
     """Open the ports, keep the rules in place, and close the ports after SIGTERM or SIGINT.
 
-    `wanted` is the content of FILE. `note` is called with a text for each problem.
+    `wanted` is the content of FILE. The function calls `note` with a text for each problem.
     """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # no signal is lost while rules change
@@ -145,7 +145,7 @@ def hold(wanted: Json, note: Callable[[str], None]) -> None:
             failed = 0
         except (
             MxclusterError
-        ) as error:  # another program changes rules at this moment: the next check repeats it
+        ) as error:  # another program may be changing rules: the next check tries again
             failed += 1
             if failed == 2:
                 note("the firewall's rules could not be checked: %s" % error)
@@ -160,7 +160,7 @@ def notes(job: str) -> List[str]:
     try:
         with open(_notes(os.path.join(FOLDER, job + ".json")), encoding="utf-8") as stream:
             return stream.read().splitlines()
-    except OSError:  # there are none, or jobs here are not units of root
+    except OSError:  # the job has no notes, or jobs here are not units of root
         return []
 
 

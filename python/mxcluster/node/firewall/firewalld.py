@@ -33,7 +33,7 @@ def wanted_rules(wanted: Json) -> Rich:
 def change(action: str, rules: Rich) -> None:
     """Add (`action` "open") or remove ("close") rich rules.
 
-    It is no error if a rule to add is there already, or a rule to remove is not.
+    Adding an existing rule and removing a missing rule are no errors.
     """
     option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
     for zone, rich in rules.items():

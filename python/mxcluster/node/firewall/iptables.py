@@ -1,7 +1,8 @@
-"""iptables, on nodes where nft does not rule alone: a chain of the job's own, at the head of INPUT.
+"""Open a job's ports to its peers with iptables, on nodes where nft cannot do so alone.
 
-The chain accepts peers and drops all other packets, before any other rule. This also serves
-firewalld on top of iptables (CentOS 7). Each rule carries the job's comment, which `-S` prints.
+A chain of the job, at the head of INPUT, accepts peers and drops all other packets before any other
+rule. The chain also works beside a firewalld on iptables (CentOS 7). Each rule carries the job's
+comment, which `-S` prints.
 """
 
 import shlex

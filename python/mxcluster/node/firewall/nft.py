@@ -1,8 +1,9 @@
-"""nftables: a table for the job drops packets of other machines; rules elsewhere let peers in.
+"""Open a job's ports to its peers with nftables, and drop packets of other machines.
 
-A `drop` ends the way of a packet for good, an `accept` only its way through that base chain. So one
-table of our own can close the ports under any policy of the node. An `accept` must stand at the
-head of every other base chain that filters input, except firewalld's, which `firewalld` opens.
+A `drop` is final, but after an `accept` the other base chains still see the packet. So one table
+of the job can close the ports under any policy of the node. To open the ports, an `accept` must
+stand at the head of every other base chain that filters input. The module `firewalld` opens
+firewalld's chains.
 """
 
 import hashlib
@@ -69,7 +70,7 @@ def parse(text: str) -> Ruleset:
 
 
 def ruleset() -> Optional[Ruleset]:
-    """Return the node's Ruleset; None without nft, or if the kernel has no nf_tables."""
+    """Return the node's Ruleset, or None without nft, or if the kernel has no nf_tables."""
     if not shutil.which("nft"):
         return None
     try:
@@ -131,7 +132,7 @@ def closing(job: str, found: Ruleset) -> List[str]:
 def missing(wanted: Json, found: Ruleset) -> List[str]:
     """Return the names of the tables where `found` lacks rules of the job, sorted.
 
-    The rules are counted: the nft of CentOS 7 prints ports by the names of services.
+    The function only counts rules, because the nft of CentOS 7 prints names of services for ports.
     """
     mark = 'comment "%s"' % comment(wanted["job"])
     runs, peers = len(spans(wanted["ports"])), len(wanted["peers"])
