@@ -1,11 +1,11 @@
 """Run the command line of this ansible-playbook again, as a child with other knobs.
 
 Two commands run children: the next attempts at a job (`plugins/action/mxcluster_restart.py`), and
-the jobs of a sweep (`plugins/action/mxcluster_sweep.py`), for which another playbook takes the
-place of the own one. A child starts no child itself. A loop inside one playbook run is not
+the jobs of a sweep (`plugins/action/mxcluster_sweep.py`), whose child runs train.yml in place of
+the sweep's playbook. A child starts no child itself. A loop inside one playbook run is not
 possible:
 
-- A child has its own `job_id` and other knobs. Values of `-e` cannot change in a run.
+- A child needs its own `job_id` and knobs, but values of `-e` cannot change during a run.
 - A node that was lost in one job stays lost, and decides the exit status of the run.
 - Ansible cannot repeat plays.
 
@@ -34,10 +34,10 @@ from mxcluster.node import processes
 Json = Dict[str, Any]
 Show = Callable[[str, bool], None]
 
-# This environment variable is set in a child only: to the file name of the playbook in whose place
-# the child runs another one, or to "1" if it runs the same one.
+# This environment variable is set in a child only. For a child of a sweep the value is the file
+# name of the sweep's playbook. For the next attempt at a job the value is "1".
 CHILD = "MXCLUSTER_ATTEMPT"
-TICK = 0.2  # seconds between two looks at the child and at the size of the terminal
+TICK = 0.2  # seconds between two checks of the child and of the terminal's size
 INTERRUPTED = 10.0  # seconds that a child has after SIGINT
 TERMINATED = 5.0  # seconds that a child and its workers then have after SIGTERM, before SIGKILL
 PASSWORDS = ("ask_pass", "become_ask_pass", "ask_vault_pass")
@@ -49,16 +49,16 @@ def is_child() -> bool:
 
 
 def parent() -> str:
-    """Return the file name of the playbook whose command line this child has, "" without one.
+    """Return the file name of the sweep's playbook whose command line this child has, else "".
 
-    The names of -e on that command line are names of that playbook.
+    The names of -e on that command line are knobs of that playbook.
     """
     name = os.environ.get(CHILD, "")
     return name if name.endswith(".yml") else ""
 
 
 def refusal(program: str, options: Json) -> Optional[str]:
-    """Return the reason why this command line cannot run again without a user, None if it can.
+    """Return the reason why this command line cannot run again unattended, None if it can.
 
     Args:
         program: `sys.argv[0]`.
@@ -109,11 +109,11 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
         playbook: the file name that takes its place.
 
     Returns:
-        The exit status of the child; 128 plus the signal if a signal ended it.
+        The exit status of the child, or 128 plus the signal that ended the child.
     """
     command = [sys.executable] + command_line(sys.argv, extra, own, playbook)
     worker = os.getpid()
-    # After SIGINT ansible-playbook ends its workers, after SIGTERM it leaves them. A command in the
+    # After SIGINT ansible-playbook ends its workers, after SIGTERM they go on. A command in the
     # background may ignore SIGINT.
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     orphaned = signal.SIGTERM if ignored else signal.SIGINT
@@ -177,7 +177,7 @@ class _Stream:
         """Return the next piece of output, None at its end."""
         try:
             data = os.read(self.fd, 1 << 16)
-        except OSError:  # EIO: nobody has the other side of the pseudo-terminal open
+        except OSError:  # EIO: no process has the other side of the pseudo-terminal open
             data = b""
         return self._decoder.decode(data) if data else None
 
@@ -215,7 +215,7 @@ def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = fl
 def _drain(child: Any, streams: Dict[int, _Stream], seconds: float) -> None:
     """Wait for the end of the child, at most `seconds`, and show none of its output.
 
-    The output is read, or the child would wait for a reader.
+    The function reads and drops the output, because a full pipe would block the child.
     """
     with contextlib.suppress(OSError):
         _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)

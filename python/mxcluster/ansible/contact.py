@@ -1,6 +1,6 @@
 """Ask a node for its user, uid and Python over Ansible's connection, and explain failures.
 
-The functions make the commands and judge the answers. None of them opens a connection.
+The functions make the commands and judge the answers. The callers open the connection.
 """
 
 import re
@@ -105,7 +105,7 @@ def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Js
 
 
 def heard(stdout: str) -> Dict[str, str]:
-    """Return {"user", "uid", "python"} from the output of `hello`; '' for a missing value."""
+    """Return {"user", "uid", "python"} from the output of `hello`, or '' for a missing value."""
     said = stdout.partition(END)[0] if END in stdout else ""
     return {
         name: (re.findall(r"^mxcluster-%s=(.*)" % name, said, re.MULTILINE) or [""])[-1].strip()

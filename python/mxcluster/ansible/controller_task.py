@@ -56,7 +56,7 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             )
         return dict(
             result, **wrap_var(dict({"changed": False}, **found))
-        )  # marked unsafe, as a module's result: Ansible evaluates no template in it
+        )  # marked unsafe, so that Ansible evaluates no template in the result
 
 
 def show(piece: str, is_stderr: bool) -> None:

@@ -1,6 +1,6 @@
 """Base of action plugins that run `mxcluster.entry` on a node over the open connection.
 
-No module has to be copied to the node first. This module imports Ansible, as
+So Ansible copies no module to the node. This module imports Ansible, as
 `mxcluster.ansible.controller_task` does.
 """
 
@@ -171,7 +171,7 @@ def completed(given: Json) -> Json:
 
 
 def checked(asked: Json, answer: Json, host: str) -> Json:
-    """Return the answer of `host` after a check; an invalid one becomes a failure naming the field.
+    """Check the answer of `host` and return it, or a failure that names an invalid field.
 
     Args: `asked` the arguments of mxcluster_node; `answer` the result of `asking.result`.
     """

@@ -42,8 +42,8 @@ def run(asked: Json) -> Json:
 def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
     """End a job that runs as the systemd unit `unit`, close the firewall, and return the answer.
 
-    The unit ends and the firewall closes even if the user's process fails; then the function raises
-    MxclusterError. `swept` are the lines of `leftovers.sweep`.
+    If the user's process fails, the function still ends the unit and closes the firewall, and then
+    raises MxclusterError. `swept` are the lines of `leftovers.sweep`.
     """
     try:
         answer = programs.answer_of(asked)
@@ -57,7 +57,7 @@ def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
 
 
 def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
-    """Return the fields of the answer that root finds out itself, in place of the user's process.
+    """Return the fields of the answer that root itself determines.
 
     The answer of the user's process cannot change these fields. `swept` are the lines of
     `leftovers.sweep`.
@@ -80,10 +80,10 @@ def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
 
 
 def _with(answer: Json, seen: Json) -> Json:
-    """Return `answer`, in which the fields of `seen` replace those of the same name.
+    """Return `answer` with the fields of `seen`, which replace fields of the same name.
 
-    `answer` is the user's, and `seen` is root's. The lists "left" and "problems" of both are
-    joined.
+    The user's process has made `answer`, and root `seen`. The result joins the lists "left" and
+    "problems" of both.
     """
     both = {}
     for name in ("left", "problems"):

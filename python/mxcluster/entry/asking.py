@@ -7,8 +7,8 @@ from typing import Any, Dict, Optional
 Json = Dict[str, Any]
 
 READING = ("look", "record", "check", "status", "logs", "plan", "jobs")
-# Keys of a result that Ansible acts on. The answering programs run as the training user, so their
-# answers must not set them.
+# Keys of a result that Ansible acts on. The answering programs run as the training user, so no
+# answer may set these keys.
 ANSIBLES_OWN = (
     "add_group",
     "add_host",
@@ -31,7 +31,7 @@ NEEDS = dict(
     jobs=["jobs_dir"],
     piece=["job_dir", "file"],
 )
-# Arguments that the node gets. The others are for the controller only.
+# Arguments that the node gets. Only the controller uses the other arguments.
 TOLD = (
     "command",
     "job_dir",
@@ -61,7 +61,7 @@ OLDER = ": its mxcluster is another version; run provision.yml (running jobs go 
 
 
 def missing(asked: Json) -> Optional[str]:
-    """Return the error text for a command that lacks arguments; None if it has all of them."""
+    """Return the error text for a command that lacks arguments, or None if it has all of them."""
     lacking = [name for name in NEEDS.get(asked["command"], []) if asked.get(name) in (None, "")]
     return "command=%s needs %s" % (asked["command"], " and ".join(lacking)) if lacking else None
 
@@ -118,7 +118,7 @@ def _failed(text: str) -> Json:
 
 
 def _last(out: str) -> Optional[Json]:
-    """Return the JSON object in the last line of `out` that has one; None without such a line.
+    """Return the JSON object in the last line of `out` that has one, or None without such a line.
 
     A shell and its start files may print other lines, too.
     """

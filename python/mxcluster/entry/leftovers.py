@@ -16,8 +16,8 @@ FOLDERS = "ansible_mxcluster_*_payload_*"
 def sweep(spool: Optional[str] = None) -> List[str]:
     """Remove old temporary folders of our modules, and old archives in the folder `spool`.
 
-    Returns a line for each folder and archive that could not be removed. Only files of this
-    process's user are removed, in folders where no other user can replace them.
+    Returns a line for each folder and archive that could not be removed. The function removes only
+    files of this process's user, in folders where no other user can replace them.
     """
     lines = []
     for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
@@ -55,7 +55,7 @@ def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
     for path in sorted(glob.glob(os.path.join(folder, pattern))):
         try:
             seen = os.lstat(path)
-        except OSError:  # another process removed it
+        except OSError:  # another process has removed the folder or archive
             continue
         if seen.st_uid == os.geteuid() and kind(seen.st_mode) and time.time() - seen.st_mtime > OLD:
             found.append(path)

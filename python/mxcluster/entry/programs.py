@@ -15,7 +15,7 @@ Json = Dict[str, Any]
 
 # Descriptors for this process's answer. Children close them.
 ANSWERS = []  # type: List[int]
-# Seconds after which a command without an answer of the user's process is given up.
+# Seconds that root waits for the answer of the user's process to a command.
 LIMIT, LIMITS = 300.0, {"collect": 3600.0}
 OF_NODE = ("look", "record", "check", "machine")
 
@@ -69,8 +69,8 @@ def answer_of(asked: Json, target: Optional[int] = None) -> Json:
     With a training user, a child process with that user's rights gives the answer. `target`: see
     `argv_for`. Raises MxclusterError if the command fails.
 
-    The command `start` runs in a new Python, because the agent that it starts lives on. A fork of
-    root's process would not do: the kernel hides files of such a process in /proc from its owner.
+    The command `start` runs in a new Python, because the agent that it starts lives on. In a fork
+    of root's process the agent could not read its own files in /proc: the kernel would forbid it.
     """
     refusing = Refusing(asked["check"])
     argv, entry = argv_for(asked, target), training_user.other(refusing, asked["user"])
@@ -132,14 +132,14 @@ def _prove_that_it_runs(entry: Any) -> None:
 def told(asked: Json) -> str:
     """Return the plan, secrets, token and script in `asked` as JSON for the stdin of the agent.
 
-    They are no arguments, because any user of the node can read a command line.
+    These values go through stdin, because any user of the node can read a command line.
     """
     wanted = ("plan", "secret_env", "token", "script")
     return json.dumps({name: asked[name] for name in wanted if asked.get(name)}, sort_keys=True)
 
 
 class Refusing:
-    """Stands for an Ansible module: it has what `mxcluster.node.training_user` uses of one."""
+    """A substitute for an Ansible module, with the parts that `node.training_user` uses."""
 
     def __init__(self, check_mode: bool):
         self.check_mode = check_mode
@@ -172,7 +172,8 @@ def _run(argv: List[str]) -> Json:
 def program_of(command: str) -> Any:
     """Return the module that carries out `command`: the probe or the agent's command line.
 
-    The import is late, and mostly in the process of the user, whose job needs the module anyway.
+    The function imports the module late, and mostly in the user's process, whose job needs the
+    module anyway.
     """
     if command in OF_NODE:
         from mxcluster.node import probe

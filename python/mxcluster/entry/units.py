@@ -20,7 +20,7 @@ Json = Dict[str, Any]
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
 UNIT_ENDS = 10  # seconds
-PRIVATE = ("/tmp", "/var/tmp")  # a unit has private ones: PrivateTmp=yes
+PRIVATE = ("/tmp", "/var/tmp")  # a unit has its own of these folders: PrivateTmp=yes
 
 
 def has_units(asked: Json) -> bool:
@@ -50,7 +50,7 @@ def hidden(asked: Json) -> List[str]:
 
 
 def unit_of(asked: Json) -> Optional[str]:
-    """Return the name of the job's systemd unit; None if the job does not run as a unit."""
+    """Return the name of the job's systemd unit, or None if the job does not run as a unit."""
     if not has_units(asked):
         return None
     job = os.path.basename(os.path.abspath(asked["job_dir"]))
@@ -69,8 +69,7 @@ def start(asked: Json, unit: str) -> Json:
     """
     programs.program_of("prepare")  # imported once, for the two children that need it
     programs.answer_of(dict(asked, command="prepare"))
-    # Failed units of jobs whose agent and controller were killed together. Their state is of no
-    # more use.
+    # Forget failed units of earlier jobs, whose agent and controller were killed together.
     programs.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
     write_wish(asked["plan"], pwd.getpwnam(asked["user"]).pw_uid)
     code, out, err = programs.call(["systemctl", "start", unit])
@@ -143,8 +142,8 @@ def jobs_with_units(asked: Json) -> Optional[List[str]]:
 def untrue_end(asked: Json, unit: str) -> Optional[str]:
     """Return why asked["told"], the reason in the answer to `wait`, cannot be true; None if it can.
 
-    The answer is the training user's, and the unit is root's. The unit gets UNIT_ENDS seconds: the
-    agent ends shortly after its last status.
+    The training user's process gave the answer, and root controls the unit. The function gives the
+    unit UNIT_ENDS seconds, because the agent ends shortly after its last status.
     """
     if not asked["told"]:
         return None
@@ -156,7 +155,7 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
         if state not in ("active", "activating", "deactivating", "reloading"):
             break
         if time.time() > deadline and state == "deactivating":
-            break  # its agent has ended; one of its processes may hang in the kernel
+            break  # the agent has ended; a process of the job may hang in the kernel
         if time.time() > deadline:
             return (
                 "the node answered that its part of the job had ended (%s), but %d s later the "
@@ -190,7 +189,7 @@ def settle(asked: Json, unit: str) -> List[str]:
     wish = os.path.join(WISHES, os.path.basename(os.path.abspath(asked["job_dir"])) + ".json")
     try:
         return lines + firewall.close(wish)
-    except Exception as error:  # any error: the end of the job must not fail because of it
+    except Exception as error:  # no error here may prevent the end of the job
         return lines + [
             "the firewall rules of the job in %s could not be removed: %s: %s"
             % (asked["job_dir"], type(error).__name__, error)
@@ -198,7 +197,7 @@ def settle(asked: Json, unit: str) -> List[str]:
 
 
 def why_open(asked: Json) -> str:
-    """Return why job ports here are open to other machines; "" if a firewall can close them."""
+    """Return why job ports here are open to other machines, or "" if a firewall can close them."""
     if os.geteuid() != 0 or not asked["user"]:
         return (
             "jobs run without root here (mxcluster_user is empty), so no firewall protects their "
@@ -208,7 +207,7 @@ def why_open(asked: Json) -> str:
         return "jobs run without systemd units here, so no firewall protects their ports"
     try:
         return firewall.can()
-    except Exception as error:  # any error: it is reported, and training goes on
+    except Exception as error:  # training goes on after any error here
         return "the state of the firewall for job ports is unknown: %s: %s" % (
             type(error).__name__,
             error,
@@ -224,7 +223,7 @@ def write_wish(plan: Json, uid: int) -> None:
         try:
             os.mkdir(WISHES)
         except OSError:
-            if not os.path.isdir(WISHES):  # another start may have made it
+            if not os.path.isdir(WISHES):  # another start may have made the folder
                 raise
         os.chmod(WISHES, 0o755)  # independent of the umask: agents read the firewall's notes there
     replace(
