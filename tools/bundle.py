@@ -125,8 +125,8 @@ def lines(python):
 def packages_of(environment, wishes, fetch=None):
     """Return the paths of the wheels for scripts and of the saved choices of these wheels.
 
-    A Python for which a package has no wheel is left out, with a message. Exits if no Python is
-    left.
+    The function leaves out a Python for which a package has no wheel, with a message. It exits if
+    no Python is left.
 
     Args: `environment` from `versions.environment`; `wishes` from `extra_packages.wishes`; `fetch`
     as in `extra_packages.extended`.

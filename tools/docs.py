@@ -260,7 +260,7 @@ def table(variables, shown=str):
 def default_of(name, option, role):
     """Return the default of the variable `name` as text of a table cell, with expressions in words.
 
-    ValueError for an expression that COMPUTED and PLAIN lack.
+    Raises ValueError for an expression that COMPUTED and PLAIN lack.
     """
     if name in COMPUTED:
         return COMPUTED[name]
@@ -281,7 +281,7 @@ def inherited(knob):
 
 
 def names_read(playbook, names):
-    """Return the short names that a playbook reads as text of a table cell."""
+    """Return, as text of a table cell, the short names of knobs that a playbook reads."""
     if playbook == "train.yml":
         return "`attach` and all of the next table"
     if playbook not in (sweeps.BENCHMARK, sweeps.COMPARE):
@@ -378,7 +378,7 @@ def wanted():
 
 
 def main(check):
-    """Write each generated file that is out of date; return the exit status.
+    """Write each generated file that is out of date, and return the exit status.
 
     With `check` the function only prints the names of these files, and returns 1 if there are any.
     """

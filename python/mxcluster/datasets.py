@@ -35,7 +35,7 @@ def training_samples(data: str, num_examples: int = 0) -> int:
     """Return the number of training samples in one epoch of the whole job.
 
     `data` is a name in DATASETS. `num_examples` 0 means all samples. Raises BadInput if the data
-    set has fewer samples than `num_examples`; "synthetic" has no limit.
+    set has fewer samples than `num_examples`. "synthetic" has no limit.
     """
     there = DATASETS[data].train
     if num_examples > there and data != "synthetic":
@@ -53,8 +53,8 @@ def write_digits(path: str) -> bool:
     no scikit-learn, so the controller writes the file.
 
     train_x, val_x: uint8 (n, 8, 8), values 0 to 16. train_y, val_y: uint8 (n,). Each digit is split
-    in the same proportion. Order and bytes of the file are the same on every run. The file is
-    replaced atomically.
+    in the same proportion. Order and bytes of the file are the same on every run. The function
+    replaces the file atomically.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -90,7 +90,7 @@ def _npz(**arrays: Any) -> bytes:
     """Return the content of a .npz file with `arrays`. Equal arrays give equal bytes."""
     import numpy
 
-    write_array: Any = numpy.lib.format.write_array  # it has no types
+    write_array: Any = numpy.lib.format.write_array  # numpy declares no types for it
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as members:
         for name, array in sorted(arrays.items()):

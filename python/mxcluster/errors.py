@@ -14,10 +14,10 @@ class MxclusterError(Exception):
 
 
 class BadInput(MxclusterError):
-    """User input cannot be used. The message has one line per problem.
+    """The input of a user is invalid. The message has one line per problem.
 
-    A message repeats the user's text, so the class makes the message safe for a terminal: control
-    characters are escaped, lines are cut at MOST_SIGNS characters, and MOST_LINES lines are kept.
+    A message repeats the user's text, so the class makes the message safe for a terminal. It
+    escapes control characters, cuts lines at MOST_SIGNS characters, and keeps MOST_LINES lines.
     """
 
     def __init__(self, message: Any) -> None:

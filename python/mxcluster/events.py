@@ -1,7 +1,7 @@
 """Events of a job's processes, one JSON object per line.
 
 All processes of a node append to the same file, `events.jsonl` in the job folder. One `write(2)` to
-a descriptor opened with O_APPEND writes a whole line. No lock and no collecting process is needed.
+a descriptor opened with O_APPEND writes a whole line. So the processes need no lock.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ class EventLog:
     >>> log = EventLog("/job/events.jsonl", role="worker", index=0, host="node1")
     >>> log.write("epoch", epoch=3, accuracy=0.91)
 
-    Threads and processes can share a file. Numbers of numpy are cast. JSON has no NaN and no
-    infinity: such a number is written as null, and a `note` event reports the first such number of
-    every field.
+    Threads and processes can share a file. The class casts numbers of numpy. JSON has no NaN and no
+    infinity: the class writes null for such a number, and reports the first one of every field in a
+    `note` event.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EventLog:
         for name, value in fields.items():
             event[name] = plain(value, functools.partial(not_finite.setdefault, name))
         if not os.fstat(self._fd).st_nlink:  # the file was deleted: later events go to a new file
-            with contextlib.suppress(OSError):  # no folder: the agent reports its deletion
+            with contextlib.suppress(OSError):  # without the folder: the agent reports the deletion
                 assert self._path is not None  # as there is a descriptor
                 new = _open(self._path)
                 os.dup2(new, self._fd, inheritable=False)
@@ -69,7 +69,7 @@ class EventLog:
                 )
 
     def close(self) -> None:
-        """Close the file. Later events are dropped. A second call does nothing."""
+        """Close the file. `write` then drops events. A second call does nothing."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -101,8 +101,8 @@ def from_env() -> EventLog:
 def read(path: str) -> List[Dict[str, Any]]:
     """Return the events (dicts) in the file `path` in the order written.
 
-    Lines without a whole JSON object are skipped: a killed process or a full disk can leave a torn
-    line. Raises OSError if the file cannot be opened.
+    The function skips lines without a whole JSON object: a killed process or a full disk can leave
+    a torn line. Raises OSError if the file cannot be opened.
     """
     events = []
     with open(path, encoding="utf-8", errors="replace") as stream:
@@ -141,8 +141,8 @@ def merge(
 def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> Any:
     """Return `value` in JSON's own types.
 
-    Scalars and arrays of numpy become numbers and lists. NaN and infinities become None, and
-    `not_finite(number)` is called for each of them. Raises TypeError for any other type.
+    Scalars and arrays of numpy become numbers and lists. NaN and infinities become None, and the
+    function calls `not_finite(number)` for each of them. Raises TypeError for any other type.
     """
     if value is None or isinstance(value, (str, bool)):
         return value

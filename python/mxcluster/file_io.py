@@ -10,8 +10,8 @@ BLOCK = 1 << 20  # bytes
 def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
     """Write the file `path` with `content`, in place of an earlier file.
 
-    No reader sees half a file: the content goes to a draft beside it, `path`.part. `mode`: of the
-    file, before the umask.
+    No reader sees a partial file: the function writes a draft beside it, `path`.part, and renames
+    the draft. `mode`: the permissions of the file, before the umask.
     """
     draft = path + ".part"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

@@ -2,7 +2,8 @@
 
 No other file states the facts of a scheme. The plan, the diagnosis of a stall, ``mx.kv.create`` and
 the servers read the row. `make docs` writes the tables of README.md and docs/schemes.md from all
-rows. A name without a row is refused; stock MXNet would silently train another scheme.
+rows. mxcluster refuses a name without a row, because stock MXNet would silently train another
+scheme.
 """
 
 from typing import Dict, List, NamedTuple, Sequence
@@ -24,7 +25,7 @@ class Scheme(NamedTuple):
     name: str  # in mx.kv.create
     title: str
     source: str  # its name in full, or the paper that defines it
-    # In words that go on a sentence: "a worker waits for", "a push changes the weights by".
+    # The ends of the sentences "a worker waits for ..." and "a push changes the weights by ...".
     waiting: str
     effect: str
     # The workers that wait for each other, and so need equal numbers of batches in an epoch.
@@ -126,7 +127,7 @@ NAMES = tuple(scheme.name for scheme in SCHEMES)
 
 
 def of(name: str) -> Scheme:
-    """Return the Scheme with this name. BadInput if there is none."""
+    """Return the Scheme with this name. Raises BadInput if there is none."""
     for scheme in SCHEMES:
         if scheme.name == name:
             return scheme
@@ -151,9 +152,9 @@ def updates_each_push(scheme: Scheme) -> bool:
 
 
 def sums_every_step(scheme: Scheme) -> bool:
-    """Return True if an update is the sum of one push of each worker, and all wait for it.
+    """Return True if each update sums one push of every worker, and all workers wait for it.
 
-    Then the batch sizes of the workers may differ, as long as their sum stays the same.
+    Under such a scheme the workers may have different batch sizes with a constant sum.
     """
     return scheme.is_distributed and scheme.waits == scheme.merges == EVERYBODY
 
@@ -167,7 +168,7 @@ def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
 
 
 def merged_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers whose pushes the servers add up; [] if they add up none.
+    """Return the sets of workers whose pushes the servers add up, or [] if they add up none.
 
     The arguments are those of `waiting_sets`.
     """

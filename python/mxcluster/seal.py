@@ -7,7 +7,7 @@ Pure, except for reading the token's file. A sealed message is a text::
     PAYLOAD
 
 MAC is the HMAC-SHA256 of all the rest under the token. The token itself never goes over the
-network. A server accepts each NONCE once, so a captured message cannot be sent again.
+network. A server accepts each NONCE once, and so refuses a copy of a captured message.
 """
 
 import collections
@@ -30,7 +30,7 @@ Message = collections.namedtuple("Message", "sender kind payload")
 
 
 class NotSealed(MxclusterError):
-    """A message has no valid proof that this job sent it, or was received before."""
+    """A message has no valid proof that this job sent it, or is a copy of an earlier message."""
 
 
 def read_token(folder: str) -> bytes:

@@ -132,7 +132,7 @@ def fields(
 ) -> Shape:
     """Return a shape: a dict with all fields of `needed`, and any fields of `possible`.
 
-    Other fields must have the shape `rest`. Without `rest` other fields are dropped.
+    Other fields must have the shape `rest`. Without `rest` the shape drops other fields.
     """
 
     def checked(value: Any) -> Dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import List, Sequence
 def split(batch_size: int, loads: Sequence[float]) -> List[int]:
     """Return the number of samples of a batch that each GPU gets, in proportion to `loads`.
 
-    The result is that of MXNet's executor_manager._split_input_slice, which refuses a 0 in it.
-    Each number is rounded, half to even. The last GPU gets what is left, or what is missing is
-    taken from the last GPUs.
+    The result is that of MXNet's executor_manager._split_input_slice, which raises an error if a
+    GPU gets no sample. Each number is rounded, half to even. The last GPU gets the remaining
+    samples. If the rounded numbers add up to too many samples, the last GPUs get fewer.
 
     Args: `batch_size` at least 1; `loads` above 0, one for each GPU.
     """

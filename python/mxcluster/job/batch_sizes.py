@@ -15,8 +15,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from mxcluster.cluster.files import largest_remainder
 from mxcluster.errors import BadInput, refuse
 
-# Sizes change only if the size that fits a worker's speed differs from its size by more than this
-# part of the size, and by more than this number of samples. Otherwise noise would change them.
+# Dead band. A worker's size changes only if the size that fits its speed differs by more than this
+# part of the size, and by more than this number of samples. Noise therefore changes no size.
 DEAD_BAND, LEAST_MOVE = Fraction(1, 20), Fraction(3, 4)
 SMOOTHING = 0.2  # weight of the newest step in the moving average of a worker's seconds
 MOST_MEASURED = 16  # steps of an epoch that a worker measures
@@ -41,9 +41,9 @@ def follow(
     """Return the State after the workers have measured `speeds`; `state` itself within a dead band.
 
     Under the new sizes all workers need the same time for a batch, as far as `least` and `most`
-    allow. A size that turns back goes half as far as before, and a size that goes on in its
-    direction twice as far, at most the whole way. So sizes settle also where the speed of a worker
-    depends on its batch size.
+    allow. A size that changes its direction goes half as far as before. A size that keeps its
+    direction goes twice as far, at most the whole way. So sizes also converge if the speed of a
+    worker depends on its batch size.
 
     Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size.
     Raises BadInput for a speed that is not a number above 0, with the worker's name.
@@ -79,8 +79,8 @@ def divide(
 ) -> List[int]:
     """Return batch sizes in proportion to `weights`, with the sum `total`.
 
-    The largest remainder method rounds them. A size stays within its bounds, and the other workers
-    share the difference.
+    The largest remainder method rounds the sizes. A size stays within its bounds, and the other
+    workers share the difference.
 
     Args: `weights` numbers above 0 (int, float or Fraction); `least` and `most` the bounds. Raises
     BadInput if no sizes within the bounds have the sum `total`.
@@ -156,9 +156,8 @@ def epoch_of(sizes: Sequence[int], samples: int) -> Tuple[List[Tuple[int, int]],
     """Return ([range of samples (first, last + 1)], batches, [repeated samples]), by worker.
 
     The ranges cover the `samples` samples of an epoch once, in proportion to the batch `sizes`. All
-    workers have the same number of batches: ceil(samples / sum(sizes)), whatever the sizes, since a
-    range has at most this number times its worker's size of samples. BadInput if a worker would get
-    no sample.
+    workers have the same number of batches, ceil(samples / sum(sizes)). In its batches a worker has
+    room for at least the samples of its range. Raises BadInput if a worker would get no sample.
     """
     total = sum(sizes)
     counts = largest_remainder([Fraction(size * samples, total) for size in sizes], samples)
@@ -179,10 +178,10 @@ def epoch_of(sizes: Sequence[int], samples: int) -> Tuple[List[Tuple[int, int]],
 def measured_steps(batches: int) -> List[int]:
     """Return the steps of an epoch of `batches` batches that a worker measures, in rising order.
 
-    A measurement waits for the end of the backward pass, which a step otherwise overlaps with its
-    pushes. So at most MOST_MEASURED steps are measured, evenly over the epoch. The first step is
-    not, because MXNet may allocate memory and choose algorithms for a new batch size in it. An
-    epoch of one batch has only a first step, which is measured.
+    A measurement waits for the end of the backward pass, which otherwise overlaps with the pushes.
+    So a worker measures at most MOST_MEASURED steps, evenly over the epoch. It leaves out the first
+    step, in which MXNet may allocate memory and choose algorithms for a new batch size. In an epoch
+    of one batch the worker measures the first step.
     """
     if batches == 1:
         return [0]
@@ -211,7 +210,7 @@ class Speed:
         self._seconds = SMOOTHING * seconds + (1 - SMOOTHING) * before
 
     def value(self) -> float:
-        """Return the speed in samples per second; NaN before the first measurement."""
+        """Return the speed in samples per second, or NaN before the first measurement."""
         return self._last if self._seconds is None else self._size / self._seconds
 
 

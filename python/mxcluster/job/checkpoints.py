@@ -76,8 +76,8 @@ def write_manifest(path: str, files: List[str], **content: Any) -> None:
 def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
     """Delete from `folder` the network's checkpoints of at most `epochs` epochs.
 
-    The checkpoint named `spare` stays. Manifests are deleted first, so that none names a file that
-    is gone.
+    The checkpoint named `spare` stays. The function deletes manifests first, so that no manifest
+    names a deleted file.
     """
     found = [
         (match, name)
@@ -134,7 +134,7 @@ def told(folder: str, note: str) -> str:
 
 
 def is_there(folder: str, name: str) -> bool:
-    """Return True if `folder` holds all files of the checkpoint, as long as its manifests state."""
+    """Return True if `folder` has all files of the checkpoint, with the sizes in its manifests."""
     try:
         return bool(read(folder, name, digests=False))
     except BadInput:
@@ -159,8 +159,8 @@ def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
 def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
     """Return the Checkpoint `name` in `folder` after a check of each file against its manifest.
 
-    Without `digests`, only the sizes of the files are checked. BadInput names the first file that
-    is missing or damaged.
+    Without `digests`, the function checks only the sizes of the files. Raises BadInput with the
+    name of the first file that is missing or damaged.
     """
     whole = os.path.join(folder, name + ".json")
     content = _checked(whole, digests)
@@ -169,7 +169,10 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
         for rank in range(int(content["servers"])):
             part = os.path.join(folder, "%s.server-%d.json" % (name, rank))
             if _checked(part, digests)["id"] != content["id"]:
-                raise BadInput("%s and %s belong to different saves of this epoch" % (part, whole))
+                raise BadInput(
+                    "%s and %s belong to different saves of this epoch: use another checkpoint"
+                    % (part, whole)
+                )
             files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
     except (ValueError, KeyError, TypeError) as error:
@@ -179,7 +182,8 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
 def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
     """Return the content of the manifest `path` after a check of the files that it lists.
 
-    Without `digests`, only the sizes of the files are checked. BadInput names the faulty file.
+    Without `digests`, the function checks only the sizes of the files. Raises BadInput with the
+    name of the faulty file.
     """
     try:
         with open(path, encoding="utf-8") as stream:
@@ -190,7 +194,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
                 digest(file) == expected if digests else os.path.getsize(file) == expected["bytes"]
             ):
                 raise BadInput(
-                    "%s differs from its digest or size in %s"
+                    "%s differs from its digest or size in %s: use another checkpoint"
                     % (os.path.join(os.path.dirname(path), name), path)
                 )
         return content

@@ -10,11 +10,11 @@ Json = Dict[str, Any]
 LATE = 0.25  # the last part of the later epochs, whose mean loss counts
 SMALLEST = 0.01  # part of the first loss; a smaller fall does not count
 ENOUGH = 5  # later epochs needed to tell the noise of their losses from a trend
-GUESSING = 3.0  # times the accuracy of a guess; a higher accuracy proves that the network learned
+GUESSING = 3.0  # factor on the accuracy of a guess; a higher accuracy proves learning
 
 
 def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
-    """Return a clause that says that the job learned nothing and gives its losses, else None.
+    """Return a clause with the losses of a job that learned nothing, or None for any other job.
 
     A job learned if its loss fell from the first epoch to the last epochs. The fall must exceed the
     noise and 1 % of the first loss. The noise is twice the standard deviation of an epoch's loss.
@@ -66,7 +66,7 @@ def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Op
 
 
 def _classes(options: Json) -> Optional[int]:
-    """Return the number of classes of the data set; None for a script or an unknown data set."""
+    """Return the number of classes of the data set, or None for a script or an unknown data set."""
     return (
         None
         if options.get("script") or options.get("data") not in DATASETS
@@ -75,7 +75,7 @@ def _classes(options: Json) -> Optional[int]:
 
 
 def _noise(losses: List[float]) -> float:
-    """Return twice the standard deviation of a loss; 0.0 for fewer than ENOUGH losses.
+    """Return twice the standard deviation of a loss, or 0.0 for fewer than ENOUGH losses.
 
     The estimate uses the differences of neighbouring losses, which a trend hardly changes. If a
     loss is not finite, the result is 0.0.
@@ -87,7 +87,7 @@ def _noise(losses: List[float]) -> float:
 
 
 def by_epoch(events: List[Json]) -> List[float]:
-    """Return the mean of the reported losses of each epoch, in order; inf if one is not finite."""
+    """Return the mean loss of each epoch, in order. A loss that is not finite gives inf."""
     told = {}  # type: Dict[int, List[float]]
     for event in events:
         epoch, loss = event.get("epoch"), event.get("loss")

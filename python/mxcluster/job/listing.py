@@ -1,7 +1,7 @@
 """List the jobs of all nodes, choose a job, and make the texts of the job playbooks.
 
 The answer of one node is that of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]}, see
-`agent.jobs`. The training user can write to job folders, so their content is shown but not trusted.
+`agent.jobs`. The training user can write to job folders, so no function here trusts their content.
 """
 
 import json
@@ -57,7 +57,7 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
         for entry in (answer or {}).get("jobs", []):
             if is_job_id(str(entry.get("job"))):
                 parts.setdefault(entry["job"], {})[host] = entry
-        # Root has seen the running units, and the node's own answer cannot overrule that.
+        # Root has seen the running units, and the node's own answer cannot overrule root.
         for name in (answer or {}).get("units") or []:
             known = parts.setdefault(name, {}).get(host)
             if not known or known["state"] in ("ended", "prepared"):
@@ -133,8 +133,8 @@ def _whole(nodes: Dict[str, str]) -> str:
 def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[Json]:
     """Return the job named `wanted`; for "" the only running or prepared job, None without one.
 
-    BadInput, with a list of jobs, if no job is named `wanted`, or if `wanted` is "" and several
-    jobs are running or prepared. `lost` names the hosts that did not answer.
+    Raises BadInput, with a list of jobs, if no job is named `wanted`, or if `wanted` is "" and
+    several jobs are running or prepared. `lost` names the hosts that did not answer.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if not wanted:
@@ -169,9 +169,9 @@ def choose_to_stop(
 ) -> List[Json]:
     """Return the jobs to end: the job named `wanted`, or with `every` all running or prepared jobs.
 
-    BadInput if both arguments are given, if neither is given, or if no job is named `wanted`. Even
-    the only running job must be named, because it may belong to another user. `lost` names the
-    hosts that did not answer.
+    Raises BadInput if both arguments are given, if neither is given, or if no job is named
+    `wanted`. Even the only running job must be named, because it may belong to another user. `lost`
+    names the hosts that did not answer.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if wanted and every:
@@ -265,8 +265,8 @@ def _ago(when: Optional[float], now: Optional[float]) -> str:
 def agreed(plans: Dict[str, Any], job: str) -> Any:
     """Return the one plan of a job from `plans`, {host: the plan that this node holds}.
 
-    Each node keeps the plan of the whole job. BadInput if the plans differ, because the training
-    user can write to a node's copy; the message names the minority.
+    Each node keeps the plan of the whole job. Raises BadInput if the plans differ, because the
+    training user can write to a node's copy. The message names the minority.
     """
     parties = grouped(
         (json.dumps(plan, sort_keys=True), host) for host, plan in sorted(plans.items())
@@ -295,8 +295,8 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     """Return the plan of a job that another controller started, for this controller to continue.
 
     Args: `plan` as the nodes hold it; `asked` {host: {"python", "jobs_dir"}} by this controller's
-    inventory, None for a node that has not answered. Such a node gets empty paths. BadInput if the
-    plan is invalid or names a host that `asked` lacks.
+    inventory, None for a node that has not answered. Such a node gets empty paths. Raises BadInput
+    if the plan is invalid or names a host that `asked` lacks.
 
     The paths of the inventory replace those of the plan. The training user can change a plan in a
     job folder, and its paths would decide which program runs on all nodes.
@@ -371,7 +371,7 @@ def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> L
     """Return the last lines of all logs of a job as text lines.
 
     Args: `job` the job's id; `logs` {host: {name: [line, ...]}, None for a node without logs}.
-    BadInput if `job` is "".
+    Raises BadInput if `job` is "".
     """
     if not job:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Make the live line of a job from the answers of all agents. No function reads or prints.
+"""Make the live line of a job from the answers of all agents. Pure.
 
 The answer of one node, from `python -m mxcluster.agent wait`:
 
@@ -33,9 +33,9 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     Before the training, the line counts the nodes that have answered, the nodes that have met the
     others, or the workers that have begun. After a failure, it names the first failure.
 
-    Args: `width` in characters: the least important parts are dropped until the line fits; `now` in
-    unix seconds, for tests. Texts of nodes pass through `printable`. Fields of events that are no
-    sensible numbers are ignored.
+    Args: `width` in characters: the line has only its most important parts if it is too long; `now`
+    in unix seconds, for tests. Texts of nodes pass through `printable`. The function ignores fields
+    of events that are no sensible numbers.
     """
     statuses = {
         host: answer["status"]
@@ -215,8 +215,8 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
     """Join the texts of `parts` to one line of at most `width` characters.
 
-    Args: `parts` [(rank, text)]; `width` None for no limit. The parts with the highest rank are
-    dropped first. If the parts of rank 0 are still too long, the line is cut.
+    Args: `parts` [(rank, text)]; `width` None for no limit. The function drops the parts with the
+    highest rank first. If the parts of rank 0 are still too long, it cuts the line.
     """
     while True:
         text = printable("  ".join(text for _, text in parts).replace("  (", " ("))

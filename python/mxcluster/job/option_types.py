@@ -58,8 +58,8 @@ class Knob(NamedTuple):
 def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
     """Return `value` with the type of `option`, or the option's default if `value` is None.
 
-    Args: `where` a host name in front of the message, "" for none. BadInput names a wrong value and
-    the allowed values.
+    Args: `where` a host name in front of the message, "" for none. Raises BadInput with the wrong
+    value and the allowed values.
     """
     if value is None:
         return option.default

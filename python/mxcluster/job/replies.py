@@ -1,7 +1,7 @@
 """Check the answers of nodes on the controller, before they are shown or used.
 
 The answering programs belong to the training user, and this user may run any program on the node.
-So an answer may hold anything. An invalid answer is refused with the name of its node and field.
+So an answer may hold anything. The error for an invalid answer names the node and the field.
 """
 
 import os
@@ -114,7 +114,7 @@ def event(value: Any) -> Json:
 def is_event(value: Json) -> bool:
     """Return True if all known figures of an event have their types.
 
-    Other fields are not checked, because a script may write events of its own.
+    Other fields may hold anything, because a script may write events of its own.
     """
     try:
         for name in set(_FIGURES) & set(value):
@@ -321,8 +321,8 @@ MODULES_OWN = (
 def check(command: str, host: str, result: Json, job: str = "") -> Json:
     """Return the module's result for a command on a host, with the node's answer checked.
 
-    Args: `job` the id of the requested job, "" for none. BadInput if the answer is invalid or tells
-    of another job. The host of a status and of its failure is always `host`.
+    Args: `job` the id of the requested job, "" for none. Raises BadInput if the answer is invalid
+    or tells of another job. The host of a status and of its failure is always `host`.
     """
     wanted = REPLIES[command]
     try:
@@ -361,7 +361,7 @@ def of_host(host: str, known: Json) -> Json:
 def packed(host: str, known: Any, plan: Json) -> Json:
     """Return the content of a collected status.json, reduced to the host's own processes.
 
-    BadInput if the content `known` is invalid or belongs to another job than `plan`.
+    Raises BadInput if the content `known` is invalid or belongs to another job than `plan`.
     """
     try:
         found = of_host(host, status(known))
@@ -376,7 +376,7 @@ def packed(host: str, known: Any, plan: Json) -> Json:
 def meeting(host: str, value: Any) -> Json:
     """Return the checked content of a meeting.json that was collected from `host`.
 
-    BadInput if the content `value` is invalid.
+    Raises BadInput if the content `value` is invalid.
     """
     try:
         return dict(_meeting(value), host=host)

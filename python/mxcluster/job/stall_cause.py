@@ -120,7 +120,7 @@ def failure(plan: Json, host: str, found: Json) -> Json:
 
 
 def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
-    """Return the name of a worker for which other workers wait for ever; None if there is none.
+    """Return the name of a worker for which other workers wait for ever, or None if there is none.
 
     Args: `pulses` {name: pulse} of workers without progress for a while; `together` lists of worker
     indices whose pushes are merged. A worker is at fault in two cases: it is done while another
@@ -148,7 +148,7 @@ def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
 
 
 def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
-    """Return (worker, key that it left out, worker that waits for it); None if there is none.
+    """Return (worker, key that it left out, worker that waits for it), or None if there is none.
 
     Each of the two workers has pushed a key more often than the other, so each waits for the other.
     Of the two, the worker with more progress left out a key.

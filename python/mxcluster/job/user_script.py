@@ -33,7 +33,7 @@ Folder = NamedTuple(
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
     """Return (the script's folder as a zip file in base64, [note for the plan, ...]).
 
-    BadInput if the nodes cannot run the script or cannot get its folder.
+    Raises BadInput if the nodes cannot run the script or cannot get its folder.
 
     Args: `script` an absolute path on the controller; `pythons` the versions ("3.11.2") of Python
     on the workers' nodes.
@@ -96,7 +96,7 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
 def look(folder: str, about: str) -> Folder:
     """Return the Folder: files and folders to send, skipped paths by reason, unreadable paths.
 
-    BadInput, with a message that starts with `about`, if the folder is too large.
+    Raises BadInput, with a message that starts with `about`, if the folder is too large.
     """
     size, found = 0, Folder([], [], {}, [])
 
@@ -144,7 +144,7 @@ def look(folder: str, about: str) -> Folder:
 
 
 def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[str]:
-    """Return notes on the script for the plan; raise BadInput if it is no Python 3 script.
+    """Return notes on the script for the plan, or raise BadInput if it is no Python 3 script.
 
     A script that the controller's Python cannot compile gets a note, if the Python of a node may
     accept the script.

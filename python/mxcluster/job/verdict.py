@@ -178,9 +178,9 @@ def compute(
 def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
     """Return the first cause among the failures that the nodes saw, or None.
 
-    The order: the earliest process that failed by itself; then the network; then a node whose agent
-    ended the job; then the earliest "echo", a process that ended because another one had. An echo
-    may be the only failure if a node is lost.
+    The first of these that exists is the cause: the earliest process that failed by itself, the
+    network, a node whose agent ended the job, the earliest "echo". An echo is a process that ended
+    because another process had ended. It may be the only failure if a node is lost.
     """
     statuses = list(statuses)
     failures = sorted(
@@ -196,7 +196,7 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
         return first
     for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
         if status.get("reason") in _ENDINGS:
-            # The controller stops the other nodes when one is lost, so a stop is no cause.
+            # When a node is lost, the controller stops the other nodes. So a stop is no cause.
             told = _ENDINGS[status["reason"]] + (
                 _of_lease(status.get("lease")) if status["reason"] == "lease" else ""
             )
@@ -213,7 +213,7 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
 
 
 def hints(failure: Optional[Json]) -> List[str]:
-    """Return lines of advice for the well-known messages in the log lines of a failure."""
+    """Return a line of advice for each known error message in the log lines of `failure`."""
     log = "\n".join((failure or {}).get("log") or []).lower()
     return list(dict.fromkeys(hint for message, hint in _HINTS if message.lower() in log))
 
@@ -300,9 +300,9 @@ def figure(number: float) -> str:
 def printable(text: str) -> str:
     """Return `text`, written by a node, as one line that no terminal or page takes as a command.
 
-    Escape sequences, control characters, signs without width and signs that reverse the direction
-    are dropped. A tab becomes four spaces. A newline becomes one space, so that a text cannot add a
-    line of its own to ours.
+    The function drops escape sequences, control characters, signs without width and signs that
+    reverse the direction. A tab becomes four spaces. A newline becomes one space, so that a text of
+    a node cannot add a line to the report.
     """
     if text.isprintable():
         return text
@@ -314,7 +314,7 @@ def printable(text: str) -> str:
 
 
 def _gives_way(failure: Optional[Json]) -> bool:
-    """Return True if the failure may follow from a fault that only the controller has seen."""
+    """Return True if `failure` may be a consequence of a fault that only the controller saw."""
     return (
         failure is None
         or bool(failure.get("echo"))
@@ -339,7 +339,7 @@ def _agent_failure(host: str, reason: str, when: Optional[float] = None) -> Json
 def _of_lease(seen: Any) -> str:
     """Return the measurements of `agent.lease.Lease.expired` as text.
 
-    The training user may have forged the numbers, so they are checked.
+    The function checks the numbers, because the training user may have forged them.
     """
     found = seen if isinstance(seen, dict) else {}
     age, limit, gap = (
@@ -392,8 +392,8 @@ def _network(
 ) -> Optional[Json]:
     """Return a failure of the network in place of an echo or a stall that it explains.
 
-    Any other failure is returned as it is. The "unanswered" of a status lists the processes of
-    other nodes that acknowledged no packet. Without such a process the network did not fail.
+    Any other failure stays as it is. The "unanswered" of a status lists the processes of other
+    nodes that acknowledged no packet. Without such a process the network did not fail.
     """
     if (
         failure is None
@@ -491,7 +491,7 @@ def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json
 
 
 def _alone(failure: Optional[Json]) -> Optional[Json]:
-    """Return `failure`, but add to the reason of an echo that no node saw a process fail first."""
+    """Return `failure`. The reason of an echo also says that no node saw an earlier failure."""
     if failure is None or failure["exit_code"] not in exit_codes.reserved():
         return failure
     return dict(
