@@ -1,8 +1,8 @@
 """Plan the cluster files and the ssh files on the controller.
 
 The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`.
-Templates cannot replace this module: it reads the records of all nodes at once, and its refusal
-names the wrong host of an inventory.
+Templates cannot replace this module. The module reads the records of all nodes at once, and its
+error message names the wrong host of an inventory.
 """
 
 DOCUMENTATION = r"""
@@ -28,7 +28,7 @@ author:
   - The mxcluster authors
 options:
   command:
-    description: Whether to plan the cluster files or the ssh files.
+    description: V(files) plans the cluster files, V(ssh) plans the ssh files.
     type: str
     required: true
     choices: [files, ssh]
@@ -56,7 +56,7 @@ options:
     type: dict
     default: {}
   cwd:
-    description: For V(files), the folder at which the user's relative paths begin.
+    description: For V(files), the folder to which the user's relative paths refer.
     type: path
   nodes:
     description: For V(ssh), RV(nodes) of V(command=files).
@@ -92,7 +92,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 nodes:
-  description: The C(address) and C(interface) of every node by host.
+  description: The C(address) and C(interface) of every node, by host name.
   returned: command is files
   type: dict
 files:
@@ -155,4 +155,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_cluster_plan`, which Ansible runs on the controller."""

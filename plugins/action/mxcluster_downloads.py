@@ -17,8 +17,8 @@ description:
     module refuses a package without a wheel, and a package that needs another MXNet or numpy.
   - With V(command=wheels), downloads with pip the wheels that M(mxcluster_env) needs, and packs one
     tar file for each different need.
-  - Checks the sha256 of each file, if it is known. The module runs on the controller. Concurrent
-    runs with the same store wait for each other.
+  - Checks each file that has a known sha256. The module runs on the controller. Concurrent runs
+    with the same store wait for each other.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -54,7 +54,7 @@ options:
     description: For V(packages), the version of the node's Python, such as V(3.11).
     type: str
   cwd:
-    description: For V(packages), the folder at which a relative path begins.
+    description: For V(packages), the folder to which a relative path refers.
     type: path
   needs:
     description: For V(wheels), RV(mxcluster_env#module:needs) of each node.
@@ -129,13 +129,13 @@ REQUIRED_IF = [
     ("command", "packages", ["packages", "environment", "python", "cwd"]),
     ("command", "wheels", ["needs", "folder"]),
 ]
-REDONE = "Correct this, and run the playbook again: it repeats this step from the beginning."
+REDONE = "Correct the cause, and run the playbook again: it repeats this step from the beginning."
 
 
 def fetch_archives(given, store, check):
-    """Download those of given["files"] that the folder `store` lacks.
+    """Download the files of given["files"] that the folder `store` lacks.
 
-    Returns {"changed", "fetched": names of the files that were missing}.
+    Returns {"changed", "fetched": names of the downloaded files}.
     """
     files = {one["name"]: one for one in given["files"]}
     missing = [one["name"] for one in archives.lacking(store, files.values())]
@@ -178,7 +178,7 @@ def fetch_wheels(given, store, check):
 COMMANDS = {
     "archives": (
         fetch_archives,
-        "Correct this, and run the playbook again: it continues the downloads.",
+        "Correct the cause, and run the playbook again: it continues the downloads.",
     ),
     "packages": (choose_packages, REDONE),
     "wheels": (fetch_wheels, REDONE),
@@ -191,7 +191,7 @@ def carry_out(given, check):
     The functions are fetch_archives, choose_packages and fetch_wheels.
 
     Args: `given` the arguments of the task; `check` True in check mode, which downloads nothing.
-    MxclusterError if a download fails, or if the disk of the store refuses a file.
+    Raises MxclusterError if a download fails, or if the disk of the store refuses a file.
     """
     store = os.path.abspath(given["store"])
     work, after = COMMANDS[given["command"]]
@@ -205,4 +205,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_downloads`, which Ansible runs on the controller."""

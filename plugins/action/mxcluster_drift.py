@@ -15,7 +15,7 @@ from mxcluster.ansible.node_task import NodeTask, completed
 from mxcluster.cluster import drift
 from mxcluster.job import verdict
 
-# Variables with these prefixes do not affect the state of a node, or affect a single run only.
+# Variables with these prefixes affect a single run only, or nothing on a node.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -23,10 +23,11 @@ display = Display()
 
 
 def value_of(hostvars, host, name):
-    """Return the value of the variable `name` of a host, or its template if it has no value here.
+    """Return the value of the variable `name` of `host`, or its template if it cannot be evaluated.
 
-    A template that uses a default of a role has no value, because these defaults are not among the
-    variables of a host. ansible-core 2.16 returns such a template; newer lines raise an error.
+    Ansible cannot evaluate a template that uses a default of a role, because these defaults are not
+    among the variables of a host. ansible-core 2.16 returns such a template; newer versions raise
+    an error.
     """
     try:
         return hostvars[host][name]
@@ -35,12 +36,12 @@ def value_of(hostvars, host, name):
 
 
 class ActionModule(NodeTask):
-    """Return the reason to provision the node again, or record its present state."""
+    """Return the reason to provision a node again, or record the present state of a node."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp=None, task_vars=None):
-        """Run the task; Ansible calls this method."""
+        """Run one task and return its result (dict) to Ansible."""
         result, given = super(ActionModule, self).run(tmp, task_vars), self._task.args
         if given.get("command") == "common":
             return dict(result, changed=False, common=self._common(given))
@@ -115,7 +116,7 @@ class ActionModule(NodeTask):
             ),
             task_vars,
         )
-        # Without the old environment no job can run there.
+        # If the old environment is missing, no job runs on the node, and the answer has no jobs.
         return drift.refusal(host, changes, told.get("jobs") or [])
 
     def _why(self, given, known, digest, task_vars):

@@ -13,12 +13,12 @@ from mxcluster.file_io import digest
 
 
 class ActionModule(ActionBase):
-    """Run the module with `src` replaced by the path in Ansible's temporary folder on the node."""
+    """Transfer the file `src` to a temporary folder on the node, and run the module there."""
 
-    TRANSFERS_FILES = False  # most calls transfer nothing and need no temporary folder
+    TRANSFERS_FILES = False  # most calls transfer no file and need no temporary folder
 
     def run(self, tmp=None, task_vars=None):
-        """Run the task; Ansible calls this method."""
+        """Run one task and return its result (dict) to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
         source = arguments.get("src")
@@ -56,8 +56,8 @@ class ActionModule(ActionBase):
         source = arguments.pop("src")
         files = listing(source)
         asked = self._ask(dict(arguments, state="directory", files=files), task_vars)
-        # The node names the files that it lacks. Only names of the listing count; otherwise a node
-        # could request any file of the controller.
+        # The node names the files that it lacks. The controller sends only files of the listing,
+        # because a hostile node could request any file of the controller.
         told = asked.get("lacking")
         wanted = (
             {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
 
 
 def listing(folder):
-    """Return {relative path: {"bytes", "sha256"}} of all files in `folder`. Links are followed.
+    """Return {relative path: {"bytes", "sha256"}} of all files in `folder`, also behind links.
 
     Raises:
         AnsibleError: An entry is not a regular file, or a link leads to a folder above itself.

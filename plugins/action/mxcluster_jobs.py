@@ -5,7 +5,7 @@ DOCUMENTATION = r"""
 module: mxcluster_jobs
 short_description: Combine the answers of the nodes about their jobs
 description:
-  - Merges the answers of the nodes to a list of jobs. Depending on O(command), the module returns
+  - Merges the answers of the nodes into a list of jobs. Depending on O(command), the module returns
     this list, selects jobs, or returns a text for the user.
   - The module writes no file except O(path).
 attributes:
@@ -112,7 +112,7 @@ packed_plan:
   returned: command is adopt
   type: str
 ok:
-  description: Whether nothing of the jobs is left and all their nodes have answered.
+  description: Whether all nodes of the jobs have answered and none has leftovers.
   returned: command is stopped
   type: bool
 mxcluster_verdict_text:
@@ -131,7 +131,7 @@ from mxcluster.job.plan import packed
 
 
 def carry_out(given, check):
-    """Return the values of RETURN that belong to given["command"]; "status" also writes its file.
+    """Run given["command"] and return its values of RETURN. "status" also writes a JSON file.
 
     Args: `given` the arguments of the task; `check` True in check mode, which changes the text for
     the command "stopped". Raises BadInput if the named job does not exist, if a job has to be
@@ -201,4 +201,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_jobs`, which Ansible runs on the controller."""

@@ -31,7 +31,7 @@ PAUSES = (4.0, 6.0)  # seconds before the first retry of a lost node, and before
 # Seconds between two reads of the board during a pause: a retry must not delay the end of a job
 # that has failed on another node.
 LOOK = 0.2
-# Seconds of patience for a lost node once another node's part has failed: the lost node may be the
+# Seconds of retries for a lost node once another node's part has failed: the lost node may be the
 # cause of that failure, and may never answer.
 LITTLE_PATIENCE = 5.0
 # Use a 3 s connect timeout during the first 15 s of an outage, while the other nodes may be
@@ -72,7 +72,7 @@ class ActionModule(NodeTask):
     _arrivals = None
 
     def run(self, tmp=None, task_vars=None):
-        """Run the task; Ansible calls this method."""
+        """Run one task and return its result (dict) to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = {
             name: value
@@ -130,7 +130,7 @@ class ActionModule(NodeTask):
             try:
                 self._arrivals.bring(offered, BRINGING * float(arguments.get("patience") or 10))
             except (OSError, AnsibleError) as error:
-                # The job goes on; a later poll fetches the rest.
+                # The job goes on, and a later poll fetches the other pieces.
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
                     raise
                 warn(
@@ -156,7 +156,7 @@ class ActionModule(NodeTask):
         found = self.ask(arguments, task_vars)
         if found.get("failed") or found.get("unreachable"):
             return found
-        # Without a user, the plan has shown the reason.
+        # Without a training user, the plan has reported the open ports already.
         if arguments.get("user") and found.get("ports_open"):
             display.display("%s: %s" % (host, verdict.printable(found["ports_open"])))
         problems = list(found.get("problems") or []) + list(known)
@@ -190,8 +190,8 @@ class ActionModule(NodeTask):
         """Try once to fetch the files of the node's part of a job to the file `into`.
 
         Returns:
-            {"packed": the answer to `collect`}. If the files did not arrive, it has the failure,
-            too; an answer that came before stays in "packed".
+            {"packed": the answer to `collect`}. If the fetch failed, the dict also has the failure,
+            and keeps an earlier answer in "packed".
         """
         packed = {}
         try:
@@ -233,9 +233,9 @@ class ActionModule(NodeTask):
     def _fetch(self, packed, into, task_vars):
         """Fetch the tar file of `collect` to the file `into`.
 
-        A tar file in the folder O(spool) is then removed on the node. The connection plugin fetches
-        only files that the login user can read. Ansible's own `fetch` holds the file in memory, but
-        reads a file of another user, too.
+        The method then removes a tar file in the folder O(spool) from the node. The connection
+        plugin fetches only files that the login user can read. Ansible's own `fetch` also reads
+        files of other users, but holds the file in memory.
 
         Args: `packed` the answer to `collect`.
         """
@@ -303,7 +303,7 @@ class ActionModule(NodeTask):
         )
 
     def _who_logs_in(self):
-        """Return the uid of the login user, before become; None if no shell answers."""
+        """Return the uid of the login user, before become, or None if no shell answers."""
         answer = self._low_level_execute_command("id -u", sudoable=False)
         lines = answer.get("stdout", "").split()
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
@@ -322,7 +322,7 @@ class ActionModule(NodeTask):
             return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
 
         tries = 0
-        if board and any_is_silent(board):  # a node that loses its peer then reports at once
+        if board and any_is_silent(board):  # short polls: a node may now report a lost peer
             arguments = dict(arguments, seconds=0)
         while True:
             error, answer = None, {}
@@ -349,7 +349,7 @@ class ActionModule(NodeTask):
                 tries += 1
                 while time.monotonic() < min(again, began + patience()):
                     time.sleep(LOOK)
-            if time.monotonic() - began >= patience():  # the failure of another node shortens it
+            if time.monotonic() - began >= patience():  # shorter after a failure of another node
                 return gone(host, since, error) if error else answer
 
     def _limit_connecting(self, seconds):
@@ -363,7 +363,7 @@ class ActionModule(NodeTask):
             options = re.sub(
                 r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or ""
             )
-            # ssh uses the first of two such options.
+            # If an option occurs twice, ssh uses the first.
             connection.set_option("ssh_args", CONNECT % seconds + options)
 
     def _stop(self, arguments, result, task_vars):
@@ -432,7 +432,7 @@ def failed(status):
 
 
 def uneven(board, host, pulses, together):
-    """Return the name of a worker of `host` that blocks other workers for ever, or None.
+    """Return the name of a worker of `host` that blocks other workers for ever, else None.
 
     The board holds the latest pulses of each host, and the time of the last change of each pulse
     (unix seconds of the controller's clock). A worker changes its pulse in each kv-store call.
@@ -473,7 +473,7 @@ def post(board, host):
         try:
             os.makedirs(board)
         except OSError:
-            if not os.path.isdir(board):  # another fork may have created it
+            if not os.path.isdir(board):  # another fork may have created the folder
                 raise
     open(os.path.join(board, host), "w").close()
 

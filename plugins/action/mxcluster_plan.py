@@ -142,7 +142,7 @@ from mxcluster.job.plan import inputs, packed
 
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
-MOST = 90  # characters of a job's id in that of the job that measures
+MOST = 90  # characters of a job's id that the id of its measuring job repeats
 
 
 def plan(given):
@@ -163,7 +163,7 @@ def plan(given):
 def measure(job):
     """Run profile.yml as a child of this ansible-playbook, for the job `job` with grouping=auto.
 
-    BadInput if this command line cannot run again, or if the child fails.
+    Raises BadInput if this command line cannot run again, or if the child fails.
     """
     own = next((path for path in context.CLIARGS["args"] if os.path.basename(path) == TRAIN), None)
     problem = attempts.refusal(sys.argv[0], context.CLIARGS)
@@ -187,11 +187,11 @@ def measure(job):
 def carry_out(given, check):
     """Make the plan of a job, and return the values that RETURN describes.
 
-    With grouping=auto and no profile that fits, the module first measures the cluster. It does not
-    in check mode or with plan_only, which start nothing.
+    With grouping=auto and no profile that fits, the module first measures the cluster. In check
+    mode and with plan_only it starts no measurement.
 
-    Args: `given` the arguments of the task; `check` True in check mode. BadInput if an input is
-    wrong.
+    Args: `given` the arguments of the task; `check` True in check mode. Raises BadInput if an input
+    is wrong.
     """
     planned = plan(given)
     if planned["needs_profile"] and not (check or planned["plan"]["options"]["plan_only"]):
@@ -204,4 +204,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_plan`, which Ansible runs on the controller."""

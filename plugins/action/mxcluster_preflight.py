@@ -1,11 +1,11 @@
 """Check the controller, the inventory and the connection to each node before any change.
 
 The checks of the controller cover the project's path, the controller's Python, the names given
-with -e (a name that no playbook reads is refused), the inventory, and the values of the roles'
-variables. Then the plugin writes the host keys of the inventory to a file that ssh reads.
+with -e (the plugin refuses a name that no playbook reads), the inventory, and the values of the
+roles' variables. Then the plugin writes the host keys of the inventory to a file that ssh reads.
 
-The result holds `notes`: variables of the inventory that have the short name of a knob and are
-ignored.
+The result holds `notes` about variables of the inventory with the short name of a knob. The
+playbooks ignore these variables.
 """
 
 DOCUMENTATION = r"""
@@ -87,8 +87,8 @@ notes:
   type: list
   elements: str
 lost:
-  description: C(since), the time of the attempt (unix seconds), and C(why), the reason that the
-    node gave no answer.
+  description: C(since), the time of the attempt (unix seconds), and C(why), the reason for the
+    missing answer.
   returned: O(required) is false and the node gave no answer
   type: dict
 user:
@@ -96,7 +96,7 @@ user:
   returned: command is connection
   type: str
 uid:
-  description: The uid of that user, as text.
+  description: The uid of RV(user), as text.
   returned: command is connection
   type: str
 over_ssh:
@@ -159,14 +159,14 @@ class ActionModule(NodeTask):
     TRANSFERS_FILES = False
 
     def run(self, tmp=None, task_vars=None):
-        """Run the task; Ansible calls this method."""
+        """Run one task and return its result (dict) to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         if self._task.args.get("command") == "connection":
             return dict(result, **self._connect(task_vars))
         return dict(result, **self._check_controller(task_vars))
 
     def _connect(self, task_vars):
-        """Open Ansible's connection to the node; return its user and Python, or a failure."""
+        """Open Ansible's connection to the node, and return its user and Python, or a failure."""
         asked = time.time()
         modules = boolean(self._task.args.get("modules", False))
         told, _ = self.hello(dict(self._task.args, modules=modules), task_vars)
@@ -180,7 +180,7 @@ class ActionModule(NodeTask):
         return dict(told, changed=False)
 
     def _check_controller(self, task_vars):
-        """Check the controller, the inventory and the extra variables; contact no host.
+        """Check the controller, the inventory and the extra variables, without contact to a host.
 
         Returns {"changed", "notes"} or a failure.
         """
@@ -229,11 +229,11 @@ class ActionModule(NodeTask):
         Args: `documented` the variables of all roles.
         """
         playbooks = [ours(path) for path in context.CLIARGS.get("args") or ()]
-        if not all(playbooks):  # a playbook of the site reads variables that only its author knows
+        if not all(playbooks):  # a user's own playbook may read any variable
             return None, []
         given = load_extra_vars(self._loader)
         read = {name for playbook in playbooks for name in knobs.PLAYBOOKS[playbook]}
-        # a child has the command line of its first command, which has checked the names
+        # a child has the command line of its parent, which has checked the names
         of_parent = set(knobs.PLAYBOOKS.get(attempts.parent(), ())) - read
         names = [
             name for name in given if not name.startswith("ansible_") and name not in of_parent
@@ -262,7 +262,7 @@ class ActionModule(NodeTask):
 
 
 def refused_paths(paths):
-    """Return the message about paths that break programs; None if all paths are safe."""
+    """Return the message about paths that break programs, or None if all paths are safe."""
     awkward = ['"%s"' % path for path in dict.fromkeys(paths) if not PLAIN.fullmatch(path)]
     return (
         awkward
@@ -276,7 +276,7 @@ def refused_paths(paths):
 
 
 def refused_controller(core, python, system, machine, missing):
-    """Return the message about an unsuitable controller; None if its versions and packages fit.
+    """Return the message about an unsuitable controller, or None if its versions and packages fit.
 
     Args: `core` and `python` versions; `system` and `machine` as in the module platform; `missing`
     the packages that the controller lacks.
@@ -299,7 +299,7 @@ def refused_controller(core, python, system, machine, missing):
 
 
 def refused_groups(needed, groups, sources):
-    """Return the message about a missing or empty group of the inventory; None if all have hosts.
+    """Return the message about a missing or empty inventory group, or None if all have hosts.
 
     Args: `needed` names of groups; `groups` {name: hosts}; `sources` of the inventory.
     """
@@ -320,7 +320,7 @@ def refused_groups(needed, groups, sources):
 
 
 def refused_forks(forks, nodes):
-    """Return the message about fewer `forks` than `nodes` (both numbers); None if they suffice."""
+    """Return the message about fewer `forks` (int) than `nodes` (int), or None for enough forks."""
     if forks >= nodes:
         return None
     return (
@@ -330,7 +330,7 @@ def refused_forks(forks, nodes):
 
 
 def refused_values(documented, variables):
-    """Return the message about role variables with a wrong type or choice; None if all are valid.
+    """Return the message about role variables with a wrong type or choice, or None if all fit.
 
     The defaults of the roles are valid, so the function checks only values of the inventory and of
     -e. It skips templates, whose values are unknown yet, and vaults, which stay encrypted.
@@ -366,7 +366,7 @@ def is_plain(value):
 
 
 def believe(path, name, lines):
-    """Write this inventory's block of the known_hosts file `path`; return True on a change.
+    """Write this inventory's block of the known_hosts file `path`, and return True on a change.
 
     The blocks of other inventories stay.
 
@@ -395,7 +395,7 @@ def believe(path, name, lines):
 def with_block(text, name, lines):
     """Return `text` with the block `lines` of the inventory `name` at its end.
 
-    An earlier block of this inventory is removed. If `lines` is empty, no block is added.
+    The function removes an earlier block of this inventory. If `lines` is empty, it adds no block.
     """
     first, last = ("# %s of the inventory %s\n" % (mark, name) for mark in ("BEGIN", "END"))
     rest = re.sub("%s(.*\n)*?%s" % (re.escape(first), re.escape(last)), "", text)

@@ -7,8 +7,8 @@ short_description: Judge a job that has ended and write its report
 description:
   - Unpacks the nodes' archives into the job's run folder, merges the events, computes the verdict,
     and writes C(verdict.json), C(curves.png) and C(report.html).
-  - This module does not fail if the job failed, because the report of a failed job is needed most.
-    RV(verdict) says whether the job failed.
+  - This module also succeeds for a failed job, so that the user gets the report. RV(verdict) says
+    whether the job failed.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -180,9 +180,7 @@ OLD = 3600.0  # seconds after which no controller is still fetching the archives
 
 
 def forget(collected, job):
-    """Remove archives of nodes from the controller.
-
-    The function removes those of the job, and old ones of controllers that were killed.
+    """Remove the nodes' archives of `job`, and old archives of killed controllers.
 
     Args: `collected` the folder with a folder of archives for each job; `job` the job's id.
     """
@@ -193,7 +191,7 @@ def forget(collected, job):
                 os.lstat(path).st_mtime
                 for path in [folder] + [os.path.join(folder, one) for one in os.listdir(folder)]
             )
-        except OSError:  # another controller has removed it
+        except OSError:  # another controller has removed the folder
             continue
         if name == job or time.time() - newest > OLD:
             shutil.rmtree(folder, ignore_errors=True)
@@ -255,4 +253,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_report`, which Ansible runs on the controller."""

@@ -89,7 +89,7 @@ def judged(run_dir):
     """
     found = files.read_json(os.path.join(run_dir, "verdict.json"))
     plan = files.read_json(os.path.join(run_dir, "plan.json"))
-    if found is None or plan is None:  # refused, interrupted or killed before its report
+    if found is None or plan is None:  # the attempt ended before its report
         return None
     return found, verdict.text(found, run_dir), restarts.after(plan, found, run_dir)
 
@@ -97,8 +97,8 @@ def judged(run_dir):
 def carry_out(given, check):
     """Run the attempts that the verdicts allow, and return the values that RETURN describes.
 
-    Args: `given` the arguments of the task, whose "restart" allows at least one attempt; `check` is
-    not used.
+    Args: `given` the arguments of the task, whose "restart" allows at least one attempt; `check`
+    has no effect.
     """
     lines, decision = given["text"], given["restart"]
     attempts.end_with_parent()
@@ -130,4 +130,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_restart`, which Ansible runs on the controller."""

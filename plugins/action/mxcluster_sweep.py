@@ -33,16 +33,16 @@ options:
     type: dict
     required: true
   given:
-    description: The names of all these knobs that were given with C(-e).
+    description: The names of the O(knobs) and O(options) that were given with C(-e).
     type: list
     elements: str
     default: []
   secrets:
-    description: As for M(mxcluster_plan).
+    description: The C(names) in the knob secret_env, and its C(problems), as for M(mxcluster_plan).
     type: dict
     default: {}
   inventory:
-    description: As for M(mxcluster_plan).
+    description: The result of the filter P(mxcluster_inventory#filter).
     type: dict
     required: true
   forks:
@@ -149,8 +149,8 @@ def means_of(given, playbook):
 def carry_out(given, check):
     """Run the jobs of a sweep, and return the values that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True to list the jobs only. BadInput if the
-    sweep is refused, or a job ended without a verdict.
+    Args: `given` the arguments of the task; `check` True to list the jobs only. Raises BadInput if
+    the sweep is refused, or a job ended without a verdict.
     """
     playbooks = context.CLIARGS.get("args") or ()
     if len(playbooks) != 1:
@@ -195,4 +195,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_sweep`, which Ansible runs on the controller."""

@@ -132,7 +132,7 @@ def meeting(host, path):
 def carry_out(given, check):
     """Write the verdict on the cluster to given["path"], and return the values of RETURN.
 
-    Args: `given` the arguments of the task; `check` is not used.
+    Args: `given` the arguments of the task; `check` has no effect.
     """
     nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
     wanted = dict(given["wanted"], nodes=nodes)
@@ -157,4 +157,4 @@ def carry_out(given, check):
 
 
 class ActionModule(ControllerTask):
-    """The action plugin that Ansible loads."""
+    """The action plugin of `mxcluster_verify`, which Ansible runs on the controller."""

@@ -54,7 +54,7 @@ NAMED = 8  # maximum number of hosts in a line
 TAIL = 20  # maximum number of lines of a failed command's output
 
 
-# these plugins run on the controller
+# plugins of these types run on the controller
 JUDGES = (
     "mxcluster_report",
     "mxcluster_restart",
@@ -65,7 +65,7 @@ JUDGES = (
 
 
 class CallbackModule(Default):
-    """Show the results of tasks. Ansible calls the methods one at a time, under a lock."""
+    """Shows the results of tasks. Ansible calls the methods one at a time, under a lock."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -97,7 +97,7 @@ class CallbackModule(Default):
     # Results of hosts.
 
     def v2_runner_on_start(self, host, task):
-        """Prepare the line about the job at the start of a task."""
+        """Forget the answers and the line of the last task at the start of a new task."""
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
@@ -137,7 +137,7 @@ class CallbackModule(Default):
 
     def v2_runner_item_on_skipped(self, result):
         """Show a skipped item with -v only."""
-        if self._display.verbosity:  # the line of the host shows it already
+        if self._display.verbosity:  # the line of the host shows the skip already
             super(CallbackModule, self).v2_runner_item_on_skipped(result)
 
     def v2_playbook_on_include(self, included_file):
@@ -242,7 +242,7 @@ class CallbackModule(Default):
         sys.stdout.flush()
 
     def _handle_exception(self, result, use_stderr=False):
-        """Display the error of a result; from ansible-core 2.19 on with -v only.
+        """Display the error of a result. From ansible-core 2.19 on, do so with -v only.
 
         In these versions every failure has an error, which repeats the message and names the place
         in the playbook.
@@ -255,7 +255,7 @@ class CallbackModule(Default):
     # The job.
 
     def _about_job(self, result):
-        """Update the line about the job; return False if the result is no answer about a job."""
+        """Update the line about the job. Return False if the result is no answer about a job."""
         answer = result._result
         if live_line is None or not all(
             isinstance(answer.get(key), dict) for key in ("status", "progress")
@@ -298,7 +298,7 @@ def one_line(text):
 
 
 def harmless(value):
-    """Return a result, or a part of one, without terminal control sequences; line breaks stay."""
+    """Return a result, or a part of one, without terminal control sequences. Keep line breaks."""
     if isinstance(value, str):
         return value if value.isprintable() else "\n".join(map(one_line, value.split("\n")))
     if isinstance(value, dict):
@@ -396,7 +396,7 @@ def rewritable(stream):
 
 
 def failure_lines(result):
-    """Return the texts of a failed result as lines; [] if it has none.
+    """Return the texts of a failed result as lines, or [] if it has none.
 
     The texts are the message, the command with its exit status, and the last lines of its output.
     """

@@ -50,8 +50,8 @@ def mxcluster_interfaces(facts):
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_interfaces": mxcluster_interfaces}

@@ -59,8 +59,8 @@ def mxcluster_inventory(hostvars, groups):
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_inventory": mxcluster_inventory}

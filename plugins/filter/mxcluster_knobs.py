@@ -49,7 +49,7 @@ def mxcluster_knobs(context, role, *names):
     Args: `context` of Jinja; `role` its name; `names` the short names, by default the options of a
     plan for train_job, and all knobs of any other role.
     """
-    given = load_extra_vars(DataLoader())  # Ansible has read and cached them at its start
+    given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
     values = {}
     for name in names or (
         [option.name for option in OPTIONS] if role == "train_job" else SHORT[role]
@@ -67,8 +67,8 @@ def mxcluster_given(role):
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_knobs": mxcluster_knobs, "mxcluster_given": mxcluster_given}

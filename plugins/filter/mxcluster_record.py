@@ -5,7 +5,7 @@ name: mxcluster_record
 short_description: Make the node record from the answer of a node
 description:
   - Checks every field of a node's answer, and adds the facts of the role, which have priority.
-  - Refuses an invalid field by its name.
+  - Fails with the name of an invalid field.
 options:
   _input:
     description: RV(mxcluster_node#module:record); in check mode an empty dict.
@@ -40,7 +40,7 @@ from mxcluster.errors import MxclusterError
 
 
 def mxcluster_record(told, host, places):
-    """Return the record of the node `host`; raise AnsibleFilterError for an invalid field.
+    """Return the record of the node `host`, or raise AnsibleFilterError for an invalid field.
 
     Args: `told` the node's facts; `places` the values of the role.
     """
@@ -51,8 +51,8 @@ def mxcluster_record(told, host, places):
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_record": mxcluster_record}

@@ -44,8 +44,8 @@ def mxcluster_secret_env(given):
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_secret_env": mxcluster_secret_env}

@@ -4,8 +4,8 @@ from mxcluster.cluster import ssh_mesh
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_ssh": ssh_mesh.of_ssh}

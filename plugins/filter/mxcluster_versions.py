@@ -13,7 +13,7 @@ options:
     type: dict
     required: true
   choice:
-    description: The versions that the user has chosen.
+    description: The user's choice, such as C(mxnet_version) and C(cuda_version).
     type: dict
     required: true
 """
@@ -37,7 +37,7 @@ from mxcluster.errors import MxclusterError
 
 
 def mxcluster_versions(node, choice):
-    """Return the result of `versions.decide`; raise AnsibleFilterError with the node's name.
+    """Return the result of `versions.decide`, or raise AnsibleFilterError with the node's name.
 
     Args: `node` the facts of the node; `choice` the settings of the user.
     """
@@ -48,8 +48,8 @@ def mxcluster_versions(node, choice):
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_versions": mxcluster_versions}

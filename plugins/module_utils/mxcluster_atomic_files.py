@@ -16,7 +16,7 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # ENXIO is the error of 
 
 
 def open_file(path):
-    """Return the regular file at `path`, open for reading; None if there is none.
+    """Return the regular file at `path`, open for reading, or None if there is none.
 
     The function returns None for a FIFO, without waiting for its writer.
     """
@@ -105,7 +105,7 @@ def write(path, content, mode):
 
 
 def remove(path):
-    """Remove the file or folder at `path`; a link is removed, its target stays."""
+    """Remove the file, folder or link at `path`. The target of a link stays."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
@@ -113,7 +113,7 @@ def remove(path):
 
 
 def shown(content):
-    """Return the bytes `content` as text for --diff; "" for None."""
+    """Return the bytes `content` as text for --diff, or "" for None."""
     if content is None:
         return ""
     try:

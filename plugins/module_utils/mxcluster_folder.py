@@ -17,8 +17,8 @@ def changed_by_others(path):
 
     The function checks every folder and link in the order in which the kernel resolves them, `path`
     included. For a missing component it checks the existing parent, because root would create the
-    component there. A component that `lstat` cannot read counts as changeable. None means that no
-    other user can redirect `path`.
+    component there. A component that `lstat` cannot read counts as changeable. If the result is
+    None, no other user can redirect `path`.
     """
     done, rest, links, sticky = "/", ["."] + os.path.abspath(path).split("/"), 0, False
     rest.reverse()
@@ -51,7 +51,7 @@ def changed_by_others(path):
 
 
 def make_for(entry, path):
-    """Make the folder `path` for the user with this passwd entry; return True if it was missing.
+    """Make the folder `path` for the user of the passwd `entry`. Return True if it was missing.
 
     Missing folders above `path` belong to root, and only `path` itself to the user. No other user
     can replace `path` if only root can change the folders above it.
@@ -71,7 +71,7 @@ def make_for(entry, path):
 
 
 def refusal(path, who, error, unsafe):
-    """Return the message that the user `who` cannot make the folder `path`.
+    """Return the message for a folder `path` that the user `who` cannot make.
 
     Args: `error` the OSError; `unsafe` the folder above `path` that other users can change, so that
     root does not make `path` either, None without such a folder.

@@ -54,44 +54,47 @@ options:
     default: []
   wanted:
     description: All input, besides variables of roles, that determines the state of the node; with
-      V(command=common), of every node. For the action plugin.
+      V(command=common), of every node. Only the action plugin reads this option.
     type: dict
   path:
-    description: The file on the controller that records the state. For the action plugin.
+    description: The file on the controller that records the state. Only the action plugin reads
+      this option.
     type: path
   records_dir:
-    description: The folder of the node records on the controller. For the action plugin.
+    description: The folder of the node records on the controller. Only the action plugin reads this
+      option.
     type: path
   common:
-    description: RV(common) of V(command=common). For the action plugin.
+    description: RV(common) of V(command=common). Only the action plugin reads this option.
     type: dict
   nodes:
     description: For V(common), all hosts whose records count, since each node gets their keys and
-      addresses. For the action plugin.
+      addresses. Only the action plugin reads this option.
     type: list
     elements: str
   controller_files:
-    description: Files on the controller whose content affects the state of the node. For the action
-      plugin.
+    description: Files on the controller whose content affects the state of the node. Only the
+      action plugin reads this option.
     type: list
     elements: path
     default: []
   layout:
     description: The variables on which running jobs rely, such as the folder of the jobs. If one of
       them has changed since the node was provisioned, and a job runs there, V(command=look) fails
-      and names the job. For the action plugin.
+      and names the job. Only the action plugin reads this option.
     type: dict
   sources:
-    description: For V(common), the C(sources) of RV(common) at the start of the run. For the action
-      plugin.
+    description: For V(common), the C(sources) of RV(common) at the start of the run. Only the
+      action plugin reads this option.
     type: str
   anyway:
-    description: Whether to provision the node in any case. For the action plugin.
+    description: Whether to provision the node in any case. Only the action plugin reads this
+      option.
     type: bool
     default: false
   python:
-    description: The interpreter of the environment, which produces the node record. For the action
-      plugin.
+    description: The interpreter of the environment, which produces the node record. Only the action
+      plugin reads this option.
     type: path
   user:
     description:
@@ -170,7 +173,7 @@ def look_of(path):
 def paths_of(pattern):
     """Return the paths that match an item of the option `files`.
 
-    For a pattern with /**, links to folders are not followed.
+    For a pattern with /** the function follows no links to folders.
     """
     if not pattern.endswith(BELOW):
         return glob.glob(os.path.expanduser(pattern))
@@ -188,7 +191,7 @@ def look_at(patterns):
         for path in paths_of(pattern):
             try:
                 seen[path] = look_of(path)
-            except OSError:  # removed meanwhile
+            except OSError:  # another process has removed the file meanwhile
                 continue
     return seen
 
@@ -196,8 +199,9 @@ def look_at(patterns):
 def look_at_user(module, name, patterns):
     """Return the state of files and of a user's passwd entry, {} if the user does not exist.
 
-    The result is {path: result of `look_of`, "user <name>": [uid, gid, home, shell]}. The files are
-    read with the rights of the user `name`; for "", with those of the module and without the entry.
+    The result is {path: result of `look_of`, "user <name>": [uid, gid, home, shell]}. The function
+    examines the files with the rights of the user `name`. For "" it uses the rights of the module
+    and adds no passwd entry.
     """
     if not name:
         return look_at(patterns)
@@ -213,14 +217,14 @@ def look_at_user(module, name, patterns):
 def look_at_way(folders):
     """Return {"way to <folder>": the part of its path that a non-root user can change}.
 
-    Safe folders are absent. The result is empty if the module does not run as root.
+    The result has no safe folders. It is empty if the module does not run as root.
     """
     found = {folder: changed_by_others(folder) for folder in folders} if os.geteuid() == 0 else {}
     return {"way to " + folder: unsafe for folder, unsafe in found.items() if unsafe}
 
 
 def main():
-    """Run the module. Ansible calls this function."""
+    """Examine the files and the user of a node, and return their state to Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             files=dict(type="list", elements="str", required=True),

@@ -188,7 +188,7 @@ HARMFUL = (
 
 
 class Refused(Exception):
-    """A problem that the user has to correct; the text names the problem and the cure."""
+    """The user has to correct a problem. The text names the problem and the cure."""
 
 
 def choose_build(builds, version, name, note):
@@ -213,7 +213,7 @@ def choose_build(builds, version, name, note):
 def requirement(wheel, hashes):
     """Return the line of a requirements file that accepts only the known files of `wheel`.
 
-    Args: `hashes` {wheel: [sha256, ...]}. Refused if `hashes` lacks `wheel`.
+    Args: `hashes` {wheel: [sha256, ...]}. Raises Refused if `hashes` lacks `wheel`.
     """
     if not hashes.get(wheel):
         raise Refused(
@@ -229,7 +229,7 @@ def digest_of(*wishes):
 
 
 def marker_of(path):
-    """Return {"digest", "wheels"}, the marker of the environment `path`; {} without a valid one."""
+    """Return {"digest", "wheels"}, the marker of the environment `path`, or {} if it is invalid."""
     try:
         with open(os.path.join(path, MARKER)) as source:
             return json.load(source)
@@ -271,7 +271,7 @@ def unpack(path, folder):
 
 
 def sync(path):
-    """Wait until the file or folder is on the disk."""
+    """Force the file or folder `path` to the disk, and wait for the end."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -284,7 +284,7 @@ def sync(path):
 
 
 def contents(folder):
-    """Return {relative path: [bytes, CRC-32]} of all files below `folder`; None for a link."""
+    """Return {relative path: [bytes, CRC-32]} of all files below `folder`, or None for a link."""
     found = {}
     for parent, folders, files in os.walk(folder):
         for name in files + [
@@ -308,7 +308,7 @@ def is_compiled(path):
 
 
 class Environment(object):
-    """The requested environment, and the steps from the present state to it."""
+    """The requested environment, and the steps to build it from the present state."""
 
     def __init__(self, module):
         self.module = module
@@ -348,7 +348,7 @@ class Environment(object):
         return marker_of(self.path).get("digest") == self.digest and os.access(self.python, os.X_OK)
 
     def pth_line(self):
-        """Return the content of the environment's .pth file; '' if there is none."""
+        """Return the content of the environment's .pth file, or '' if there is none."""
         try:
             with open(self.pth) as source:
                 return source.read()
@@ -404,7 +404,7 @@ class Environment(object):
         )
 
     def bring_about(self):
-        """Build the environment and unpack the package if necessary; return True on a change."""
+        """Build the environment and unpack the package if needed. Return True on a change."""
         if self.site_path and not os.path.exists(self.zip):
             raise Refused(
                 "%s with the package mxcluster is missing on this node: run provision.yml, "
@@ -449,7 +449,7 @@ class Environment(object):
         for leftover in (self.path, temporary):
             if os.path.lexists(leftover):
                 shutil.rmtree(leftover)
-        os.mkdir(temporary, 0o700)  # no other user may change programs that run from there
+        os.mkdir(temporary, 0o700)  # root runs programs from this folder
         try:
             unpack(self.module.params["archive"], temporary)
             pip = [name for name in os.listdir(temporary) if name.startswith("pip-")][0]
@@ -566,7 +566,8 @@ class Environment(object):
     def prove(self, temporary):
         """Import MXNet in the environment, and compare its version with the wheel.
 
-        So a missing system library is found now and not in the first job. Refused on an error.
+        A missing system library therefore fails the module and not the first job. Raises Refused on
+        an error.
 
         Args: `temporary` the folder for temporary files.
         """
@@ -579,7 +580,7 @@ class Environment(object):
             )
 
     def run(self, purpose, argv, temporary=None):
-        """Run a program and return its output; raise Refused with its last lines if it fails.
+        """Run a program and return its output, or raise Refused with its last lines if it fails.
 
         Args: `purpose` of the program, as words after "could not"; `argv` the command line;
         `temporary` the folder for temporary files.
@@ -612,7 +613,7 @@ class Environment(object):
 
 
 def main():
-    """Run the module. Ansible calls this function."""
+    """Build the environment, or return its missing wheels, and end with the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             path=dict(type="path", required=True),

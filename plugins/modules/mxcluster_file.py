@@ -36,7 +36,7 @@ author:
   - The mxcluster authors
 options:
   path:
-    description: The file or folder.
+    description: The file or folder on the node.
     type: path
     required: true
   state:
@@ -147,7 +147,7 @@ def open_source(module):
 
 
 def copied(module, path, mode, source):
-    """Copy the open file `source` to `path` with this mode; return {"changed", "path"}."""
+    """Copy the open file `source` to `path` with this mode, and return {"changed", "path"}."""
     with source:
         changed = not same(path, source, mode)
         if changed and not module.check_mode:
@@ -156,7 +156,7 @@ def copied(module, path, mode, source):
 
 
 def written(module, path, mode):
-    """Write the option `content` to `path` with this mode; return {"changed", "path", "diff"}.
+    """Write the option `content` to `path` with this mode, and return {"changed", "path", "diff"}.
 
     An unchanged content gives no "diff".
     """
@@ -178,7 +178,7 @@ def written(module, path, mode):
 
 
 def removed(module, path):
-    """Remove the file or folder `path`; return {"changed", "path"}."""
+    """Remove the file or folder `path`, and return {"changed", "path"}."""
     result = dict(changed=os.path.lexists(path), path=path)
     if result["changed"] and not module.check_mode:
         remove(path)
@@ -228,7 +228,7 @@ def act(module, path, mode, source, made, unsafe):
 
     Args: `source` from `open_source`; `made` and `unsafe` as in `foldered`.
     """
-    os.umask(0o022 if mode & 0o044 else 0o077)  # mode of new folders on the way
+    os.umask(0o022 if mode & 0o044 else 0o077)  # for new folders above `path`
     state = module.params["state"]
     try:
         if state == "absent":
@@ -263,7 +263,7 @@ def refuse_roots(module):
 
 
 def main():
-    """Run the module. Ansible calls this function."""
+    """Write or remove the file or folder, and end with the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             path=dict(type="path", required=True),

@@ -11,7 +11,7 @@ DOCUMENTATION = r"""
 module: mxcluster_machine
 short_description: Detect GPUs, driver, interpreter and system libraries
 description:
-  - Changes nothing. GPUs are counted by their PCI class and vendor, with or without a driver.
+  - Changes nothing. The module counts GPUs by PCI class and vendor, with or without a driver.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -125,7 +125,7 @@ def gpus(bus=PCI):
 
 
 def loaded_driver(path="/proc/driver/nvidia/version"):
-    """Return the version of NVIDIA's loaded driver, such as '470.256.02'; None without one.
+    """Return the version of NVIDIA's loaded driver, such as '470.256.02', or None without one.
 
     Args: `path` the file in which the driver's module names its version.
     """
@@ -158,7 +158,7 @@ def loads(module, python, library):
 
 
 def main():
-    """Run the module. Ansible calls this function."""
+    """Examine hardware and software of the node, and end with the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             python=dict(type="path", default="/usr/bin/python3"),

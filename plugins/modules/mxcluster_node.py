@@ -100,7 +100,7 @@ options:
     type: str
   request:
     description:
-      - For V(look), the resources that a job needs of the node, such as C(address), C(interface),
+      - For V(look), the resources of the node that a job needs, such as C(address), C(interface),
         C(ports), C(gpus), C(jobs_dir), C(files) and C(python).
       - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach
         by ssh.
@@ -372,8 +372,8 @@ problem:
   returned: command is collect
   type: str
 lost:
-  description: C(since), the time from which on the node did not answer (unix seconds), and C(why),
-    the message of ssh.
+  description: C(since), the beginning of the node's silence (unix seconds), and C(why), the message
+    of ssh.
   returned: command is wait and the node is unreachable
   type: dict
 behind:

@@ -2,11 +2,11 @@
 # -*- coding: utf-8 -*-
 """Ansible module: write the ssh files in the training user's home with the rights of that user.
 
-Ansible's own modules cannot replace this module. The module user creates a key as root in a home
-where the user can place links, and accepts a key with a passphrase. blockinfile with become_user
-runs as a process of the training user, and other processes of that user can forge its answer
-(/proc/<pid>/fd/1). They have no access to a child process of root. blockinfile also needs a login
-user that may become the training user.
+Ansible's own modules cannot replace this module. ansible.builtin.user creates a key as root in a
+home where the user can place links, and accepts a key with a passphrase. blockinfile with
+become_user runs as a process of the training user, and other processes of that user can forge its
+answer (/proc/<pid>/fd/1). These processes have no access to a child process of root. blockinfile
+also needs a login user that may become the training user.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -156,7 +156,7 @@ def public_half(module, private, cure, name=None):
 
 
 def foretold(module, given):
-    """Return the public key of the private key `given` (bytes) for check mode; '' if unusable."""
+    """Return, for check mode, the public key of the private key `given` (bytes), '' if unusable."""
     if not given:
         return ""
     folder = tempfile.mkdtemp()
@@ -171,7 +171,7 @@ def foretold(module, given):
 
 
 def recorded(path):
-    """Return the public key in the .pub file `path`, without its comment; '' without the file."""
+    """Return the public key in the .pub file `path` without its comment, '' without the file."""
     try:
         with open(path) as source:
             return " ".join(source.read().split()[:2])
@@ -203,7 +203,7 @@ def rebuilt(content, block, marker, place):
 
 
 def see_to_folder(path, check):
-    """Create the folder `path` with mode 0700, or change its mode; return True on a change.
+    """Create the folder `path` with mode 0700, or change its mode, and return True on a change.
 
     With `check` the function only returns whether it would change the folder.
     """
@@ -221,7 +221,7 @@ def see_to_folder(path, check):
 
 
 def see_to(home, given, check):
-    """Write the block `given` into its file; return (changed, path, old content, new content).
+    """Write the block `given` into its file, and return (changed, path, old content, new content).
 
     Args: `home` of the user; `given` an item of the option `blocks`; `check` True to write nothing.
     """
@@ -241,7 +241,7 @@ def see_to(home, given, check):
 
 
 def main():
-    """Run the module. Ansible calls this function."""
+    """Provide the key and the blocks, and end with the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             user=dict(type="str", default=""),
@@ -351,7 +351,7 @@ def rebuild(module, result):
 def put(module, private, given):
     """Write the private key `given` (bytes) to the file `private`.
 
-    An unusable key fails the module, and the existing key stays.
+    Fails the module if `given` is unusable. The existing key then stays.
     """
     draft = private + ".part"
     try:
@@ -366,7 +366,7 @@ def put(module, private, given):
 def make(module, private, comment):
     """Create a key pair, with the private key in the file `private`.
 
-    The pair is made under a temporary name and renamed when it is complete.
+    ssh-keygen writes the pair under a temporary name. The function renames the complete pair.
     """
     draft = private + ".part"
     for leftover in (draft, draft + ".pub"):
