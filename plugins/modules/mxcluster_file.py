@@ -3,8 +3,8 @@
 """Ansible module: write or remove a file or a folder with the rights of a user.
 
 ansible.builtin.copy cannot replace this module, because it writes as root where the training user
-can place links. This module also writes the digits and the package into folders of root: there copy
-fails in check mode if the folder is missing, and takes two calls.
+can place links. This module also writes the digits and the package into folders of root. There copy
+would need two calls, and would fail in check mode if the folder is missing.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -178,7 +178,7 @@ def written(module, path, mode):
 
 
 def removed(module, path):
-    """Remove the file or folder `path`, and return {"changed", "path"}."""
+    """Remove the file or folder `path`. Return {"changed": True if it existed, "path"}."""
     result = dict(changed=os.path.lexists(path), path=path)
     if result["changed"] and not module.check_mode:
         remove(path)

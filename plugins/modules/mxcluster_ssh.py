@@ -180,10 +180,10 @@ def recorded(path):
 
 
 def rebuilt(content, block, marker, place):
-    """Return the content of a file (bytes) with the block between its marker lines, once.
+    """Return the new `content` of a file (bytes), with `block` once between its marker lines.
 
-    The block replaces the first earlier block with these markers. Without one it goes to `place`,
-    "BOF" or "EOF".
+    The block replaces the first earlier block with these markers. Without an earlier block, the new
+    block goes to `place`, "BOF" or "EOF".
     """
     begin, end = marker.replace(b"{mark}", b"BEGIN"), marker.replace(b"{mark}", b"END")
     kept, start, at = [], None, None

@@ -24,10 +24,10 @@ def split(batch_size: int, loads: Sequence[float]) -> List[int]:
 
 
 def least(loads: Sequence[float]) -> int:
-    """Return the smallest batch from which on each GPU gets a sample of every batch.
+    """Return the smallest batch size from which on every GPU gets a sample of each batch.
 
-    In batches of at least `enough` samples, the rounding of all other GPUs cannot take the last
-    sample of a GPU. Args: `loads` as in `split`.
+    In the code, `enough` is a batch size from which on the rounding for other GPUs never takes the
+    last sample of a GPU. Args: `loads` as in `split`.
     """
     enough = len(loads) * math.ceil(sum(loads) / min(loads))
     return next(size for size in range(enough, 0, -1) if size == 1 or 0 in split(size - 1, loads))

@@ -180,7 +180,7 @@ def _prepared(folder: JobFolder, age: float) -> str:
 
 
 def _instead(job: str) -> str:
-    """Return the advice for a user whose job id `job` is taken. It leaves the other job alone."""
+    """Return the advice for a user whose job id `job` is taken. The advice ends no job."""
     return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
 

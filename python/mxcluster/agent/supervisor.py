@@ -212,7 +212,7 @@ class Supervisor:
             stopped = STOPS.get(got.si_signo) if got else None
 
     def restore(self) -> None:
-        """Restore the files that other processes read, if they were deleted or changed."""
+        """Restore deleted and changed files of the job folder that other processes read."""
         try:
             if not os.path.isdir(self.folder.path):
                 self.find(stuck_processes.folder(self.folder.path))

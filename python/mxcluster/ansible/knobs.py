@@ -1,4 +1,4 @@
-"""Check the names of `-e name=value`, of which each playbook reads certain ones."""
+"""Check the names given with `-e name=value`. Each playbook reads some of these names."""
 
 from typing import Any, Dict, Iterable, Iterator, List
 

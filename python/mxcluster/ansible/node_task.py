@@ -45,7 +45,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     def ask(self, asked: Json, task_vars: Json) -> Json:
         """Run a command on the node and return its checked answer as the result of a task.
 
-        In check mode, a command that changes the node is not run.
+        In check mode the method runs no command that changes the node.
 
         Args: `asked` the arguments of mxcluster_node, with defaults (see `completed`).
         """

@@ -14,7 +14,7 @@ FOLDERS = "ansible_mxcluster_*_payload_*"
 
 
 def sweep(spool: Optional[str] = None) -> List[str]:
-    """Remove old temporary folders of our modules, and old archives in the folder `spool`.
+    """Remove old temporary folders of mxcluster's modules, and old archives in the folder `spool`.
 
     Returns a line for each folder and archive that could not be removed. The function removes only
     files of this process's user, in folders where no other user can replace them.

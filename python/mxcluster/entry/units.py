@@ -215,9 +215,9 @@ def why_open(asked: Json) -> str:
 
 
 def write_wish(plan: Json, uid: int) -> None:
-    """Write the job's firewall request: root's file, which the training user cannot change.
+    """Write the job's firewall request to a file that only root can change.
 
-    `plan` is the node's part of the plan. `uid` is the training user's.
+    `plan` is the node's part of the plan. `uid` is the uid of the training user.
     """
     if not os.path.isdir(WISHES):
         try:

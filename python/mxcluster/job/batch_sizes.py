@@ -190,7 +190,7 @@ def measured_steps(batches: int) -> List[int]:
 
 
 class Speed:
-    """The speed of one worker: its batch size by the moving average of its seconds for a batch."""
+    """The speed of one worker: batch size divided by the moving average of seconds for a batch."""
 
     def __init__(self, size: int):
         self._size = size

@@ -228,7 +228,7 @@ def package_problems(wanted: Optional[str], ours: str) -> List[str]:
 
 
 def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
-    """Return a line for each folder of `free` ({folder: bytes}) with less free space than that.
+    """Return a line for each folder of `free` ({folder: needed bytes}) with too little free space.
 
     There is also a line if a process may not open `open_files` files.
     """

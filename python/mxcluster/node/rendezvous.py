@@ -142,7 +142,7 @@ class Meeting:
                     self.answers[call] = answer
 
     def receive(self, listener: socket.socket) -> None:
-        """Accept connections on `listener` until it is closed. A thread answers each of them."""
+        """Accept connections on `listener` until `run` closes it. A thread answers each caller."""
         port = listener.getsockname()[1]
         while True:
             try:

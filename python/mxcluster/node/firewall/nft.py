@@ -70,7 +70,7 @@ def parse(text: str) -> Ruleset:
 
 
 def ruleset() -> Optional[Ruleset]:
-    """Return the node's Ruleset, or None without nft, or if the kernel has no nf_tables."""
+    """Return the node's Ruleset, or None if nft or the kernel's nf_tables is missing."""
     if not shutil.which("nft"):
         return None
     try:

@@ -3,8 +3,8 @@
 Each server of the plan, called a host here, is one server process for each group. In a server
 process, stock MXNet adds up the pushes of its group's members. A parameter has a home host, the
 same for all groups, and the processes of this host share its newest weights. The plan may name the
-homes (MXCLUSTER_PLACEMENT, from the profile of the cluster). A large parameter is cut, and each
-host is home to one part.
+homes (MXCLUSTER_PLACEMENT, from the profile of the cluster). The layout cuts a large parameter, and
+each host is home to one part.
 
 ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so keys
 above 215329 overflow (measured on MXNet 1.9.1). A parameter therefore has a block of keys, one for

@@ -130,7 +130,7 @@ def _wrap(owner, name, around):
 
 
 def unknown(name, registered=()):
-    """Return the message for `name`, which is no kv-store. `registered`: names that MXNet adds."""
+    """Return the error text for the unknown kv-store `name`. `registered`: names of MXNet's own."""
     names = sorted({*_OWN, *DISTRIBUTED[1:], *LOCAL[:2], *registered})
     close = difflib.get_close_matches(str(name).lower(), names, n=1)
     hint = "; did you mean %s?" % close[0] if close else ""

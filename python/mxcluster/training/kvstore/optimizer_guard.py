@@ -440,7 +440,7 @@ def _whole(value):
 
 
 def _one(value):
-    """Return `value` if the pickle may use it several times, else raise Forbidden."""
+    """Return `value` if the pickle may use the same value several times, else raise Forbidden."""
     if type(value) is _Unfilled:
         raise Forbidden("the pickle uses a numpy array that is not filled with numbers")
     return value

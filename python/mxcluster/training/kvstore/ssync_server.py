@@ -26,7 +26,7 @@ class StaleUpdate(object):
     Source: Ho et al., NIPS 2013.
 
     The clock is an array of W counters. Each worker pushes its own increments to the clock. The
-    server reads a pushed array at once, because in async mode it wraps the network's buffer.
+    server reads a pushed array at once, because in async mode the array wraps the network's buffer.
 
     Args: `workers` W; `updates(optimizer, number)` returns an `optimizer_states.Updates`; `layout`
     the result of `gsync_layout.of_ranks`, None if a key is a parameter's number.
