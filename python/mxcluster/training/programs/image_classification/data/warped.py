@@ -11,12 +11,12 @@ from mxcluster.datasets import DATASETS
 from mxcluster.training.programs.image_classification.data import arrays
 
 SEED = 20190514  # the same pictures in all jobs: the knob seed has no effect on them
-TURN = 0.5  # radians, to both sides
-LEAST_SCALE, MOST_SCALE = 1.1, 1.7  # pixels of the picture for one of the digit
-SHEAR = 0.3
-SHIFT = 2.5  # pixels, to all sides
-CLUTTER = 0.5  # the brightest that a part of another digit can be
-NOISE = 0.15  # standard deviation; the brightest pixel of a digit is 1
+TURN = 0.35  # radians, to both sides
+LEAST_SCALE, MOST_SCALE = 1.2, 1.6  # pixels of the picture for one of the digit
+SHEAR = 0.2
+SHIFT = 1.5  # pixels, to all sides
+CLUTTER = 0.3  # the brightest that a part of another digit can be
+NOISE = 0.1  # standard deviation; the brightest pixel of a digit is 1
 
 
 def warped(path):
