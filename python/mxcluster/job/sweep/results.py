@@ -124,10 +124,10 @@ def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: fl
     curve is [(seconds since the first worker's start, accuracy of worker 0)] at the ends of its
     epochs and of the job. Under some schemes a fast worker 0 ends its epochs early, and the others
     train on. target_s is the seconds until worker 0 found the accuracy `target`, None if it never
-    did. accuracy is that at
-    the end or None, samples the number of all workers, and seconds the time of the slowest one.
-    samples_per_s is that of `common_rate`. waited is the share of the workers' time in which they
-    waited, None if unknown. y is {label of a group: {"mean", "counts": {Y: count}}}.
+    did. accuracy is that at the end or None, samples the number of all workers, and seconds the
+    time of the slowest one. samples_per_s is that of `common_rate`. waited is the share of the
+    workers' time in which they waited, None if unknown. y is {label of a group: {"mean", "counts":
+    {Y: count}}}.
     """
     started = [event["time"] for event in events if _is(event, "start")]
     points = [
