@@ -11,10 +11,10 @@ import sys
 from bench._nodes import PROJECT, say
 from bench.unequal import cluster, profile
 
-STEP_MS = 60
+STEP_MS = 80
 TASKS = {
-    "digits": {"data": "digits", "network": "mlp", "num_epochs": 12, "target": 0.95},
-    "warped": {"data": "warped", "network": "lenet", "num_epochs": 12, "target": 0.85},
+    "digits": {"data": "digits", "network": "mlp", "num_epochs": 10, "target": 0.95},
+    "warped": {"data": "warped", "network": "lenet", "num_epochs": 8, "target": 0.8},
 }
 JOB = {
     "step_ms": STEP_MS,
