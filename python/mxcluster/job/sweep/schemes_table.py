@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, NamedTuple
 
 from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.options import BALANCED
 
 FASTEST = "fastest"
 GROUPED = "gsp"
@@ -30,7 +31,7 @@ NAMES = tuple(row.name for row in ROWS)
 # default, because a user wants one value for all jobs that can use it.
 ONLY_KV = {
     "staleness": ("dist_ssync",),
-    "balance": ("dist_sync", "dist_device_sync"),
+    "balance": BALANCED,
     "data_allocator": ("dist_gsync",),
     "data_sharding_file": ("dist_gsync",),
     "gsync_y": ("dist_gsync",),
