@@ -192,7 +192,14 @@ SECTIONS = {
             inherited=True,
             flag="--network",
         ),
-        _choice("data", "digits", tuple(DATASETS), "The data set.", inherited=True, flag="--data"),
+        _choice(
+            "data",
+            "digits",
+            tuple(DATASETS),
+            "The data set. `warped` are small noisy pictures of warped digits, a harder task.",
+            inherited=True,
+            flag="--data",
+        ),
         _knob(
             "data_dir",
             "str",
