@@ -55,9 +55,7 @@ def inventory(folder, count, workers, servers=1, net=None):
     """
     net = 30 + count % 50 if net is None else net
     hosts = {
-        "node%d" % number: {
-            "node_address": "127.%d.%d.%d" % (net, number // 250, 1 + number % 250)
-        }
+        "node%d" % number: {"node_address": "127.%d.%d.%d" % (net, number // 250, 1 + number % 250)}
         for number in range(count)
     }
     everything = {

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import replace
+from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
@@ -95,7 +96,8 @@ def opened(
             "the sweep has no job: kv=local and kv=device have one worker, and worker_counts has "
             "no 1; add 1, or other schemes"
         )
-    check(spec, plan_of)
+    plans = check(spec, plan_of)
+    spec["notes"] += [line for line in [paces.emulated(plans[0])] if line]
     return spec
 
 
