@@ -250,9 +250,7 @@ def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(
             environment={"MXCLUSTER_TRACE": "1"},
             **GROUPED,
         )
-        sums.append(
-            {(one["group"], one["parameter"]): one["sum"] for one in job.events("merge")}
-        )
+        sums.append({(one["group"], one["parameter"]): one["sum"] for one in job.events("merge")})
         starts = sorted(job.events("start"), key=lambda start: start["index"])
         assert ",".join(str(one["batch_size"]) for one in starts) == sizes
         assert [one["batches"] for one in starts] == [1] * 4
@@ -290,11 +288,11 @@ def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, scripts,
         assert shares[0] | shares[2] == set(range(120))
         assert {len(written[index][epoch]) for index in range(4)} == {5}
     # 600 ms a step before, and 200 x 18 / 12 = 300 ms after.
-    seconds = {
-        (event["index"], event["epoch"]): event["seconds"] for event in job.events("epoch")
-    }
+    seconds = {(event["index"], event["epoch"]): event["seconds"] for event in job.events("epoch")}
     assert min(seconds[0, epoch] for epoch in range(1, EPOCHS)) < 0.7 * seconds[0, 0], seconds
-    assert "batch_sizes" not in checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").content
+    assert (
+        "batch_sizes" not in checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").content
+    )
 
 
 def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path, scripts):

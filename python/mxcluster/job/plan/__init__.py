@@ -18,6 +18,7 @@ from mxcluster.job.plan import (
     firewall,
     gpus,
     groups,
+    measuring,
     members,
     paces,
     ports,
@@ -128,7 +129,10 @@ def make_plan(
 
     held = held or {}
     gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
-    work_loads = gpus.work_loads(workers, gpu_lists, variables, records)
+    # A job that measures takes no speeds of an earlier profile.
+    known = None if measuring.is_profile(options) else fitted
+    loads = profiled.gpu_speeds(known, gpu_lists, workers, options["batch_size"])
+    work_loads = gpus.work_loads(workers, gpu_lists, variables, records, loads)
     earlier = paces.earlier_sizes(checkpoint or {}, count)
     together = schemes.merged_sets(options["kv"], grouped)
     balance = paces.first_sizes(
@@ -184,7 +188,9 @@ def make_plan(
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
     }
-    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note, not earlier)
+    given = gpus.work_loads(workers, gpu_lists, variables, records)
+    gives_loads = work_loads != given
+    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note, not earlier, gives_loads)
     plan["needs_profile"] = (
         options["grouping"] == "auto"
         and origin == profiled.NOBODY

@@ -27,9 +27,9 @@ def first_sizes(
     host.
 
     Args: `lines` the workers' hosts by index; `loads` the speeds of the GPUs of each worker;
-    `waiting` the sets of workers that wait for each other; `speeds` the workers' known speeds or earlier batch sizes, whose proportion the sizes have.
-    Without `speeds` all sizes are equal, as far as the bounds allow. BadInput if no sizes suit the
-    bounds.
+    `waiting` the sets of workers that wait for each other; `speeds` the workers' known speeds or
+    earlier batch sizes, whose proportion the sizes have. Without `speeds` all sizes are equal, as
+    far as the bounds allow. BadInput if no sizes suit the bounds.
     """
     limits = of_workers("worker_batch_max", lines, variables)
     if options["balance"] == "none":

@@ -126,7 +126,9 @@ def test_balanced_groups_keep_the_sum_and_their_part_of_the_data():
 
 def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
     options = {"balance": "batch", "batch_size": 32}
-    found = paces.first_sizes(options, ["a", "b"], {}, [[9.0, 1.0], [1.0, 1.0]], [[0, 1]], [1.0, 99.0])
+    found = paces.first_sizes(
+        options, ["a", "b"], {}, [[9.0, 1.0], [1.0, 1.0]], [[0, 1]], [1.0, 99.0]
+    )
     assert found["least"] == [5, 2] and found["sizes"] == [5, 59]
     for loads in ([9.0, 1.0], [1.0, 9.0], [1.0] * 8, [3.0, 2.0, 2.0, 1.0], [0.5]):
         least = work_load.least(loads)
