@@ -125,8 +125,8 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
             and given["data_allocator"]
             and schemes.of(given["kv"]).waits == schemes.EVERYBODY
         ),
-        "balance=%(balance)s with data_allocator=1 and kv=%(kv)s: the batch sizes decide the shares "
-        "of the data; leave data_allocator out, or use -e balance=none",
+        "balance=%(balance)s with data_allocator=1 and kv=%(kv)s: the batch sizes decide the "
+        "shares of the data; leave data_allocator out, or use -e balance=none",
     ),
     (
         lambda given: given["step_ms"] and given["script"],
