@@ -60,9 +60,10 @@ def of_sizes(
     """
     lengths = [Fraction(0)] * len(parts)
     for members in waiting:
-        whole, total = sum(length(parts[i]) for i in members), sum(sizes[i] for i in members)
+        whole = sum((length(parts[worker]) for worker in members), Fraction(0))
+        total = sum(sizes[worker] for worker in members)
         for worker in members:
-            lengths[worker] = whole * sizes[worker] / total
+            lengths[worker] = whole * Fraction(sizes[worker], total)
     return tile(lengths, [worker for members in waiting for worker in members])
 
 

@@ -1,5 +1,6 @@
 """Show the plan as a table."""
 
+from fractions import Fraction
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import schemes, work_load
@@ -43,7 +44,10 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
         )
     if plan.get("balance"):
         together = plan["together"]
-        weights = [sum(length_of(plan["shares"][index]) for index in one) for one in together]
+        weights = [
+            sum((length_of(plan["shares"][index]) for index in one), Fraction(0))
+            for one in together
+        ]
         _, counts, repeated = batch_sizes.epoch_of(
             plan["balance"]["sizes"], samples, together, weights
         )
