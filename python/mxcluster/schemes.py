@@ -151,11 +151,12 @@ def updates_each_push(scheme: Scheme) -> bool:
 
 
 def sums_every_step(scheme: Scheme) -> bool:
-    """Return True if an update is the sum of one push of each worker, and all wait for it.
+    """Return True if an update is the sum of one push of each worker of a set that waits for it.
 
-    Then the batch sizes of the workers may differ, as long as their sum stays the same.
+    The set holds all workers or a group. The batch sizes inside a set may differ, as long as their
+    sum stays the same.
     """
-    return scheme.is_distributed and scheme.waits == scheme.merges == EVERYBODY
+    return scheme.is_distributed and scheme.waits == scheme.merges != NOBODY
 
 
 def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
