@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import pytest
 
 from tests.training.conftest import newest_often
 from tests.training.loopback import Job
@@ -34,6 +35,7 @@ def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scri
     assert sorted(servers) == [0, 1] and all(1 < speed < 1e6 for speed in servers.values())
 
 
+@pytest.mark.soak  # `make test` trains beside it on the same core
 def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_path, scripts):
     """Three workers on one core measure together about a third of what each measures alone."""
     job = Job(
