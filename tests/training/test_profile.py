@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import pytest
 
 from tests.training.conftest import newest_often
 from tests.training.loopback import Job
