@@ -47,15 +47,15 @@ def main(options):
         large_job(folder / "32")
 
 
-def inventory(folder, count, workers, servers=1):
+def inventory(folder, count, workers, servers=1, net=None):
     """Write an inventory of `count` hosts that are all this machine, and return its folder.
 
-    Args: `workers` of each host; `servers` of the cluster.
+    Args: `workers` of each host; `servers` of the cluster; `net` the second number of the hosts'
+    addresses, for clusters that run at the same time.
     """
+    net = 30 + count % 50 if net is None else net
     hosts = {
-        "node%d" % number: {
-            "node_address": "127.%d.%d.%d" % (30 + count % 50, number // 250, 1 + number % 250)
-        }
+        "node%d" % number: {"node_address": "127.%d.%d.%d" % (net, number // 250, 1 + number % 250)}
         for number in range(count)
     }
     everything = {

@@ -12,14 +12,13 @@ import sys
 import tempfile
 import time
 
-from bench._nodes import say
+from bench._nodes import THREADS, say
 from bench.scale import inventory
 
 SLOWDOWNS = (1, 1, 2, 4)
 STEP_MS = 200
 ROUNDS = 3
 BATCHES = 24
-THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 JOB = {"step_ms": STEP_MS, "measured": BATCHES, "warm_up": 4, "data": "synthetic"}
 SCHEMES = {
     "dist_sync": {"kv": "dist_sync"},
@@ -37,17 +36,26 @@ def main(options):
     Args: `options` of the command line, not used.
     """
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        where = inventory(folder / "4", len(SLOWDOWNS), 1, servers=2)
-        hosts = json.loads((where / "hosts.yml").read_text())
-        for number, factor in enumerate(SLOWDOWNS):
-            hosts["all"]["children"]["workers"]["hosts"]["node%d" % number]["slowdown"] = factor
-        hosts["all"]["vars"]["train_job_env"] = THREADS
-        (where / "hosts.yml").write_text(json.dumps(hosts))
-        say("ansible-playbook", "-i", where, "provision.yml")
+        folder = pathlib.Path(name) / "4"
+        where = cluster(folder)
         profile(where, {"step_ms": STEP_MS})
-        schemes(folder / "4", where)
+        schemes(folder, where)
         eight(where)
+
+
+def cluster(folder, net=None):
+    """Provision a cluster of two servers and a worker for each of SLOWDOWNS in `folder`.
+
+    Args: `net` as for `bench.scale.inventory`. Returns the folder of its inventory.
+    """
+    where = inventory(folder, len(SLOWDOWNS), 1, servers=2, net=net)
+    hosts = json.loads((where / "hosts.yml").read_text())
+    for number, factor in enumerate(SLOWDOWNS):
+        hosts["all"]["children"]["workers"]["hosts"]["node%d" % number]["slowdown"] = factor
+    hosts["all"]["vars"]["train_job_env"] = THREADS
+    (where / "hosts.yml").write_text(json.dumps(hosts))
+    say("ansible-playbook", "-i", where, "provision.yml")
+    return where
 
 
 def profile(where, knobs):

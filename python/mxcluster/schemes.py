@@ -152,11 +152,12 @@ def updates_each_push(scheme: Scheme) -> bool:
 
 
 def sums_every_step(scheme: Scheme) -> bool:
-    """Return True if each update sums one push of every worker, and all workers wait for it.
+    """Return True if each update sums one push of every worker of a set, and this set waits for it.
 
-    Under such a scheme the workers may have different batch sizes with a constant sum.
+    The set holds all workers or a group. The batch sizes inside a set may differ, as long as their
+    sum stays the same.
     """
-    return scheme.is_distributed and scheme.waits == scheme.merges == EVERYBODY
+    return scheme.is_distributed and scheme.waits == scheme.merges != NOBODY
 
 
 def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:

@@ -23,7 +23,9 @@ def digits(tmp_path_factory):
     return folder
 
 
-def train(python, folder, scripts, digits, *arguments, kv="dist_sync", slowdowns=(1, 1), **more):
+def train(
+    python, folder, scripts, digits, *arguments, kv="dist_sync", slowdowns=(1, 1), groups=(), **more
+):
     """Run the program with checkpoints, one worker for each slowdown."""
     common = ["--data-dir", digits, "--kv-store", kv, "--savemodel", "--keep-checkpoints", 9]
     return Job(
@@ -31,7 +33,7 @@ def train(python, folder, scripts, digits, *arguments, kv="dist_sync", slowdowns
         folder,
         scripts / "balanced.py",
         kv,
-        (0,) * len(slowdowns),
+        groups or (0,) * len(slowdowns),
         arguments=[*common, *arguments],
         worker_environment={
             index: {"SLOWDOWN": str(factor)} for index, factor in enumerate(slowdowns)
@@ -226,6 +228,90 @@ def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path,
     # The checkpoint after an epoch has the sizes of the next one.
     content = checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").content
     assert content["batch_sizes"] == sizes[1] and content["batch_size"] == 14
+
+
+GROUPED = {"kv": "dist_gsync", "groups": (0, 1, 0, 1)}  # members are no neighbours
+
+
+def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(
+    mxnet_new, tmp_path, scripts, digits
+):
+    """An epoch of one step holds all samples of a group; all groups begin with equal weights."""
+    sums = []
+    for name, sizes in (("equal", "24,24,24,24"), ("unequal", "40,12,8,36")):
+        job = train(
+            mxnet_new.python,
+            tmp_path / name,
+            scripts,
+            digits,
+            *["--num-examples", 96, "--batch-size", 24, "--num-epochs", 1, "--lr", 1e-9],
+            *["--balance", "batch", "--batch-sizes", sizes],
+            slowdowns=(1,) * 4,
+            environment={"MXCLUSTER_TRACE": "1"},
+            **GROUPED,
+        )
+        sums.append({(one["group"], one["parameter"]): one["sum"] for one in job.events("merge")})
+        starts = sorted(job.events("start"), key=lambda start: start["index"])
+        assert ",".join(str(one["batch_size"]) for one in starts) == sizes
+        assert [one["batches"] for one in starts] == [1] * 4
+    equal, unequal = sums
+    assert len(equal) == 12 and set(equal) == set(unequal)  # 6 parameters of 2 groups
+    assert all(abs(equal[one] - unequal[one]) < 1e-3 for one in equal), sums
+    assert max(abs(total) for total in equal.values()) > 0.1
+
+
+def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, scripts, digits):
+    """The slow worker gets a smaller batch, its mate a larger one; the other group goes on."""
+    job = train(
+        mxnet_new.python,
+        tmp_path / "job",
+        scripts,
+        digits,
+        *["--num-examples", 240, "--batch-size", 12, "--num-epochs", EPOCHS, "--lr", 0.02],
+        *["--balance", "batch", "--step-ms", 200],
+        slowdowns=(1, 1, 3, 1),
+        **GROUPED,
+    )
+    told = job.events("balance")
+    assert told and {one["index"] for one in told} == {0}, told
+    assert all(one["workers"] == [0, 2] and sum(one["sizes"]) == 24 for one in told)
+    assert np.abs(np.array(told[-1]["sizes"]) - [18, 6]).max() <= 1, told
+    assert told[0]["speeds"][0] / told[0]["speeds"][1] == pytest.approx(3, rel=0.2)
+    # Every epoch has all samples once: 120 of each group, in 5 batches.
+    written = [
+        [json.loads(line) for line in (job.folder / ("samples-%d.jsonl" % i)).open()]
+        for i in range(4)
+    ]
+    for epoch in range(EPOCHS):
+        shares = [set(np.ravel(written[index][epoch])) for index in range(4)]
+        assert set.union(*shares) == set(range(240)) and sum(map(len, shares)) == 240
+        assert shares[0] | shares[2] == set(range(120))
+        assert {len(written[index][epoch]) for index in range(4)} == {5}
+    # 600 ms a step before, and 200 x 18 / 12 = 300 ms after.
+    seconds = {(event["index"], event["epoch"]): event["seconds"] for event in job.events("epoch")}
+    assert min(seconds[0, epoch] for epoch in range(1, EPOCHS)) < 0.7 * seconds[0, 0], seconds
+    assert (
+        "batch_sizes" not in checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").content
+    )
+
+
+@newest_often
+def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path, scripts):
+    """Also where the key is cut into pieces on several hosts."""
+    result = tmp_path / "result.json"
+    Job(
+        every_mxnet.python,
+        tmp_path / "job",
+        scripts / "assigned_key.py",
+        "dist_gsync",
+        (0, 1, 0),
+        servers=2,
+        arguments=["dist_gsync", 2, result],
+        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "2"},
+    ).succeed()
+    expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 3)] for step in range(3)]
+    told = json.loads(result.read_text())["exchanged"]
+    assert told == [[first, 0.0, third] for first, third in expected]
 
 
 @newest_often

@@ -1,6 +1,7 @@
 """The program that profile.yml runs, with real MXNet."""
 
 import numpy as np
+import pytest
 
 from tests.training.conftest import newest_often
 from tests.training.loopback import Job
@@ -33,6 +34,7 @@ def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scri
     assert sorted(servers) == [0, 1] and all(1 < speed < 1e6 for speed in servers.values())
 
 
+@pytest.mark.soak  # `make test` trains beside it on the same core
 def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_path, scripts):
     """Three workers on one core measure together about a third of what each measures alone."""
     job = Job(
@@ -49,3 +51,23 @@ def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_
         for event in job.events("profile")
     ]
     assert len(ratios) == 3 and np.median(ratios) < 0.6, ratios
+
+
+def test_a_worker_measures_each_of_its_gpus_alone(mxnet_new, tmp_path, scripts):
+    """Two devices of MXNet on the CPU stand in for GPUs; the second one is slowed down.
+
+    Afterwards they share a batch by their speeds, so the worker is faster than with equal parts:
+    of 12 samples at 10 and 30 ms each, 6 and 6 take 180 ms, and 9 and 3 take 90 ms.
+    """
+    job = Job(
+        mxnet_new.python,
+        tmp_path,
+        scripts / "measure_devices.py",
+        "dist_async",
+        groups=(0,),
+        arguments=["--kv-store", "dist_async", "--batch-size", "12"],
+    ).succeed()
+    (event,) = job.events("profile")
+    fast, slow = event["gpu_speeds"]
+    assert fast / slow == pytest.approx(3, rel=0.25), event
+    assert event["alone"]["samples_per_s"] > 1.5 * 12 / 0.18, event

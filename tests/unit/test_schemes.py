@@ -65,6 +65,6 @@ def test_the_schemes_whose_pushes_are_updates():
     assert found == ["dist_async", "dist_ssync"]
 
 
-def test_the_schemes_whose_updates_sum_up_all_workers():
+def test_the_schemes_whose_updates_sum_up_a_set_of_workers():
     found = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
-    assert found == ["dist_sync", "dist_device_sync"]
+    assert found == ["dist_sync", "dist_device_sync", "dist_gsync"]

@@ -77,7 +77,12 @@ _workers = shapes.fields(
             shapes.fields({"push_s": _not_negative, "pull_s": _not_negative}), _MOST
         ),
         "exchange_s": _not_negative,
-    }
+    },
+    # The speed of each GPU alone, of a worker with several: numbers of GPUs, and samples/s.
+    {
+        "gpus": shapes.list_of(_number, _MOST),
+        "gpu_speeds": shapes.list_of(_above_zero, _MOST),
+    },
 )
 _MEASURED = {
     "schema": _schema,
@@ -226,6 +231,15 @@ def speeds_of(workers: Sequence[Json], kind: str = "together") -> Dict[str, floa
         name_of(worker["host"], worker["number"]): worker[kind]["samples_per_s"]
         for worker in workers
     }
+
+
+def gpu_speeds(profile: Json) -> Dict[str, Dict[int, float]]:
+    """Return {host: {number of a GPU: samples/s}} of the GPUs that shared a worker's batch."""
+    found: Dict[str, Dict[int, float]] = {}
+    for worker in profile["workers"]:
+        speeds = zip(worker.get("gpus", []), worker.get("gpu_speeds", []))
+        found.setdefault(worker["host"], {}).update(speeds)
+    return found
 
 
 def server_speeds(profile: Json) -> Dict[str, float]:
@@ -403,6 +417,13 @@ def _measured(content: Any, name: str) -> Json:
         )
         for worker in found["workers"]
         if len(worker["servers"]) != len(found["servers"])
+    ]
+    problems += [
+        "%s: %s has %d GPUs and the speeds of %d: %s"
+        % (name, name_of(worker["host"], worker["number"]), len(numbers), len(speeds), CURE)
+        for worker in found["workers"]
+        for numbers, speeds in [(worker.get("gpus", []), worker.get("gpu_speeds", []))]
+        if len(numbers) != len(speeds)
     ]
     refuse(problems)
     for kind in ("alone", "together"):

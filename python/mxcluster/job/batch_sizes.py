@@ -1,8 +1,9 @@
 """Fit the batch sizes of the workers to their speeds, for `balance=batch`. Pure.
 
 Source: LB-BSP, arXiv 1806.02508, and SoCC 2020, doi 10.1145/3419111.3421299. The sizes of all
-workers always add up to B W, the batch size times the number of workers. A worker's gradient is the
-sum over its samples, so the sum of all pushes does not depend on the sizes.
+workers that wait for each other always add up to the batch size times their number: B W under
+dist_sync, B |g| in a group of dist_gsync. A worker's gradient is the sum over its samples, so the
+sum of the pushes does not depend on the sizes.
 
 Each worker computes the sizes by itself, from the same speeds. Sums and quotients are exact
 (fractions), so that all workers get the same sizes on any machine.
@@ -36,7 +37,11 @@ def start(sizes: Sequence[int]) -> State:
 
 
 def follow(
-    state: State, speeds: Sequence[float], least: Sequence[int], most: Sequence[int]
+    state: State,
+    speeds: Sequence[float],
+    least: Sequence[int],
+    most: Sequence[int],
+    workers: Sequence[int] = (),
 ) -> State:
     """Return the State after the workers have measured `speeds`; `state` itself within a dead band.
 
@@ -45,10 +50,11 @@ def follow(
     direction goes twice as far, at most the whole way. So sizes also converge if the speed of a
     worker depends on its batch size.
 
-    Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size.
-    Raises BadInput for a speed that is not a number above 0, with the worker's name.
+    Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size;
+    `workers` the workers' indices for messages, 0, 1 and so on by default. Raises BadInput for a
+    speed that is not a number above 0, with the worker's name.
     """
-    _check_speeds(speeds)
+    _check_speeds(dict(zip(workers or range(len(speeds)), speeds)))
     sizes, total = state.sizes, sum(state.sizes)
     fitting = _quotas(speeds, total, least, most)
     if all(
@@ -152,27 +158,43 @@ def shown(sizes: Sequence[float], most: int = 8) -> str:
     return "/".join(map(str, sizes))
 
 
-def epoch_of(sizes: Sequence[int], samples: int) -> Tuple[List[Tuple[int, int]], int, List[int]]:
-    """Return ([range of samples (first, last + 1)], batches, [repeated samples]), by worker.
+def epoch_of(
+    sizes: Sequence[int],
+    samples: int,
+    waiting: Sequence[Sequence[int]],
+    weights: Sequence[Fraction],
+) -> Tuple[List[Tuple[int, int]], List[int], List[int]]:
+    """Return ([range of samples (first, last + 1)], [batches], [repeated samples]), by worker.
 
-    The ranges cover the `samples` samples of an epoch once, in proportion to the batch `sizes`. All
-    workers have the same number of batches, ceil(samples / sum(sizes)). In its batches a worker has
-    room for at least the samples of its range. Raises BadInput if a worker would get no sample.
+    The ranges cover the `samples` samples of an epoch once. A set of workers gets samples in
+    proportion to its weight, and shares them in proportion to the batch `sizes`. The workers of a
+    set have the same number of batches: the samples of the set / sum(sizes), rounded up. A range
+    has at most this number times its worker's size of samples. The ranges and batches of a set do
+    not depend on the sizes of other sets. Raises BadInput if a worker would get no sample.
+
+    Args: `waiting` the sets of workers that wait for each other, as from `schemes.waiting_sets`;
+    `weights` of the sets.
     """
-    total = sum(sizes)
-    counts = largest_remainder([Fraction(size * samples, total) for size in sizes], samples)
-    refuse(
-        "worker %d with the batch size %d of %d samples a step would get none of the %d training "
-        "samples: use fewer workers (num_workers)" % (worker, sizes[worker], total, samples)
-        for worker, count in enumerate(counts)
-        if not count
-    )
-    ranges, first = [], 0
-    for count in counts:
-        ranges.append((first, first + count))
-        first += count
-    batches = -(-samples // total)
-    return ranges, batches, [batches * size - count for size, count in zip(sizes, counts)]
+    ranges, batches, repeated = [(0, 0)] * len(sizes), [0] * len(sizes), [0] * len(sizes)
+    of_sets = largest_remainder([weight * samples / sum(weights) for weight in weights], samples)
+    first = 0
+    for members, of_set in zip(waiting, of_sets):
+        total = sum(sizes[worker] for worker in members)
+        counts = largest_remainder(
+            [Fraction(sizes[worker] * of_set, total) for worker in members], of_set
+        )
+        refuse(
+            "worker %d with the batch size %d of %d samples a step would get none of the %d "
+            "training samples: use fewer workers (num_workers)"
+            % (worker, sizes[worker], total, of_set)
+            for worker, count in zip(members, counts)
+            if not count
+        )
+        for worker, count in zip(members, counts):
+            ranges[worker], batches[worker] = (first, first + count), -(-of_set // total)
+            repeated[worker] = batches[worker] * sizes[worker] - count
+            first += count
+    return ranges, batches, repeated
 
 
 def measured_steps(batches: int) -> List[int]:
@@ -214,11 +236,11 @@ class Speed:
         return self._last if self._seconds is None else self._size / self._seconds
 
 
-def _check_speeds(speeds: Sequence[float]) -> None:
+def _check_speeds(speeds: Dict[int, float]) -> None:
     refuse(
         "worker-%d measured a speed of %r samples/s, which is not a number above 0: read its log, "
         "and train with balance=none if its clock is wrong" % (worker, speed)
-        for worker, speed in enumerate(speeds)
+        for worker, speed in speeds.items()
         if not (math.isfinite(speed) and speed > 0)
     )
 

@@ -192,7 +192,14 @@ SECTIONS = {
             inherited=True,
             flag="--network",
         ),
-        _choice("data", "digits", tuple(DATASETS), "The data set.", inherited=True, flag="--data"),
+        _choice(
+            "data",
+            "digits",
+            tuple(DATASETS),
+            "The data set. `warped` are small noisy pictures of warped digits, a harder task.",
+            inherited=True,
+            flag="--data",
+        ),
         _knob(
             "data_dir",
             "str",
@@ -221,9 +228,10 @@ SECTIONS = {
             "none",
             ("none", "batch"),
             "`batch` lets the batch sizes of the workers follow their measured speeds at the end "
-            "of every epoch; their sum stays `batch_size` times the number of workers. `none` "
-            "gives every worker `batch_size`. Only for %s, and for the program, not for a script."
-            % " and ".join(
+            "of every epoch; their sum stays `batch_size` times the number of workers, under "
+            "`dist_gsync` in each group. `none` gives every worker `batch_size`. Only for %s, and "
+            "for the program, not for a script."
+            % ", ".join(
                 "`%s`" % one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)
             ),
             inherited=True,

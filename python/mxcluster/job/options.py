@@ -114,13 +114,19 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     (
         lambda given: given["balance"] != "none" and given["kv"] not in BALANCED,
         "balance=%(balance)s with kv=%(kv)s: unequal batches keep the step of an update only where "
-        "each update sums up one batch of every worker; use kv=" + " or ".join(BALANCED) + ", or "
+        "each update sums up one batch of every worker, or of every worker of a group; use kv="
+        + " or ".join(BALANCED)
+        + ", or "
         "-e balance=none",
     ),
     (
-        lambda given: given["balance"] != "none" and given["data_allocator"],
-        "balance=%(balance)s with data_allocator=1: the batch sizes decide the shares of the data; "
-        "leave data_allocator out, or use -e balance=none",
+        lambda given: (
+            given["balance"] != "none"
+            and given["data_allocator"]
+            and schemes.of(given["kv"]).waits == schemes.EVERYBODY
+        ),
+        "balance=%(balance)s with data_allocator=1 and kv=%(kv)s: the batch sizes decide the "
+        "shares of the data; leave data_allocator out, or use -e balance=none",
     ),
     (
         lambda given: given["step_ms"] and given["script"],

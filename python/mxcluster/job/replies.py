@@ -135,6 +135,7 @@ _updates = fields(
 )
 _balance = fields(
     {"epoch": whole(), "sizes": list_of(whole(1), 10000), "speeds": list_of(number, 10000)},
+    {"workers": list_of(whole(), 10000)},
     rest=lambda item: item,
 )
 _FIGURES = {

@@ -183,21 +183,40 @@ def test_sizes_settle_where_all_batches_take_the_same_time(workers):
 @given(some.lists(some.integers(1, 300), min_size=1, max_size=12), some.integers(1, 5000))
 def test_an_epoch_has_all_samples_once_and_equal_numbers_of_batches(sizes, samples):
     try:
-        ranges, batches, repeated = batch_sizes.epoch_of(sizes, samples)
+        ranges, (batches, *others), repeated = batch_sizes.epoch_of(
+            sizes, samples, [range(len(sizes))], [1]
+        )
     except BadInput as refusal:
         assert "would get none of the %d training samples" % samples in str(refusal)
         return
     assert ranges[0][0] == 0 and ranges[-1][1] == samples
     assert all(first[1] == second[0] for first, second in zip(ranges, ranges[1:]))
-    assert batches == math.ceil(samples / sum(sizes))
+    assert batches == math.ceil(samples / sum(sizes)) and set(others) <= {batches}
     for (begin, end), size, more in zip(ranges, sizes, repeated):
         assert 0 < end - begin <= batches * size and more == batches * size - (end - begin)
 
 
 def test_the_epoch_of_unequal_sizes():
-    assert batch_sizes.epoch_of([48, 16], 1437) == ([(0, 1078), (1078, 1437)], 23, [26, 9])
+    both = [[0, 1]], [1]
+    assert batch_sizes.epoch_of([48, 16], 1437, *both) == (
+        [(0, 1078), (1078, 1437)],
+        [23, 23],
+        [26, 9],
+    )
     with pytest.raises(BadInput, match="worker 1 with the batch size 1 of 64 samples a step"):
-        batch_sizes.epoch_of([63, 1], 20)
+        batch_sizes.epoch_of([63, 1], 20, *both)
+
+
+def test_each_group_keeps_its_part_of_an_epoch():
+    """Groups {0, 2} and {1, 3} have 3/4 and 1/4 of the data, whatever the sizes of the others."""
+    groups = [[0, 2], [1, 3]], [Fraction(3, 4), Fraction(1, 4)]
+    ranges, batches, repeated = batch_sizes.epoch_of([48, 20, 16, 44], 800, *groups)
+    assert ranges == [(0, 450), (600, 663), (450, 600), (663, 800)]
+    assert batches == [10, 4, 10, 4] and repeated == [30, 17, 10, 39]
+    again, counts, _ = batch_sizes.epoch_of([32, 20, 32, 44], 800, *groups)
+    assert counts == batches and again[1::2] == ranges[1::2] and again[0] == (0, 300)
+    with pytest.raises(BadInput, match="worker 3 with the batch size 1 of 64 samples a step would"):
+        batch_sizes.epoch_of([48, 63, 16, 1], 80, *groups)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 16, 17, 18, 100, 1000])

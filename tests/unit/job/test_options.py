@@ -447,20 +447,28 @@ def test_only_ssync_inherits_the_staleness(given, old, staleness):
     assert options.cast(merged)["staleness"] == staleness
 
 
-@pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync"])
-def test_balanced_batches_need_updates_that_sum_up_all_workers(kv):
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync", "dist_gsync"])
+def test_balanced_batches_need_updates_that_sum_up_the_workers_that_wait(kv):
     assert options.cast({"kv": kv, "balance": "batch"})["balance"] == "batch"
+
+
+def test_groups_with_balanced_batches_may_have_unequal_shares():
+    given = {"kv": "dist_gsync", "balance": "batch", "data_allocator": 1}
+    assert options.cast(given)["data_allocator"] == 1
 
 
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"kv": "dist_gsync"}, "balance=batch with kv=dist_gsync: unequal batches keep the step"),
-        ({"kv": "dist_async"}, "use kv=dist_sync or dist_device_sync, or -e balance=none"),
+        ({"kv": "dist_async"}, "balance=batch with kv=dist_async: unequal batches keep the step"),
+        (
+            {"kv": "dist_async"},
+            "use kv=dist_sync or dist_device_sync or dist_gsync, or -e balance=none",
+        ),
         ({"kv": "dist_ssync"}, "balance=batch with kv=dist_ssync"),
         ({"kv": "local"}, "balance=batch with kv=local"),
         ({"script": "train.py"}, "balance=batch with a script: only the program of mxcluster"),
-        ({"data_allocator": 1}, "balance=batch with data_allocator=1: the batch sizes decide"),
+        ({"data_allocator": 1}, "data_allocator=1 and kv=dist_sync: the batch sizes decide"),
         ({"balance": "speed"}, "it must be one of none, batch"),
         ({"balance": "none", "step_ms": -1}, "step_ms=-1 is refused"),
         ({"balance": "none", "step_ms": 5, "script": "x.py"}, "step_ms=5 with a script"),

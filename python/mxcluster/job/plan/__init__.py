@@ -18,6 +18,7 @@ from mxcluster.job.plan import (
     firewall,
     gpus,
     groups,
+    measuring,
     members,
     paces,
     ports,
@@ -128,17 +129,22 @@ def make_plan(
 
     held = held or {}
     gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
-    work_loads = gpus.work_loads(workers, gpu_lists, variables, records)
+    # A job that measures takes no speeds of an earlier profile.
+    known = None if measuring.is_profile(options) else fitted
+    loads = profiled.gpu_speeds(known, gpu_lists, workers, options["batch_size"])
+    work_loads = gpus.work_loads(workers, gpu_lists, variables, records, loads)
     earlier = paces.earlier_sizes(checkpoint or {}, count)
+    together = schemes.merged_sets(options["kv"], grouped)
     balance = paces.first_sizes(
         options,
         workers,
         variables,
         [loads or [1.0] * len(numbers) for loads, numbers in zip(work_loads, gpu_lists)],
+        together,
         earlier or profiled.speeds(fitted),
     )
     if balance:  # The batch sizes decide the shares, from the first epoch on.
-        parts = shares.proportional(balance["sizes"])
+        parts = shares.of_sizes(parts, balance["sizes"], together)
     servers, each = processes.servers_of(servers, options["kv"], grouped)
     processes.check_bound(options["bigarray_bound"], len(servers))
     port = ports.root_port(
@@ -161,7 +167,7 @@ def make_plan(
         "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
         "groups": grouped,
         "group_labels": labels,
-        "together": schemes.merged_sets(options["kv"], grouped),
+        "together": together,
         "shares": [list(share) for share in parts],
         "placement": placement,
         "staleness": options["staleness"],
@@ -182,7 +188,9 @@ def make_plan(
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
     }
-    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note, not earlier)
+    given = gpus.work_loads(workers, gpu_lists, variables, records)
+    gives_loads = work_loads != given
+    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note, not earlier, gives_loads)
     plan["needs_profile"] = (
         options["grouping"] == "auto"
         and origin == profiled.NOBODY
@@ -200,7 +208,7 @@ def make_plan(
         model_file,
     )
     batches(plan)  # raises BadInput for a share without a sample
-    if wanted and fitted and fitted.positions is not None:
+    if wanted and not balance and fitted and fitted.positions is not None:
         profiled.check_batches(options, parts, workers)
     if not options["script"]:
         gpus.check_batch(
@@ -358,7 +366,11 @@ def _shares(
     if origin == profiled.LABELS or weighted and waits:
         shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
     wanted = weighted and waits and not shares.are_given(everyone[:count], variables)
-    measured = profiled.weights(fitted, grouping[0]) if wanted else None
+    # With balanced batches no worker waits for the slowest of its group: each counts with its own
+    # speed, as a group of one does.
+    alone = [[index] for index in range(count)]
+    counted = grouping[0] if options["balance"] == "none" else alone
+    measured = profiled.weights(fitted, counted) if wanted else None
     if measured is not None:
         parts = cluster_files.tile(measured, range(count), "the shares of the profile")
     elif text is not None:

@@ -8,6 +8,8 @@ from mxcluster.job.plan.members import host_variable
 from mxcluster.job.plan.ports import Held
 from mxcluster.lists import unique
 
+Measured = Dict[str, Dict[int, float]]  # {host: {number of a GPU: its speed}}
+
 
 def per_worker(
     lines: Sequence[str],
@@ -50,22 +52,28 @@ def work_loads(
     gpu_lists: Sequence[Sequence[int]],
     variables: Dict[str, Dict[str, Any]],
     records: Dict[str, Dict[str, Any]],
+    measured: Optional[Measured] = None,
 ) -> List[List[float]]:
     """Return the speed of each GPU of each worker, by index; [] for a worker with equal GPUs.
 
     The host variable gpu_speeds holds the speed of each GPU of the node, in the order of their
-    numbers. Only the proportions of the speeds matter. BadInput if a list has another length.
+    numbers. It wins over the speeds of a profile. Only the proportions of the speeds matter.
+    BadInput if a list has another length.
 
-    Args: `lines` the workers' hosts by index; `gpu_lists` the GPU numbers of each worker.
+    Args: `lines` the workers' hosts by index; `gpu_lists` the GPU numbers of each worker;
+    `measured` from `profiled.gpu_speeds`.
     """
     hosts = unique(lines)
     by_host = dict(
         zip(hosts, for_each(lambda host: _speeds(host, variables, records[host]), hosts))
     )
-    found = [
-        [by_host[host][number] for number in numbers] if by_host[host] else []
-        for host, numbers in zip(lines, gpu_lists)
-    ]
+    found = []
+    for host, numbers in zip(lines, gpu_lists):
+        there = (measured or {}).get(host, {})
+        if by_host[host]:
+            found.append([by_host[host][number] for number in numbers])
+        else:
+            found.append([there[gpu] for gpu in numbers] if set(numbers) <= set(there) else [])
     return [speeds if len(set(speeds)) > 1 else [] for speeds in found]
 
 

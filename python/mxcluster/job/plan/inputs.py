@@ -175,8 +175,9 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
     elif not options["script"] and trains and not options["data_src"]:
         if DATASETS[options["data"]].from_data_dir:
             files = [options["data_dir"]]
-        elif options["data"] == "digits":
-            files = [os.path.join(options["data_dir"] or record["data_dir"], "digits.npz")]
+        elif DATASETS[options["data"]].file:
+            folder = options["data_dir"] or record["data_dir"]
+            files = [os.path.join(folder, DATASETS[options["data"]].file)]
     return {
         "address": plan["nodes"][host]["address"] if plan["root"] else None,
         "interface": plan["nodes"][host]["interface"] if plan["root"] else None,

@@ -16,31 +16,49 @@ def first_sizes(
     lines: Sequence[str],
     variables: Variables,
     loads: Sequence[Sequence[float]],
+    waiting: Sequence[Sequence[int]],
     speeds: Optional[Sequence[float]] = None,
 ) -> Optional[Json]:
     """Return {"sizes", "least", "most"}, lists by worker; None unless the job balances batches.
+
+    The sizes of workers that wait for each other add up to their number times batch_size.
 
     A worker needs a sample for each of its GPUs, and takes at most the worker_batch_max of its
     host.
 
     Args: `lines` the workers' hosts by index; `loads` the speeds of the GPUs of each worker;
-    `speeds` the workers' known speeds or earlier batch sizes, whose proportion the sizes have.
-    Without `speeds` all sizes are equal, as far as the bounds allow. BadInput if no sizes suit the
-    bounds.
+    `waiting` the sets of workers that wait for each other; `speeds` the workers' known speeds or
+    earlier batch sizes, whose proportion the sizes have. Without `speeds` all sizes are equal, as
+    far as the bounds allow. BadInput if no sizes suit the bounds.
     """
     limits = of_workers("worker_batch_max", lines, variables)
     if options["balance"] == "none":
         return None
-    total = options["batch_size"] * len(lines)
     least = [work_load.least(of_gpus) if of_gpus else 1 for of_gpus in loads]
-    most = [min(limit or total, total) for limit in limits]
-    try:
-        sizes = batch_sizes.divide(speeds or [1] * len(lines), total, least, most)
-    except BadInput as refusal:
-        raise BadInput(
-            "balance=%s with batch_size=%d: %s"
-            % (options["balance"], options["batch_size"], refusal)
-        ) from None
+    sizes, most = [0] * len(lines), [0] * len(lines)
+    for members in waiting:
+        total = options["batch_size"] * len(members)
+        for worker in members:
+            most[worker] = min(limits[worker] or total, total)
+        try:
+            found = batch_sizes.divide(
+                [speeds[worker] if speeds else 1 for worker in members],
+                total,
+                [least[worker] for worker in members],
+                [most[worker] for worker in members],
+            )
+        except BadInput as refusal:
+            raise BadInput(
+                "balance=%s with batch_size=%d%s: %s"
+                % (
+                    options["balance"],
+                    options["batch_size"],
+                    "" if len(waiting) == 1 else " in the group of worker %d" % members[0],
+                    refusal,
+                )
+            ) from None
+        for worker, size in zip(members, found):
+            sizes[worker] = size
     return {"sizes": sizes, "least": least, "most": most}
 
 
@@ -85,13 +103,18 @@ def arguments(plan: Json, index: int) -> List[str]:
         result += ["--slowdown", "%g" % plan["slowdowns"][index]]
     balance = plan["balance"]
     if balance:
-        total = sum(balance["sizes"])
-        for flag, name, default in (
-            ("--batch-sizes", "sizes", plan["options"]["batch_size"]),
-            ("--batch-least", "least", 1),
-            ("--batch-most", "most", total),
+        batch = plan["options"]["batch_size"]
+        count = len(plan["slowdowns"])
+        totals = [0] * count
+        for members in plan["together"]:
+            for worker in members:
+                totals[worker] = batch * len(members)
+        for flag, name, defaults in (
+            ("--batch-sizes", "sizes", [batch] * count),
+            ("--batch-least", "least", [1] * count),
+            ("--batch-most", "most", totals),
         ):
-            if any(size != default for size in balance[name]):
+            if balance[name] != defaults:
                 result += [flag, ",".join(map(str, balance[name]))]
     return result
 

@@ -4,7 +4,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from mxcluster import schemes
+from mxcluster import schemes, work_load
 from mxcluster.cluster import grouping, profile
 from mxcluster.cluster.files import cut
 from mxcluster.datasets import training_samples
@@ -46,6 +46,34 @@ def speeds(fitted: Optional[profile.Fit]) -> Optional[List[float]]:
     if fitted is None or fitted.positions is None:
         return None
     return list(profile.job_speeds(fitted).values())
+
+
+def gpu_speeds(
+    fitted: Optional[profile.Fit],
+    gpu_lists: Sequence[Sequence[int]],
+    workers: Sequence[str],
+    batch: int,
+) -> Dict[str, Dict[int, float]]:
+    """Return {host: {number of a GPU: samples/s}} of a profile that fits, as far as it matters.
+
+    A host is left out if the GPUs of its workers differ by no more than the noise, or if one of
+    them would get no sample of a batch of `batch` samples.
+
+    Args: `gpu_lists` the GPUs of each worker; `workers` their hosts, by index.
+    """
+    if fitted is None or fitted.positions is None:
+        return {}
+    found = profile.gpu_speeds(fitted.profile)
+    different, starving = set(), set()
+    for host, numbers in zip(workers, gpu_lists):
+        speeds = [found[host][gpu] for gpu in numbers if gpu in found[host]]
+        if len(speeds) < 2 or len(speeds) < len(numbers):
+            continue
+        if max(speeds) > (1 + fitted.profile["noise"]) * min(speeds):
+            different.add(host)
+        if 0 in work_load.split(batch, speeds):
+            starving.add(host)
+    return {host: found[host] for host in different - starving}
 
 
 def weights(
@@ -132,6 +160,7 @@ def entry(
     wants_shares: bool,
     note: str,
     wants_sizes: bool = False,
+    gives_loads: bool = False,
 ) -> Optional[Json]:
     """Return the plan's entry "profile", or None if the plan has no use for a profile.
 
@@ -140,16 +169,18 @@ def entry(
 
     Args: `plan` with its options and placement; `origin` of the groups; `wants_shares` whether a
     profile that fits gives the shares; `note` of `placement`; `wants_sizes` whether such a profile
-    gives the first batch sizes of a job that balances them.
+    gives the first batch sizes of a job that balances them; `gives_loads` whether it gives the
+    speeds of GPUs.
     """
     options, grouped = plan["options"], schemes.of(plan["kv"]).waits == schemes.GROUP
     wants_sizes = wants_sizes and bool(plan.get("balance"))
-    if fitted is None or not (grouped or plan["placement"] or note or wants_sizes):
+    if fitted is None or not (grouped or plan["placement"] or note or wants_sizes or gives_loads):
         return None
     found, does_fit = fitted.profile, fitted.positions is not None
     uses = ["groups"] if origin == PROFILE else []
     uses += ["shares"] if wants_shares and does_fit else []
     uses += ["first batch sizes"] if wants_sizes and does_fit else []
+    uses += ["speeds of GPUs"] if gives_loads else []
     uses += ["servers of the parameters"] if plan["placement"] else []
     lines = []
     if uses:

@@ -48,6 +48,25 @@ def proportional(weight: Sequence[float]) -> List[Share]:
     return tile([Fraction(one) for one in weight], range(len(weight)))
 
 
+def of_sizes(
+    parts: Sequence[Share], sizes: Sequence[int], waiting: Sequence[Sequence[int]]
+) -> List[Share]:
+    """Return shares with which each set of workers keeps its part of the data.
+
+    A worker gets the part of its set in proportion to its batch size.
+
+    Args: `parts` the shares before; `sizes` the batch sizes; `waiting` the sets of workers that
+    wait for each other.
+    """
+    lengths = [Fraction(0)] * len(parts)
+    for members in waiting:
+        whole = sum((length(parts[worker]) for worker in members), Fraction(0))
+        total = sum(sizes[worker] for worker in members)
+        for worker in members:
+            lengths[worker] = whole * Fraction(sizes[worker], total)
+    return tile(lengths, [worker for members in waiting for worker in members])
+
+
 def from_file(text: str, workers: int, count: int, name: str) -> List[Share]:
     """Return the shares of a data_sharding file with the content `text` for `workers` workers.
 

@@ -1,9 +1,11 @@
 """Show the plan as a table."""
 
+from fractions import Fraction
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import schemes, work_load
 from mxcluster.cluster.files import batches_per_epoch, cut
+from mxcluster.cluster.files import length as length_of
 from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput, some
 from mxcluster.job import batch_sizes
@@ -41,8 +43,15 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
             % (options["batch_size"], samples, options["data"], samples)
         )
     if plan.get("balance"):
-        _, count, repeated = batch_sizes.epoch_of(plan["balance"]["sizes"], samples)
-        return [count] * len(repeated), repeated
+        together = plan["together"]
+        weights = [
+            sum((length_of(plan["shares"][index]) for index in one), Fraction(0))
+            for one in together
+        ]
+        _, counts, repeated = batch_sizes.epoch_of(
+            plan["balance"]["sizes"], samples, together, weights
+        )
+        return counts, repeated
     return batches_per_epoch(
         ranges, options["batch_size"], schemes.waiting_sets(plan["kv"], plan["groups"])
     )
@@ -113,10 +122,11 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
         )
     if plan.get("balance"):
         lines.append(
-            "batch sizes follow the workers' speeds (balance=%s), %d samples a step; first %s"
+            "batch sizes follow the workers' speeds (balance=%s), %d samples a step%s; first %s"
             % (
                 options["balance"],
                 sum(plan["balance"]["sizes"]),
+                " of all groups, a constant number in each" if len(plan["together"]) > 1 else "",
                 _per_worker(plan["balance"]["sizes"]),
             )
         )

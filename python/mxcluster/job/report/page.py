@@ -4,7 +4,7 @@ import base64
 import datetime
 import json
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 from mxcluster.exit_codes import describe
 from mxcluster.job.report.series import group_label, several_groups
@@ -31,16 +31,47 @@ def render(
 
 
 def fill(path: str, variables: Json) -> str:
-    """Return the text of the template `path` with these variables, and with the common styles."""
+    """Return the text of the template `path` with these variables, and with the common styles.
+
+    The template extends frame.html, whose variables are those of `frame`.
+    """
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FileSystemLoader(os.path.dirname(STYLES)),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     with open(path, encoding="utf-8") as stream:
         template = environment.from_string(stream.read())
     with open(STYLES, encoding="utf-8") as stream:
         return template.render(css=stream.read(), **variables) + "\n"
+
+
+def frame(
+    name: str, badge: str, is_bad: bool, under: Sequence[str], knobs: Json, title: str, files: str
+) -> Json:
+    """Return {variable: value} of frame.html, which all reports have in common.
+
+    Args: `name` of the job or the sweep; `badge` its state; `under` the facts below the name, of
+    which empty ones are left out; `knobs` {name: value} and their `title`; `files` that the footer
+    names.
+    """
+    return {
+        "name": name,
+        "badge": badge,
+        "is_bad": is_bad,
+        "under": " · ".join(filter(None, under)),
+        "knobs_title": title,
+        "knobs": [
+            (name, value if isinstance(value, str) else json.dumps(value))
+            for name, value in sorted(knobs.items())
+            if value not in ("", None, [], {})
+        ],
+        "files": files,
+    }
 
 
 def embedded(picture: bytes) -> str:
@@ -55,10 +86,18 @@ def context(
     """Return {variable: value} for the template page.html. The arguments are those of `render`."""
     failure = verdict["first_failure"]
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
+    when = date(data["begin"])
     return {
+        **frame(
+            verdict["job"],
+            "OK" if verdict["ok"] else "FAILED",
+            not verdict["ok"],
+            (verdict["kv"], _what(plan["options"]), "started " + when if when else ""),
+            plan["options"],
+            "Options",
+            "verdict.json, events.jsonl, plan.json, nodes/",
+        ),
         "verdict": verdict,
-        "what": _what(plan["options"]),
-        "when": _date(data["begin"]),
         "tiles": tiles(plan, verdict),
         "failure": failure
         and {
@@ -79,11 +118,6 @@ def context(
         "dropped": any(histogram["dropped"] for histogram in data["y"].values()),
         "sizes": sizes_table(data, plan),
         "notes": [_note(event, data["begin"]) for event in data["notes"]],
-        "options": [
-            (name, json.dumps(value) if isinstance(value, (list, dict, bool)) else str(value))
-            for name, value in sorted(plan["options"].items())
-            if value not in ("", None, [], {})
-        ],
         "logs": [
             (process["name"], process["host"], logs.get(process["name"], []))
             for process in plan["processes"]
@@ -146,16 +180,32 @@ def y_table(data: Json, plan: Json) -> List[Json]:
 def sizes_table(data: Json, plan: Json) -> List[Json]:
     """Return a row for each set of batch sizes of a job that balances them, the first one first.
 
-    The fields are "when" (time since the begin), "epoch" (from 1), "sizes" and "speeds" (samples
-    per second), texts with the worker's values in order. [] for other jobs.
+    The fields are "when" (time since the begin), "epoch" (from 1), "group" (its label, "" for all
+    workers), "sizes" and "speeds" (samples per second), texts with the workers' values in order.
+    [] for other jobs.
     """
     if not plan.get("balance"):
         return []
     begin = data["begin"]
-    rows = [{"when": "", "epoch": "", "sizes": plan["balance"]["sizes"], "speeds": []}] + [
+    first, groups = plan["balance"]["sizes"], plan["together"]
+    labels = {
+        members[0]: plan["group_labels"][number] if len(groups) > 1 else ""
+        for number, members in enumerate(groups)
+    }
+    rows = [
+        {
+            "when": "",
+            "epoch": "",
+            "group": labels[members[0]],
+            "sizes": [first[index] for index in members],
+            "speeds": [],
+        }
+        for members in groups
+    ] + [
         {
             "when": clock(event["time"] - begin),
             "epoch": event["epoch"] + 1,
+            "group": labels.get(event.get("index"), ""),
             "sizes": event["sizes"],
             "speeds": event["speeds"],
         }
@@ -225,7 +275,8 @@ def several(number: int, word: str) -> str:
     return "%d %s%s" % (number, word, "" if number == 1 else "s")
 
 
-def _date(seconds: Any) -> str:
+def date(seconds: Any) -> str:
+    """Return the local date and time of unix seconds as text, "" for None."""
     return (
         ""
         if seconds is None

@@ -57,16 +57,17 @@ def measured(plan: Json, events: List[Json]) -> Json:
             raise BadInput(
                 "the profile lacks the servers of %s: run profile.yml again" % process["name"]
             )
-        found["workers"].append(
-            {
-                "host": process["host"],
-                "number": number,
-                "alone": event.get("alone"),
-                "together": event.get("together"),
-                "exchange_s": event.get("exchange_s"),
-                "servers": [by_rank[rank] for rank in order],
-            }
-        )
+        worker = {
+            "host": process["host"],
+            "number": number,
+            "alone": event.get("alone"),
+            "together": event.get("together"),
+            "exchange_s": event.get("exchange_s"),
+            "servers": [by_rank[rank] for rank in order],
+        }
+        if event.get("gpu_speeds"):
+            worker.update(gpus=process.get("gpus") or [], gpu_speeds=event["gpu_speeds"])
+        found["workers"].append(worker)
     for process, number in _numbered(servers):
         found["servers"].append(
             {
@@ -110,6 +111,12 @@ def lines(profile: Json) -> List[str]:
         "speeds in samples/s of %s on %s, batches of %d; noise %.1f %%"
         % (profile["network"], profile["data"], profile["batch_size"], 100 * profile["noise"])
     )
+    for host, speeds in sorted(profiles.gpu_speeds(profile).items()):
+        if speeds:
+            told.append(
+                "GPUs of %s alone: %s samples/s"
+                % (host, ", ".join("%d: %s" % (gpu, figure(speeds[gpu])) for gpu in sorted(speeds)))
+            )
     for server in profile["servers"]:
         told.append(
             "server %s/%d: %s updates of the model a second"

@@ -1,7 +1,5 @@
 """Write report.html and plots.png of a sweep from its specification and its records."""
 
-import datetime
-import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -46,23 +44,27 @@ def context(spec: Json, records: Records, picture: bytes) -> Json:
     """Return {variable: value} of the template page.html. The arguments are those of `write`."""
     jobs = stages.known_jobs(spec, records)
     found = [records[job.name] for job in jobs if job.name in records]
+    failed = sum(one["state"] == results.FAILED for one in found)
     return {
-        "sweep": spec["sweep"],
-        "playbook": spec["playbook"],
-        "failed": sum(one["state"] == results.FAILED for one in found),
-        "done": len(found),
-        "known": len(jobs),
-        "when": datetime.datetime.fromtimestamp(spec["begun"]).strftime("%Y-%m-%d %H:%M:%S"),
+        **page.frame(
+            spec["sweep"],
+            "%d FAILED" % failed if failed else "OK" if len(found) == len(jobs) else "UNFINISHED",
+            bool(failed),
+            (
+                spec["playbook"],
+                "%d of %d jobs" % (len(found), len(jobs)),
+                "begun " + page.date(spec["begun"]),
+            ),
+            {**spec["base"], **spec["knobs"]},
+            "Knobs",
+            "results.jsonl, results.csv, sweep.json",
+        ),
         "notes": [printable(note) for note in spec["notes"]],
+        "findings": [] if spec["playbook"] == BENCHMARK else summary.findings(spec, records),
         "tables": tables(spec, records),
         "picture": page.embedded(picture),
         "alt": ALT[spec["playbook"] == BENCHMARK],
         "environments": environments(found),
-        "knobs": [
-            (name, value if isinstance(value, str) else json.dumps(value))
-            for name, value in sorted({**spec["base"], **spec["knobs"]}.items())
-            if value not in ("", None, [], {})
-        ],
     }
 
 

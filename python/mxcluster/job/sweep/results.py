@@ -121,17 +121,19 @@ def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
 def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: float) -> Json:
     """Return the figures of one job of a comparison.
 
-    curve is [(seconds since the first worker's start, accuracy of worker 0)]. target_s is the
-    seconds until worker 0 reached the accuracy `target`, None if it never did. accuracy is that at
-    the end or None, samples the number of all workers, and seconds the time of the slowest one.
-    samples_per_s is that of `common_rate`. waited is the share of the workers' time in which they
-    waited, None if unknown. y is {label of a group: {"mean", "counts": {Y: count}}}.
+    curve is [(seconds since the first worker's start, accuracy of worker 0)] at the ends of its
+    epochs and of the job. Under some schemes a fast worker 0 ends its epochs early, and the others
+    train on. target_s is the seconds until worker 0 found the accuracy `target`, None if it never
+    did. accuracy is that at the end or None, samples the number of all workers, and seconds the
+    time of the slowest one. samples_per_s is that of `common_rate`. waited is the share of the
+    workers' time in which they waited, None if unknown. y is {label of a group: {"mean", "counts":
+    {Y: count}}}.
     """
     started = [event["time"] for event in events if _is(event, "start")]
     points = [
         (event["time"] - min(started), event["accuracy"])
         for event in events
-        if started and _is(event, "epoch") and event.get("index") == 0
+        if started and (_is(event, "epoch") or _is(event, "end")) and event.get("index") == 0
         if _is_number(event.get("accuracy"))
     ]
     waits = _of_workers(events, "waits", _waits).values()

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import replace
+from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
@@ -82,7 +83,8 @@ def opened(
             "again=%s: there is no earlier sweep %r: name it with -e sweep=<sweep>"
             % (knobs["again"], sweep)
         )
-    spec = specs.begin(playbook, sweep, knobs, base, time.time(), means.plan_of)
+    plan_of = _measured_before(means.plan_of)
+    spec = specs.begin(playbook, sweep, knobs, base, time.time(), plan_of)
     most = stages.most_jobs(spec)
     if most > knobs["max_jobs"]:
         raise BadInput(
@@ -94,8 +96,27 @@ def opened(
             "the sweep has no job: kv=local and kv=device have one worker, and worker_counts has "
             "no 1; add 1, or other schemes"
         )
-    check(spec, means.plan_of)
+    plans = check(spec, plan_of)
+    spec["notes"] += [line for line in [paces.emulated(plans[0])] if line]
     return spec
+
+
+def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
+    """Return `plan_of` with a BadInput for a job that would first measure the cluster.
+
+    The jobs of a comparison follow from the groups, which are known before the first job.
+    """
+
+    def plan(knobs: Json) -> Json:
+        made = plan_of(knobs)
+        if made["needs_profile"]:
+            raise BadInput(
+                "grouping=auto: no profile fits the workers, and a sweep does not measure them: "
+                "run profile.yml -e apply=true first, or use -e grouping=given"
+            )
+        return made
+
+    return plan
 
 
 def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:

@@ -3,9 +3,11 @@
 from typing import Any, Dict, List, NamedTuple
 
 from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.options import BALANCED as SUMMING
 
 FASTEST = "fastest"
 GROUPED = "gsp"
+BALANCED = "balanced"
 
 
 class Row(NamedTuple):
@@ -21,7 +23,7 @@ ROWS = (
     Row("asp", "ASP", {"kv": "dist_async"}),
     Row("ssp", "SSP", {"kv": "dist_ssync"}),
     Row(GROUPED, "GSP", {"kv": "dist_gsync"}),
-    Row("balanced", "load-balanced BSP", {"kv": "dist_sync", "balance": "batch"}),
+    Row(BALANCED, "load-balanced BSP", {"kv": "dist_sync", "balance": "batch"}),
     # The plan of dist_gsync says which workers these are.
     Row(FASTEST, "fastest group alone", {"kv": "dist_sync"}),
 )
@@ -30,7 +32,7 @@ NAMES = tuple(row.name for row in ROWS)
 # default, because a user wants one value for all jobs that can use it.
 ONLY_KV = {
     "staleness": ("dist_ssync",),
-    "balance": ("dist_sync", "dist_device_sync"),
+    "balance": SUMMING,
     "data_allocator": ("dist_gsync",),
     "data_sharding_file": ("dist_gsync",),
     "gsync_y": ("dist_gsync",),

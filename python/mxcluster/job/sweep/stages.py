@@ -3,7 +3,7 @@
 A benchmark has a fixed list. The list of a comparison grows:
 
 1. Every scheme trains with every learning rate and the first seed.
-2. Every scheme trains with the other seeds, at its best rate and at the common rate.
+2. Every scheme trains with the other seeds, at its best rate, and then at the common rate.
 
 A job is better than another if it reached the target accuracy earlier. Of two jobs that did not
 reach it, the one with the higher final accuracy is better. A scheme's best rate is that of its best
@@ -51,15 +51,15 @@ def known_jobs(spec: Json, records: Records) -> List[Job]:
     if chosen is None:
         return jobs
     rates = {rate["lr"]: rate for rate in spec["rates"]}
-    for scheme in schemes:
-        wanted = [chosen.best.get(scheme), chosen.common if scheme in chosen.best else None]
-        jobs += [
-            specs.comparison_job(spec, scheme, rates[lr], seed)
-            for lr in dict.fromkeys(wanted)
-            if lr is not None
-            for seed in seeds[1:]
-        ]
-    return jobs
+    best = list(chosen.best.items())
+    common = [(scheme, chosen.common) for scheme, lr in best if chosen.common not in (None, lr)]
+    # Seed by seed, so that an interrupted sweep has the same seeds of all schemes.
+    return jobs + [
+        specs.comparison_job(spec, scheme, rates[lr], seed)
+        for pairs in (best, common)
+        for seed in seeds[1:]
+        for scheme, lr in pairs
+    ]
 
 
 def most_jobs(spec: Json) -> int:

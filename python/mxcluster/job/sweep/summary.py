@@ -52,6 +52,53 @@ def comparison_rows(spec: Json, records: Records) -> List[Json]:
     return rows
 
 
+def findings(spec: Json, records: Records) -> List[str]:
+    """Return what a comparison says about GSP and load-balanced BSP, a sentence each.
+
+    Each is compared with the best of BSP, ASP and SSP, and with the fastest group alone, all at
+    their best rates: median times to the target over the seeds. [] while the first stage runs.
+    """
+    best = {row["scheme"]: row for row in comparison_rows(spec, records) if BEST in row["kinds"]}
+    usual = [best[name] for name in ("bsp", "asp", "ssp") if name in best]
+    usual = [row for row in usual if row["target_s"]["median"] is not None]
+    rivals = [min(usual, key=lambda row: float(row["target_s"]["median"]))] if usual else []
+    rivals += [best[schemes_table.FASTEST]] if schemes_table.FASTEST in best else []
+    found = []
+    for scheme in (schemes_table.GROUPED, schemes_table.BALANCED):
+        if scheme in best:
+            found += [_against(best[scheme], rival, rival in usual, spec) for rival in rivals]
+    return list(dict.fromkeys(found))
+
+
+def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
+    """Return the sentence that compares two rows. `is_best`: the rival is the best usual scheme."""
+    own, other = row["target_s"], rival["target_s"]
+    name = rival["title"] + (", the best of BSP, ASP and SSP" if is_best else "")
+    target = percent(spec["knobs"]["target"])
+    if own["median"] is None:
+        return "%s loses: half of its seeds or more do not reach %s." % (row["title"], target)
+    if other["median"] is None:
+        return "%s reaches %s in %s, and %s does not." % (
+            row["title"],
+            target,
+            seconds(own["median"]),
+            name,
+        )
+    ratio = other["median"] / own["median"]
+    fast, slow = (own, other) if ratio >= 1 else (other, own)
+    text = "%s %s against %s: it reaches %s in %s, %.2f times as fast." % (
+        row["title"],
+        "wins" if ratio >= 1 else "loses",
+        name,
+        target,
+        seconds(own["median"]),
+        ratio,
+    )
+    if fast["high"] is None or slow["low"] is not None and slow["low"] <= fast["high"]:
+        text += " The quartiles of the seeds overlap."
+    return text
+
+
 def common_lr(spec: Json, records: Records) -> Optional[float]:
     """Return the common learning rate of a comparison, None if it is unknown."""
     chosen = stages.choose(spec, records)
@@ -83,6 +130,8 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     else:
         table = comparison_table(comparison_rows(spec, records), spec["knobs"]["target"])
     lines = [head] + aligned(table)
+    if spec["playbook"] != BENCHMARK:
+        lines += ["found     %s" % line for line in findings(spec, records)]
     lines += [
         "failed    %s: %s" % (one["id"], one["why"])
         for one in records.values()
@@ -128,7 +177,9 @@ def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
                 "%g" % row["lr"],
                 " and ".join(row["kinds"]),
                 seconds(time["median"]),
-                "%s to %s" % (seconds(time["low"]), seconds(time["high"])),
+                "never"
+                if time["low"] is None
+                else "%s to %s" % (seconds(time["low"]), seconds(time["high"])),
                 "%d of %d" % (row["reached"], len(row["jobs"])),
                 "%.2f" % row["speedup"] if row["speedup"] is not None else "-",
                 figure(row["samples_per_s"]["median"])

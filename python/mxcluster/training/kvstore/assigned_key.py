@@ -1,10 +1,11 @@
-"""Let the workers of a job under MXNet's dist_sync exchange one number each.
+"""Let workers that wait for each other exchange one number each.
 
 MXNet's servers apply the optimizer to every key, so a worker cannot store a value. mxcluster sets
-the updater of the servers (`optimizer_states.Updates`), and a message tells the updater one key
-whose pushes replace the value. The key holds a number for each worker, and each worker pushes its
-own number and zeros. The servers merge by their own rule: they add up the pushes of all workers.
-The sum is the array of all numbers, bit by bit, and every worker pulls the same array.
+the updater of the servers (`optimizer_states.Updates`, or `gsync_server.GroupUpdate` for a group),
+and a message tells the updater one key whose pushes replace the value. The key holds a number for
+each worker, and each worker pushes its own number and zeros. The servers merge by their own rule:
+they add up the pushes of all workers under dist_sync, of the members of a group under dist_gsync.
+The sum is the array of all numbers, bit by bit, and these workers pull the same array.
 
 A message to the servers alone could not do this: it reaches no worker, and workers only pull keys.
 """
@@ -36,7 +37,8 @@ class AssignedKey(object):
         """Return the numbers of all workers as a list of float, rounded to float32, by index.
 
         `number` (float) is this worker's number. The method returns when all workers have called
-        it. Raises MxclusterError if the servers did not store the number.
+        it. Under dist_gsync these are the workers of the group, and the numbers of other groups are
+        0. Raises MxclusterError if the servers did not store the number.
         """
         row = numpy.zeros((self._workers,), numpy.float32)
         row[self._index] = number

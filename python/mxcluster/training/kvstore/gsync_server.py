@@ -76,6 +76,7 @@ class GroupUpdate(object):
         # The optimizer, and its number in the job, from 1.
         self._optimizer, self._number = None, 0
         self._parameters = {}
+        self._assigned = set()  # numbers of keys that hold no parameters
         # {Y: number of updates} of those that changed the weights, and of the dropped ones.
         self._histogram, self._dropped, self._reported = {}, {}, time.monotonic()
 
@@ -86,6 +87,16 @@ class GroupUpdate(object):
         self._optimizer, self._number = optimizer, number
         for parameter in self._parameters.values():
             parameter.states = None
+
+    def assign(self, number):
+        """Let the sum of the group's pushes of the key with this `number` (int) replace its value.
+
+        The optimizer does not see the key, and checkpoints leave it out. Raises BadInput if the key
+        is a parameter.
+        """
+        if number in self._parameters:
+            raise BadInput(optimizer_states.NOT_A_PARAMETER % number)
+        self._assigned.add(number)
 
     def __call__(self, key, total, stored):
         """Update the weights under `key` with `total`, and copy the newest weights to `stored`.
@@ -99,6 +110,9 @@ class GroupUpdate(object):
                 "key %d belongs to group %d, but this server process serves group %d: start the "
                 "job again with train.yml" % (key, group, self._group)
             )
+        if number in self._assigned:
+            numpy.copyto(view(stored), view(total))
+            return
         if self._optimizer is None:
             raise BadInput(
                 "gradients of parameter %d came before an optimizer: call set_optimizer() before "

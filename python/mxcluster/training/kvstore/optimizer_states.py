@@ -18,6 +18,12 @@ from mxcluster import events
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 
+# The message for a key of numbers that workers exchange (`assigned_key`), with its number.
+NOT_A_PARAMETER = (
+    "the key %d holds a parameter, which the optimizer has updated: exchange numbers under a key "
+    "that comes after all parameters"
+)
+
 
 class Updates(object):
     """MXNet's updater of `optimizer`, ``updates(index, grad, weight)``, with saved states.
@@ -46,10 +52,7 @@ class Updates(object):
         is a parameter.
         """
         if index in self._sizes:
-            raise BadInput(
-                "the key %d holds a parameter, which the optimizer has updated: exchange numbers "
-                "under a key that comes after all parameters" % index
-            )
+            raise BadInput(NOT_A_PARAMETER % index)
         self._assigned.add(index)
 
     def __call__(self, index, grad, weight):

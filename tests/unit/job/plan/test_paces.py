@@ -90,13 +90,45 @@ def test_sizes_of_other_workers_or_shapes_do_not_count(sizes):
 
 def test_known_speeds_give_the_first_sizes():
     options = {"balance": "batch", "batch_size": 32}
-    found = paces.first_sizes(options, ["a", "b"], {}, [[], []], [300.0, 100.0])
+    found = paces.first_sizes(options, ["a", "b"], {}, [[], []], [[0, 1]], [300.0, 100.0])
     assert found["sizes"] == [48, 16]
+
+
+def test_known_speeds_give_the_first_sizes_inside_each_group():
+    """Workers 0 and 2 wait for each other, and 1 and 3: each pair has 64 samples."""
+    options = {"balance": "batch", "batch_size": 32}
+    found = paces.first_sizes(
+        options, list("abcd"), {}, [[]] * 4, [[0, 2], [1, 3]], [300.0, 50.0, 100.0, 50.0]
+    )
+    assert found["sizes"] == [48, 32, 16, 32] and found["most"] == [64] * 4
+    with pytest.raises(BadInput, match="in the group of worker 1: a step has 64 samples"):
+        limits = {host: {"worker_batch_max": 31} for host in "bd"}
+        paces.first_sizes(options, list("abcd"), limits, [[]] * 4, [[0, 2], [1, 3]])
+
+
+def test_balanced_groups_keep_the_sum_and_their_part_of_the_data():
+    hosts = {"node%d" % number: {"worker_group": "ab"[number % 2]} for number in (1, 2, 3, 4)}
+    hosts["node2"]["worker_batch_max"] = 16
+    made = plan(hosts, kv="dist_gsync", balance="batch")
+    sets = made["together"]
+    assert len(sets) == 2 and made["balance"]["sizes"].count(16) == 1
+    for members in sets:
+        assert sum(made["balance"]["sizes"][index] for index in members) == 64
+        parts = [made["shares"][index] for index in members]
+        assert sum(end - begin for begin, end in parts) == pytest.approx(0.5)
+    limited = made["balance"]["sizes"].index(16)
+    begin, end = made["shares"][limited]
+    assert end - begin == pytest.approx(16 / 128)
+    # worker_batch_max counts, and 64 is the default of a worker in a group of two.
+    assert argument(made, "worker-0", "--batch-most").count("64") == 3
+    assert "128 samples a step of all groups, a constant number in each" in table(made)
 
 
 def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
     options = {"balance": "batch", "batch_size": 32}
-    found = paces.first_sizes(options, ["a", "b"], {}, [[9.0, 1.0], [1.0, 1.0]], [1.0, 99.0])
+    found = paces.first_sizes(
+        options, ["a", "b"], {}, [[9.0, 1.0], [1.0, 1.0]], [[0, 1]], [1.0, 99.0]
+    )
     assert found["least"] == [5, 2] and found["sizes"] == [5, 59]
     for loads in ([9.0, 1.0], [1.0, 9.0], [1.0] * 8, [3.0, 2.0, 2.0, 1.0], [0.5]):
         least = work_load.least(loads)

@@ -248,6 +248,48 @@ def cluster_files(found, hosts=None, **files):
     )
 
 
+GPUS = changed(
+    load("good/gpus"), {"hosts": {"fast1": {"workers_per_host": 1}, "fast2": {"gpus": "auto"}}}
+)
+OF_GPUS = {"fast1": [400], "fast2": [300, 300], "slow1": [100]}
+
+
+def of_gpus(noise_of_fast2=1.04, batch_size="32", hosts=None):
+    """Return the plan of three hosts with a profile of their GPUs."""
+    content = measured(OF_GPUS, servers=[100.0, 100.0])
+    content["workers"][0].update(gpus=[0, 1, 2, 3], gpu_speeds=[30.0, 10.0, 10.0, 10.0])
+    content["workers"][1].update(gpus=[0, 1], gpu_speeds=[10.0, 10.0 * noise_of_fast2])
+    content["workers"][2].update(gpus=[2, 3], gpu_speeds=[20.0, 10.0])
+    case = changed(GPUS, {"options": {"batch_size": batch_size}, "hosts": hosts or {}})
+    return plan_of(case, profile=profile.complete(content))
+
+
+def loads(made_plan):
+    return [one["work_load"] for one in made_plan["processes"] if one["role"] == "worker"]
+
+
+def test_the_speeds_of_gpus_of_a_profile():
+    got = of_gpus()
+    assert loads(got) == [[30, 10, 10, 10], [10, 10.4], [20, 10], []]
+    assert "speeds of GPUs" in got["profile"]["uses"]
+    assert "the groups and the speeds of GPUs" not in table(got)  # the groups are hand-written
+    assert "gives the speeds of GPUs" in table(got)
+    written = of_gpus(hosts={"fast1": {"gpu_speeds": "1,1,1,2"}})
+    assert loads(written)[0] == [1, 1, 1, 2] and loads(written)[2] == [20, 10]
+
+
+def test_gpus_that_do_not_differ_or_would_get_no_sample_share_equally():
+    """A batch of 4 leaves three of four GPUs with 0.67 samples, and MXNet would give one none."""
+    got = of_gpus(batch_size="4")
+    assert loads(got)[0] == []
+    content = measured(OF_GPUS, servers=[100.0, 100.0])
+    content["workers"][0].update(gpus=[0, 1, 2, 3], gpu_speeds=[10.0, 10.2, 10.0, 10.0])
+    assert loads(plan_of(GPUS, profile=profile.complete(content))) == [[], [], [], []]
+    content["workers"][0].update(gpus=[0, 1, 2])
+    with pytest.raises(BadInput, match="has 3 GPUs and the speeds of 4"):
+        profile.read(profile.complete(content))
+
+
 def test_the_cluster_files_hold_groups_and_shares_of_the_profile():
     found = cluster_files(made({"node1": 25, "node2": 50, "node3": 50, "node4": 25}))
     assert found["files"]["groups"] == "127.0.0.12 127.0.0.13\n127.0.0.11 127.0.0.14\n"

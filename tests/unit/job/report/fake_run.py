@@ -49,6 +49,7 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
         "root": {"address": "127.0.0.11", "port": 9091},
         "groups": members,
         "group_labels": [chr(ord("a") + number) for number in range(groups)],
+        "together": members if kv == "dist_gsync" else [list(range(workers))],
         "shares": [[i / workers, (i + 1) / workers] for i in range(workers)],
         "staleness": None,
         "files": {},

@@ -63,6 +63,19 @@ def test_the_events_of_all_nodes_become_a_profile(plan, whole):
     assert (whole["network"], whole["batch_size"], whole["mxnet"]) == ("mlp", 32, "1.9.1")
 
 
+def test_the_speeds_of_a_workers_gpus_are_in_the_profile(plan):
+    events = measured_events(plan)
+    next(one for one in plan["processes"] if one["name"] == "worker-2")["gpus"] = [1, 3]
+    events[2]["gpu_speeds"] = [30.0, 10.0]
+    whole = profiles.complete(profile.measured(plan, events))
+    assert profiles.read(whole) == whole
+    assert profiles.gpu_speeds(whole) == {"node1": {}, "node2": {1: 30.0, 3: 10.0}}
+    assert "GPUs of node2 alone: 1: 30, 3: 10 samples/s" in profile.lines(whole)
+    events[2]["gpu_speeds"] = [30.0, 0]
+    with pytest.raises(BadInput, match="damaged"):
+        profiles.complete(profile.measured(plan, events))
+
+
 def test_a_worker_knows_servers_by_rank_and_the_profile_by_index(plan, whole):
     servers = [one for one in plan["processes"] if one["role"] == "server"]
     order = ranks(servers)

@@ -259,6 +259,16 @@ def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path
         assert text in found, text
 
 
+def test_balanced_groups_show_the_batch_sizes_of_each_group(tmp_path, cache_dir):
+    plan = fake_run.make_plan(kv="dist_gsync")
+    plan["balance"] = {"sizes": [40, 24, 32, 32], "least": [1] * 4, "most": [64] * 4}
+    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
+    report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
+    found = Page(tmp_path / "run" / "report.html").text
+    for text in ("start a 40, 24", "start b 32, 32", " 2 a 40, 40, 32, 16"):
+        assert text in found, text
+
+
 def test_other_jobs_show_no_batch_sizes_and_no_slowness(good_run):
     found = Page(good_run / "report.html").text
     assert "Batch sizes" not in found and "emulated" not in found

@@ -100,6 +100,18 @@ def test_the_figures_of_a_comparison():
     assert never["target_s"] is None
 
 
+def test_the_accuracy_at_the_end_of_the_job_counts():
+    """A fast worker 0 ends its epochs early; the others train on."""
+    events = [
+        event("start", 0, 100.0),
+        event("epoch", 0, 110.0, epoch=0, accuracy=0.5),
+        event("end", 1, 129.0, samples=400, seconds=29.0, accuracy=0.99),
+        event("end", 0, 130.0, samples=600, seconds=30.0, accuracy=0.91),
+    ]
+    found = results.comparison_figures(events, {"accuracy": 0.91}, PLAN, 0.9)
+    assert found["curve"] == [(10.0, 0.5), (30.0, 0.91)] and found["target_s"] == 30.0
+
+
 def test_a_job_without_events_has_empty_figures():
     found = results.comparison_figures([], {"accuracy": None}, PLAN, 0.9)
     assert found["curve"] == [] and found["target_s"] is None and found["waited"] is None

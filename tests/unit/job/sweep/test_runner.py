@@ -6,7 +6,8 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job.sweep import results, runner
-from tests.unit.job.sweep.cluster import means, planned, spec_of
+from tests.inventories.cases import changed, plan_of
+from tests.unit.job.sweep.cluster import LOCAL, means, planned, spec_of
 from tests.unit.job.sweep.test_results import OK, of_measured, ran
 
 FAILED = {"ok": False, "accuracy": None, "first_failure": {"reason": "gone", "exit_code": -9}}
@@ -161,6 +162,22 @@ def test_knobs_of_train_yml_are_refused_before_it_starts(cluster):
     many = {"schemes": "bsp,asp", "seeds": "100", "max_jobs": "50"}
     with pytest.raises(BadInput, match="up to 404 jobs, and max_jobs=50"):
         cluster.opened(many, "compare.yml")
+
+
+@pytest.mark.parametrize("playbook", ["benchmark.yml", "compare.yml"])
+def test_a_sweep_does_not_measure_the_workers_itself(cluster, playbook):
+    """Without labels a plan with grouping=auto needs a profile, and there is none."""
+    hosts = {host: {"worker_group": None} for host in LOCAL["hosts"]}
+
+    def unlabelled(knobs):
+        return plan_of(changed(LOCAL, {"options": dict(knobs), "hosts": hosts}))
+
+    cluster.means = cluster.means._replace(plan_of=unlabelled)
+    given = {"kvs": "dist_gsync"} if playbook == "benchmark.yml" else {}
+    grouping = {"options": {"grouping": "auto"}, "names": ["grouping", *given]}
+    with pytest.raises(BadInput, match="grouping=auto: no profile fits .* run profile.yml -e app"):
+        cluster.opened(given, playbook, **grouping)
+    assert cluster.opened(given, playbook, names=list(given))["sweep"] == "mine"
 
 
 def test_a_folder_of_something_else_is_no_sweep(cluster):

@@ -51,13 +51,13 @@ def test_other_seeds_run_at_the_best_and_at_the_common_rate():
     assert chosen.common == 0.05
     assert names(stages.next_jobs(spec, found)) == [
         "bsp-lr0.05-seed1",
-        "bsp-lr0.05-seed2",
         "asp-lr0.025-seed1",
-        "asp-lr0.025-seed2",
-        "asp-lr0.05-seed1",
-        "asp-lr0.05-seed2",
         "ssp-lr0.05-seed1",
+        "bsp-lr0.05-seed2",
+        "asp-lr0.025-seed2",
         "ssp-lr0.05-seed2",
+        "asp-lr0.05-seed1",  # the common rate
+        "asp-lr0.05-seed2",
     ]
     for job in stages.next_jobs(spec, found):
         found[job.name] = record(job.name)

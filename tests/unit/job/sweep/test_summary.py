@@ -197,3 +197,33 @@ def test_environments_are_told_once():
         ("001, 002", "mxnet 1.9.1"),
         ("003", "mxnet 1.5.1"),
     ]
+
+
+def found_of(gsp, balanced, fastest, bsp=10.0, asp=None):
+    """Return the findings of a comparison with these times to the target of the only seed."""
+    times = {"bsp": bsp, "asp": asp, "gsp": gsp, "balanced": balanced, "fastest": fastest}
+    spec = compared(*times, rates=("1",), seeds=1)
+    records = {
+        "%s-lr0.05-seed0" % scheme: record("%s-lr0.05-seed0" % scheme, target_s=time)
+        for scheme, time in times.items()
+    }
+    return summary.findings(spec, records)
+
+
+def test_a_comparison_says_who_wins_and_who_loses():
+    assert found_of(gsp=4.0, balanced=16.0, fastest=5.0, asp=8.0) == [
+        "GSP wins against ASP, the best of BSP, ASP and SSP: it reaches 90 % in 4.0 s, 2.00 times "
+        "as fast.",
+        "GSP wins against fastest group alone: it reaches 90 % in 4.0 s, 1.25 times as fast.",
+        "load-balanced BSP loses against ASP, the best of BSP, ASP and SSP: it reaches 90 % in "
+        "16.0 s, 0.50 times as fast.",
+        "load-balanced BSP loses against fastest group alone: it reaches 90 % in 16.0 s, 0.31 times"
+        " as fast.",
+    ]
+    missed = found_of(gsp=None, balanced=10.0, fastest=None)
+    assert missed[0] == "GSP loses: half of its seeds or more do not reach 90 %."
+    assert missed[1].endswith("1.00 times as fast. The quartiles of the seeds overlap.")
+    assert missed[2:] == [
+        "load-balanced BSP reaches 90 % in 10.0 s, and fastest group alone does not."
+    ]
+    assert summary.findings(compared("bsp", "gsp"), {}) == []

@@ -1,50 +1,90 @@
-"""Fit the batch size of this worker to the speeds of all workers, for `balance=batch`."""
+"""Fit the batch size of this worker to the speeds of the workers that wait for it.
+
+This is for `balance=batch`. The workers are all workers, or the members of a group.
+"""
 
 from mxcluster.job import batch_sizes
 from mxcluster.training.kvstore.assigned_key import AssignedKey
 
 
 class Balance(object):
-    """The batch sizes of all workers, and the measured speed of this worker.
+    """The batch sizes of the workers that wait for each other, and the speed of this worker.
 
     Args: `kv` the kv-store, with the network's `parameters` parameters; `index` of this worker;
-    `sizes`, `least` and `most` as from `sizes_of`. All workers make a Balance.
+    `members` the indices of the workers that wait for each other, with this one; `sizes`, `least`
+    and `most` as from `sizes_of`. All workers of the job make a Balance.
     """
 
-    def __init__(self, kv, parameters, index, sizes, least, most):
-        self._state, self._least, self._most = batch_sizes.start(sizes), least, most
-        self._index = index
+    def __init__(self, kv, parameters, index, members, sizes, least, most):
+        self._all, self.members = list(sizes), list(members)
+        self._state = batch_sizes.start(self._own(sizes))
+        self._least, self._most = self._own(least), self._own(most)
+        self._place = self.members.index(index)
         self._key = AssignedKey(kv, parameters, len(sizes), index)
         self.speed = batch_sizes.Speed(sizes[index])
-        self.speeds = []  # of all workers, in samples per second, at the last exchange
+        self.speeds = []  # of the members, in samples per second, at the last exchange
 
     @property
     def sizes(self):
-        """The batch size of each worker, by index (list of int)."""
+        """The batch size of each worker, by index (list of int).
+
+        Workers of other groups have their first sizes here, because each group changes its sizes by
+        itself.
+        """
+        found = list(self._all)
+        for member, size in zip(self.members, self._state.sizes):
+            found[member] = size
+        return found
+
+    @property
+    def own_sizes(self):
+        """The batch size of each of the members (list of int)."""
         return list(self._state.sizes)
 
-    def adapt(self):
-        """Exchange the speeds with all workers. Return True if the sizes have changed.
+    @property
+    def is_of_all(self):
+        """True if all workers of the job wait for each other."""
+        return len(self.members) == len(self._all)
 
-        The method returns when all workers have called it. Raises BadInput for an invalid speed.
+    def adapt(self):
+        """Exchange the speeds with the members. Return True if the sizes have changed.
+
+        The method returns when all members have called it. Raises BadInput for an invalid speed.
         """
         before = self._state.sizes
-        self.speeds = self._key.exchange(self.speed.value())
-        self._state = batch_sizes.follow(self._state, self.speeds, self._least, self._most)
-        self.speed.resize(self._state.sizes[self._index])
+        self.speeds = self._own(self._key.exchange(self.speed.value()))
+        self._state = batch_sizes.follow(
+            self._state, self.speeds, self._least, self._most, self.members
+        )
+        self.speed.resize(self._state.sizes[self._place])
         return self._state.sizes != before
 
+    def _own(self, numbers):
+        return [numbers[member] for member in self.members]
 
-def sizes_of(args, workers):
+
+def sizes_of(args, workers, waiting):
     """Return (sizes, least, most) of the job's workers, lists by index, from the arguments `args`.
 
-    Raises BadInput if they contradict each other.
+    Args: `waiting` the sets of workers that wait for each other. Raises BadInput if the sizes
+    contradict each other.
     """
-    total = args.batch_size * workers
     sizes = args.batch_sizes or [args.batch_size] * workers
-    least, most = args.batch_least or [1] * workers, args.batch_most or [total] * workers
-    for flag, numbers in (("--batch-least", least), ("--batch-most", most)):
+    least, most = args.batch_least or [1] * workers, args.batch_most
+    if not most:
+        most = [0] * workers
+        for members in waiting:
+            for worker in members:
+                most[worker] = args.batch_size * len(members)
+    for flag, numbers in (
+        ("the batch sizes", sizes),
+        ("--batch-least", least),
+        ("--batch-most", most),
+    ):
         batch_sizes.check_count(flag, numbers, workers)
-    batch_sizes.check_bounds(total, least, most)
-    batch_sizes.check_sizes(sizes, total, least, most)
+    for members in waiting:
+        total = args.batch_size * len(members)
+        of_set = [[numbers[worker] for worker in members] for numbers in (sizes, least, most)]
+        batch_sizes.check_bounds(total, *of_set[1:])
+        batch_sizes.check_sizes(of_set[0], total, *of_set[1:])
     return sizes, least, most

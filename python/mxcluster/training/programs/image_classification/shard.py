@@ -28,26 +28,32 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     BadInput if the variables do not fit or the share is empty.
     """
     index = _index(environ, workers, rank)
-    shares = [(number / workers, (number + 1) / workers) for number in range(workers)]
-    if allocate and environ.get("MXCLUSTER_JOB_DIR"):
-        shares = _read_shares(os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding"), workers)
-    ranges = cluster_files.cut(shares, samples)
-    waiting = schemes.waiting_sets(kv, groups(environ.get("MXCLUSTER_GROUPS", ""), workers))
+    ranges = cluster_files.cut(_shares(environ, workers, allocate), samples)
+    waiting = waiting_sets(environ, kv, workers)
     batches, repeated = cluster_files.batches_per_epoch(ranges, batch_size, waiting)
     begin, end = ranges[index]
     return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
 
 
-def of_sizes(environ, kv, workers, rank, samples, sizes):
+def of_sizes(environ, kv, workers, rank, samples, sizes, allocate):
     """Return the Work of this worker for an epoch with the batch `sizes` of all workers (list).
 
-    The other arguments are those of `from_env`. The number of batches is the same for all workers
-    and all sizes with the same sum. Raises BadInput if a worker would have no sample.
+    The other arguments are those of `from_env`; with `allocate` a set of workers that wait for each
+    other keeps its part of the data. The number of batches is the same for all workers of a set and
+    all sizes with the same sum. Raises BadInput if a worker would have no sample.
     """
     index = _index(environ, workers, rank)
-    ranges, batches, repeated = batch_sizes.epoch_of(sizes, samples)
+    shares = _shares(environ, workers, allocate)
+    waiting = waiting_sets(environ, kv, workers)
+    weights = [sum(cluster_files.length(shares[one]) for one in members) for members in waiting]
+    ranges, batches, repeated = batch_sizes.epoch_of(sizes, samples, waiting, weights)
     begin, end = ranges[index]
-    return Work(index, begin, end, batches, repeated[index], updates(kv, [batches] * workers))
+    return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
+
+
+def waiting_sets(environ, kv, workers):
+    """Return the sets of workers (lists of indices) that wait for each other under `kv`."""
+    return schemes.waiting_sets(kv, groups(environ.get("MXCLUSTER_GROUPS", ""), workers))
 
 
 def _index(environ, workers, rank):
@@ -58,6 +64,13 @@ def _index(environ, workers, rank):
             % (index, workers, workers - 1)
         )
     return index
+
+
+def _shares(environ, workers, allocate):
+    """Return the share of each worker: of the job's file with `allocate`, else equal shares."""
+    if allocate and environ.get("MXCLUSTER_JOB_DIR"):
+        return _read_shares(os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding"), workers)
+    return [(number / workers, (number + 1) / workers) for number in range(workers)]
 
 
 def _read_shares(path, workers):

@@ -60,8 +60,17 @@ def run(args):
         )
     else:
         networks.check_loss(symbol)
-        sizes = balance.sizes_of(args, kv.num_workers)
-        share = shard.of_sizes(os.environ, args.kv, kv.num_workers, kv.rank, samples, sizes[0])
+        waiting = shard.waiting_sets(os.environ, args.kv, kv.num_workers)
+        sizes = balance.sizes_of(args, kv.num_workers, waiting)
+        share = shard.of_sizes(
+            os.environ,
+            args.kv,
+            kv.num_workers,
+            kv.rank,
+            samples,
+            sizes[0],
+            args.data_allocator,
+        )
     Training(
         args, contexts, symbol, (channels, side, side), kv, share, train, validation, sizes, samples
     ).run()
@@ -130,7 +139,9 @@ class Training:
         self.balance = None
         if sizes:
             parameters = len(self.module._param_names)
-            self.balance = balance.Balance(kv, parameters, share.index, *sizes)
+            waiting = shard.waiting_sets(os.environ, args.kv, kv.num_workers)
+            members = next(members for members in waiting if share.index in members)
+            self.balance = balance.Balance(kv, parameters, share.index, members, *sizes)
         self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
         self.saver = self._saver()
 
@@ -247,29 +258,36 @@ class Training:
     def _adapt(self, epoch):
         """Fit the batch sizes and shares from epoch `epoch` on to the speeds of the workers.
 
-        Do nothing without balanced batches. All workers must call this.
+        Do nothing without balanced batches. All workers that wait for each other must call this.
         """
         if not self.balance or not self.balance.adapt():
             return
-        sizes, index = self.balance.sizes, self.share.index
-        if index == 0:
-            self.log.write("balance", epoch=epoch, sizes=sizes, speeds=self.balance.speeds)
+        sizes, index = self.balance.own_sizes, self.share.index
+        members, speeds = self.balance.members, self.balance.speeds
+        if index == members[0]:
+            self.log.write("balance", epoch=epoch, workers=members, sizes=sizes, speeds=speeds)
         self.share = shard.of_sizes(
-            os.environ, self.args.kv, self.kv.num_workers, self.kv.rank, self.samples_of_all, sizes
+            os.environ,
+            self.args.kv,
+            self.kv.num_workers,
+            self.kv.rank,
+            self.samples_of_all,
+            self.balance.sizes,
+            self.args.data_allocator,
         )
         say(
             "epoch %d: batch sizes %s for %s samples/s; samples %d to %d here, %d repeated"
             % (
                 epoch,
                 batch_sizes.shown(sizes),
-                batch_sizes.shown([round(speed, 1) for speed in self.balance.speeds]),
+                batch_sizes.shown([round(speed, 1) for speed in speeds]),
                 self.share.begin,
                 self.share.end - 1,
                 self.share.repeated,
             )
         )
-        if sizes[index] != self.batch_size:
-            self.batch_size = sizes[index]
+        if self.balance.sizes[index] != self.batch_size:
+            self.batch_size = self.balance.sizes[index]
             # The weights, the gradients and the memory of the first binding stay in use.
             self.module.reshape(*self._shapes())
 
@@ -421,7 +439,8 @@ class Training:
 
     def _save(self, epochs):
         if self.args.savemodel and self.saver:
-            if self.balance:
+            # Worker 0 does not know the sizes of other groups.
+            if self.balance and self.balance.is_of_all:
                 self.saver.about["batch_sizes"] = self.balance.sizes
             self.saver.save(epochs)
 

@@ -4,8 +4,9 @@ All workers go through the same phases, with a barrier of ps-lite between two ph
 
 1. The worker with rank 0 puts the model on each server. Every worker trains a few warm-up steps.
 2. The servers time their updates of the whole model.
-3. Each worker in its turn measures alone: steps, and pushes and pulls of the whole model to and
-   from each server.
+3. Each worker in its turn measures alone: steps on each of its GPUs if it has several, steps, and
+   pushes and pulls of the whole model to and from each server. From then on its GPUs share a batch
+   by their speeds, as they will in a training with this profile.
 4. All workers measure at the same time: steps, and pushes and pulls of the whole model, whose
    parameters are spread over all servers as in a training.
 
@@ -20,7 +21,7 @@ import time
 import mxnet as mx
 import numpy as np
 
-from mxcluster import events
+from mxcluster import events, work_load
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
 from mxcluster.training import progress_file, timing
@@ -51,18 +52,13 @@ class Measuring:
     def __init__(self, args):
         self.args = args
         shape = DATASETS[args.data].shape
-        symbol = networks.symbol(args.network, DATASETS[args.data].classes)
-        side = networks.picture_side(args.network, symbol, *shape[:2])
-        contexts = training.contexts_of(args.gpus)
+        self.symbol = networks.symbol(args.network, DATASETS[args.data].classes)
+        side = networks.picture_side(args.network, self.symbol, *shape[:2])
+        self.shape = (shape[0], side, side)
+        self.contexts = training.contexts_of(args.gpus)
         training.set_seed(args.seed)
-        self.module = mx.mod.Module(symbol, context=contexts, work_load_list=args.work_load or None)
-        self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
-        data = (args.batch_size, shape[0], side, side)
-        self.module.bind([("data", data)], [("softmax_label", data[:1])])
-        self.module.init_params(mx.init.Xavier())
-        images = np.random.RandomState(args.seed).rand(*data).astype("float32")
-        labels = np.arange(args.batch_size) % DATASETS[args.data].classes
-        self.batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
+        self.module, self.pace = self._bound(self.contexts, args.batch_size, args.work_load)
+        self.batch = self._batch(args.batch_size)
         weights = self.module.get_params()[0]
         self.sizes = [int(np.prod(weights[name].shape)) for name in self.module._param_names]
         bound = int(os.environ.get(BOUND, 1000 * 1000))
@@ -91,6 +87,8 @@ class Measuring:
         for turn in range(min(self.workers, MOST_TURNS)):
             self.kv._barrier()
             if self.index % MOST_TURNS == turn:
+                if len(self.contexts) > 1 and not self.args.work_load:
+                    found["gpu_speeds"] = self._gpus()
                 found["alone"] = self._steps()
                 found["servers"] = [self._server(rank) for rank in range(self.servers)]
         self.kv._barrier()
@@ -111,6 +109,47 @@ class Measuring:
                 1e3 * found["exchange_s"],
             )
         )
+
+    def _bound(self, contexts, samples, loads=()):
+        """Return (a Module of the network for batches of `samples`, its Pace).
+
+        Args: `loads` the speeds of `contexts`, () for equal ones.
+        """
+        module = mx.mod.Module(self.symbol, context=contexts, work_load_list=list(loads) or None)
+        data = (samples,) + self.shape
+        module.bind([("data", data)], [("softmax_label", data[:1])])
+        module.init_params(mx.init.Xavier())
+        sample_seconds = self.args.step_ms / 1000 / self.args.batch_size
+        return module, pace.Pace(module, self.args.slowdown, sample_seconds)
+
+    def _batch(self, samples):
+        data = (samples,) + self.shape
+        images = np.random.RandomState(self.args.seed).rand(*data).astype("float32")
+        labels = np.arange(samples) % DATASETS[self.args.data].classes
+        return mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
+
+    def _gpus(self):
+        """Return the samples/s of each GPU alone, with its equal part of a batch.
+
+        From then on the GPUs share a batch by these speeds, unless one would get no sample.
+        """
+        samples = max(1, self.args.batch_size // len(self.contexts))
+        batch, speeds = self._batch(samples), []
+        for context in self.contexts:
+            _, paced = self._bound([context], samples)
+
+            def step(paced=paced):
+                paced.run(batch, samples)
+                progress_file.beat()
+
+            for _ in range(WARM_UP):
+                step()
+            speeds.append(samples / timing.median(timing.repeat(step, SECONDS)))
+        if 0 not in work_load.split(self.args.batch_size, speeds):
+            self.module, self.pace = self._bound(self.contexts, self.args.batch_size, speeds)
+            for _ in range(WARM_UP):
+                self._step()
+        return speeds
 
     def _prepare(self):
         if self.kv.rank == 0:

@@ -30,6 +30,29 @@ def test_digits_are_loaded(digits):
     )
 
 
+def test_warped_digits_are_the_same_in_all_jobs_and_hard_for_a_template(digits):
+    (train, validation), (again, _) = (
+        data.load("warped", str(digits), seed=seed) for seed in (0, 1)
+    )
+    shape = datasets.DATASETS["warped"]
+    assert (len(train), len(validation)) == (shape.train, shape.validation)
+    images, labels = train.read(np.arange(len(train)), 16)
+    assert images.shape[1:] == shape.shape and images.dtype == labels.dtype == np.float32
+    assert np.array_equal(images, again.read(np.arange(len(train)), 16)[0])
+    assert np.bincount(labels.astype(int)).min() > 150
+    # The mean picture of each class tells most digits of scikit-learn apart, and few of these.
+    found = {}
+    for name in ("digits", "warped"):
+        (known, said), (asked, right) = (
+            part.read(np.arange(len(part)), datasets.DATASETS[name].shape[1])
+            for part in data.load(name, str(digits))
+        )
+        means = np.array([known[said == digit].mean(axis=0) for digit in range(10)])
+        distances = ((asked[:, np.newaxis] - means) ** 2).sum(axis=(2, 3, 4))
+        found[name] = (distances.argmin(axis=1) == right).mean()
+    assert found["digits"] > 0.85 and 0.2 < found["warped"] < 0.65, found
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

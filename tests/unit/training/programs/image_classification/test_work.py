@@ -110,7 +110,7 @@ def test_lr_cannot_drop_more_often_than_once_per_update():
 
 def test_shares_follow_the_batch_sizes():
     parts = [
-        shard.of_sizes({"MXCLUSTER_INDEX": str(index)}, "dist_sync", 2, 0, 1437, [48, 16])
+        shard.of_sizes({"MXCLUSTER_INDEX": str(index)}, "dist_sync", 2, 0, 1437, [48, 16], False)
         for index in range(2)
     ]
     assert parts == [(0, 0, 1078, 23, 26, 23), (1, 1078, 1437, 23, 9, 23)]
@@ -123,11 +123,32 @@ def test_equal_batch_sizes_give_the_equal_shares():
         for index in range(workers):
             environ = {"MXCLUSTER_INDEX": str(index)}
             assert (
-                shard.of_sizes(environ, "dist_sync", workers, 0, 1437, [32] * workers)
+                shard.of_sizes(environ, "dist_sync", workers, 0, 1437, [32] * workers, False)
                 == plan("dist_sync", workers)[index]
             )
 
 
 def test_an_index_outside_of_the_sizes_is_refused():
     with pytest.raises(BadInput, match="MXCLUSTER_INDEX=2, but the job has 2 workers"):
-        shard.of_sizes({"MXCLUSTER_INDEX": "2"}, "dist_sync", 2, 0, 100, [4, 4])
+        shard.of_sizes({"MXCLUSTER_INDEX": "2"}, "dist_sync", 2, 0, 100, [4, 4], False)
+
+
+def test_groups_divide_their_part_of_the_data_by_the_batch_sizes(tmp_path):
+    """The plan's file gives the group {0, 2} three quarters of the data."""
+    (tmp_path / "data_sharding").write_text("0 0.5\n0.75 0.875\n0.5 0.75\n0.875 1\n")
+    environ = {"MXCLUSTER_JOB_DIR": str(tmp_path), "MXCLUSTER_GROUPS": "0,1,0,1"}
+    works = [
+        shard.of_sizes(
+            dict(environ, MXCLUSTER_INDEX=str(index)),
+            *("dist_gsync", 4, 0, 800, [48, 20, 16, 44], True),
+        )
+        for index in range(4)
+    ]
+    assert [(work.begin, work.end) for work in works] == [
+        (0, 450),
+        (600, 663),
+        (450, 600),
+        (663, 800),
+    ]
+    assert [work.batches for work in works] == [10, 4, 10, 4]
+    assert {work.updates for work in works} == {7.0}  # rounds of four batches

@@ -10,7 +10,7 @@ import os
 
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.training.programs.image_classification.data import arrays, recordio
+from mxcluster.training.programs.image_classification.data import arrays, recordio, warped
 
 
 def load(name, folder, num_examples=0, seed=0):
@@ -28,10 +28,9 @@ def load(name, folder, num_examples=0, seed=0):
         )
     if not folder:
         raise BadInput("data set %s is read from files: name their folder with --data-dir" % name)
-    if name == "digits":
-        return arrays.digits(
-            _find(folder, name, "provision.yml puts it on every node", "digits.npz")
-        )
+    if DATASETS[name].file:
+        path = _find(folder, name, "provision.yml puts it on every node", DATASETS[name].file)
+        return warped.warped(path) if name == "warped" else arrays.digits(path)
     if name == "mnist":
         hint = "put MNIST's four idx files there, with or without .gz"
         files = [_find(folder, name, hint, stem, stem + ".gz") for stem in arrays.MNIST_FILES]
