@@ -68,7 +68,10 @@ def test_gpus_of_unequal_speed_share_a_batch():
         (["--compression", "1bit"], "--compression='1bit' is refused"),
         (["--slowdown", "0.5"], "--slowdown='0.5' is refused: it must be a factor from 1"),
         (["--step-ms", "-1"], "--step-ms='-1' is refused"),
-        (["--balance", "batch"], "--balance batch with --kv-store local: use --kv-store dist_sync"),
+        (
+            ["--balance", "batch"],
+            "--balance batch does not work with --kv-store local: use --kv-store dist_sync",
+        ),
         (["--batch-sizes", "48,16"], "have no effect without --balance batch"),
         (["--batch-most", "48,x"], "--batch-most='48,x' is refused: it must be a batch size"),
         (["--batch-sizes", "48,0"], "--batch-sizes='48,0' is refused"),
