@@ -335,7 +335,7 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["--network", "resnet18"], "'resnet18' is not known (did you mean"),
+        (["--network", "resnet18"], "'resnet18' is unknown (did you mean"),
         (
             ["--data", "mnist", "--data-dir", "/nowhere"],
             "train-images-idx3-ubyte.gz is not in /nowhere",
