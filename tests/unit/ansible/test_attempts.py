@@ -103,6 +103,12 @@ def test_a_process_that_keeps_the_output_open_delays_nothing(attempt):
     assert status == 0 and time.monotonic() - began < 10
 
 
+def alive(pids):
+    """Return the processes in the file `pids` that are alive."""
+    known = [processes.identity(int(pid)) for pid in pids.read_text().split()]
+    return [one for one in known if one and processes.alive(one)]
+
+
 def test_a_child_that_hears_nothing_is_ended_with_its_workers(attempt, monkeypatch, tmp_path):
     monkeypatch.setattr(attempts, "INTERRUPTED", 0.3)
     monkeypatch.setattr(attempts, "TERMINATED", 0.3)
@@ -129,8 +135,10 @@ time.sleep(60)
     )
     with pytest.raises(KeyboardInterrupt):
         attempt(program % str(pids))
-    left = [pid for pid in map(int, pids.read_text().split()) if processes.entry(pid)]
-    assert not [pid for pid in left if processes.alive(processes.identity(pid))]
+    deadline = time.monotonic() + 20  # a killed process of a busy machine ends when it runs again
+    while alive(pids):
+        assert time.monotonic() < deadline, alive(pids)
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
