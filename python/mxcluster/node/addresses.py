@@ -14,16 +14,19 @@ from mxcluster.node import processes
 RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
+CARDS = "/sys/class/net"
 TCP, TCP6 = "/proc/net/tcp", "/proc/net/tcp6"
 LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
 RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s with a short round trip
 
 
 def interfaces() -> Dict[str, List[str]]:
-    """Return all interfaces with their IPv4 addresses.
+    """Return the interfaces of this machine with their IPv4 addresses.
 
     {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}. Source: rtnetlink(7). A label
-    such as eth0:1 does not appear: its address belongs to the interface eth0.
+    such as eth0:1 does not appear: its address belongs to the interface eth0. An interface without
+    an address appears only if it is a device: container engines make and remove others, and the
+    node record would differ at each look.
     """
     names = dict(socket.if_nameindex())
     found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
@@ -42,7 +45,12 @@ def interfaces() -> Dict[str, List[str]]:
             for index, address in addresses:
                 if index in names:
                     found[names[index]].append(address)
-    return found
+    return {name: own for name, own in found.items() if own or _is_device(name)}
+
+
+def _is_device(name: str) -> bool:
+    """Return True if the interface is a network card, also a virtual machine's, by sysfs."""
+    return os.path.exists(os.path.join(CARDS, name, "device"))
 
 
 def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:

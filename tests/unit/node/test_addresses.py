@@ -46,10 +46,21 @@ def test_a_netlink_error_is_raised():
 def test_interfaces_have_bindable_addresses():
     known = addresses.interfaces()
     assert "127.0.0.1/8" in known["lo"], known
-    assert set(known) == {name for _, name in socket.if_nameindex()}
+    assert set(known) <= {name for _, name in socket.if_nameindex()}
     for listed in known.values():
         for address in listed:
             assert addresses.can_bind(address.split("/")[0], 0) is None, (address, known)
+
+
+def test_an_interface_without_addresses_is_a_device(monkeypatch, tmp_path):
+    """The ends of containers' networks come and go; a card without an address can be named."""
+    others = [(90001, "veth12ab"), (90002, "eth9")]
+    known = socket.if_nameindex()
+    monkeypatch.setattr(socket, "if_nameindex", lambda: known + others)
+    monkeypatch.setattr(addresses, "CARDS", str(tmp_path))
+    (tmp_path / "eth9" / "device").mkdir(parents=True)
+    found = addresses.interfaces()
+    assert found["eth9"] == [] and "veth12ab" not in found and found["lo"]
 
 
 def test_the_address_of_the_default_route_is_one_of_the_interfaces():
