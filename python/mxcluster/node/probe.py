@@ -19,11 +19,11 @@ import resource
 import shutil
 import socket
 import sys
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster import errors
 from mxcluster.errors import BadInput
-from mxcluster.node import addresses, gpus, health_checks, json_cli, mxnet_compat, software
+from mxcluster.node import addresses, gpus, health_checks, json_cli, mpi, mxnet_compat, software
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
@@ -45,7 +45,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
     readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
     "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
-    process opens).
+    process opens), "engine" (see `mpi.find`; the answer then has its "engine").
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -68,6 +68,8 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
+    engine, missing = engine_of(request.get("engine"))
+    problems += missing
     facts = {
         "interfaces": known,
         "address_of_default_route": addresses.default_route_address(),
@@ -78,7 +80,16 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         set(map(str, ports)) & set(taken["ports"])
         or set(map(str, request.get("gpus") or [])) & set(taken["gpus"])
     )
-    return {"problems": problems, "facts": facts, "held": taken, "fits": fits}
+    found = {"problems": problems, "facts": facts, "held": taken, "fits": fits}
+    return dict(found, engine=engine) if engine else found
+
+
+def engine_of(wanted: Optional[Dict[str, str]]) -> Tuple[Optional[Json], List[str]]:
+    """Return (the result of `mpi.find`, []), or (None, problems). Without `wanted`: (None, [])."""
+    try:
+        return (mpi.find(wanted) if wanted else None), []
+    except BadInput as refusal:
+        return None, [str(refusal)]
 
 
 def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
