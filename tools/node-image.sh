@@ -5,6 +5,7 @@
 # the distribution's packages, not from an image registry. MXCLUSTER_NODE_IMAGE names another image:
 # it needs systemd, sshd, sudo for a user admin, python3 and iproute2. `node-image.sh el7` adds a
 # stand-in for CentOS 7 (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
+# `node-image.sh SCENARIO` adds the packages of molecule/SCENARIO/packages, one a line.
 set -euo pipefail
 
 packages=(
@@ -23,6 +24,10 @@ if [[ $kind == el7 ]]; then
     packages+=(rpm dnf python3-dnf gnupg)
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
+elif [[ $kind != plain ]]; then
+    mapfile -t -O "${#packages[@]}" packages <"molecule/$kind/packages"
+    sources+=("molecule/$kind/packages")
+    given=
 fi
 if [[ -n $given ]]; then
     echo "$given"

@@ -32,18 +32,17 @@ def offered(folder: JobFolder) -> Json:
                 parts[name] = _read(folder, name, 0, LARGEST_MANIFEST).decode("utf-8", "replace")
             except BadInput:  # the job has deleted this manifest meanwhile
                 continue
-    return (
-        {"held": checkpoints.told(folder.path, checkpoints.HELD), "parts": parts} if parts else {}
-    )
+    # The nodes of a batch job share the folder of checkpoints; worker 0's node has the note.
+    held = [checkpoints.told(place.path, checkpoints.HELD) for place in folder.parts() or [folder]]
+    return {"held": next(filter(None, held), ""), "parts": parts} if parts else {}
 
 
 def take(folder: JobFolder, name: str) -> None:
     """Record that the controller has fetched checkpoint `name`, so that the node may delete it."""
-    if (
-        checkpoints.FILE.fullmatch(name + ".json")
-        and checkpoints.told(folder.path, checkpoints.TAKEN) != name
-    ):
-        checkpoints.tell(folder.path, checkpoints.TAKEN, name)
+    if checkpoints.FILE.fullmatch(name + ".json"):
+        for place in folder.parts() or [folder]:
+            if checkpoints.told(place.path, checkpoints.TAKEN) != name:
+                checkpoints.tell(place.path, checkpoints.TAKEN, name)
 
 
 def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:

@@ -20,6 +20,8 @@ from mxcluster.job import option_types
 from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_int, to_text
 from mxcluster.numbers import to_float
 
+# The launchers that ask a batch system for nodes.
+BATCH = ("slurm", "sge")
 PROGRAMS = ("image_classification",)
 # The networks of the program itself; those of MXNet's model zoo come with the node record.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
@@ -44,6 +46,16 @@ def _to_staleness(value: Any) -> Any:
 
 def _is_absolute_or_empty(path: str) -> bool:
     return path == "" or path.startswith("/")
+
+
+def _is_limit(text: str) -> bool:
+    return text == "" or bool(
+        re.fullmatch(r"[1-9][0-9]{0,6}|[0-9]{1,4}:[0-5][0-9](:[0-5][0-9])?", text)
+    )
+
+
+def _is_word_or_empty(text: str) -> bool:
+    return text == "" or bool(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:,=@*+-]*", text))
 
 
 def _is_job_id_or_empty(text: str) -> bool:
@@ -124,6 +136,17 @@ def _choice(name: str, default: str, names: Tuple[str, ...], description: str, *
         message="one of " + ", ".join(names),
         description=description,
         **more,
+    )
+
+
+def _word(name: str, description: str) -> Knob:
+    return _knob(
+        name,
+        "str",
+        "",
+        check=_is_word_or_empty,
+        message="one word of letters, digits and '_.:,=@*+-'",
+        description=description,
     )
 
 
@@ -462,6 +485,59 @@ SECTIONS = {
         _path(
             "data_sharding_file",
             "Your own `data_sharding` file: begin and end of a worker's share on each line.",
+        ),
+    ),
+    "The launcher: how the processes start, and the resources of a batch job.": (
+        _choice(
+            "launcher",
+            "ssh",
+            ("ssh", "local", "mpi") + BATCH,
+            "The way in which the agents start on the nodes. With `slurm` and `sge` the job waits "
+            "in the queue of the batch system, and the plan is made on the nodes that it gets.",
+        ),
+        _word(
+            "submit_host",
+            "The host of the inventory that submits the job to the batch system. The default is "
+            "the host of the group `scheduler`.",
+        ),
+        _count(
+            "num_nodes",
+            1,
+            1,
+            "The number of nodes that the job asks the batch system for. The first node has the "
+            "scheduler, and each node has `servers_per_host` servers and `workers_per_host` "
+            "workers, as these variables are set for the submit host.",
+        ),
+        _word(
+            "queue",
+            "The partition (Slurm) or queue (Grid Engine) of the job. The default is that of the "
+            "batch system.",
+        ),
+        _word(
+            "parallel_environment",
+            "Grid Engine's parallel environment, which must have a number as its allocation rule.",
+        ),
+        _knob(
+            "time_limit",
+            "str",
+            "",
+            check=_is_limit,
+            message="a number of minutes, H:MM or H:MM:SS, in quotes in YAML",
+            description="The time limit of the batch job: a number of minutes, H:MM or H:MM:SS. "
+            "The default is that of the batch system.",
+        ),
+        _word(
+            "gres",
+            "The generic resources of each node: `gpu:2` and the like for `sbatch --gres`, "
+            "`gpu=2` and the like for `qsub -l`.",
+        ),
+        _knob(
+            "engine_options",
+            "raw",
+            [],
+            cast=option_types.to_list,
+            message='a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
+            description="Further arguments of `sbatch` or `qsub`, a list of strings.",
         ),
     ),
     "The run: scheme, network, environment, timeouts.": (

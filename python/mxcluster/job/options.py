@@ -12,7 +12,7 @@ from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import option_types
-from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.knob_table import BATCH, OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
 DEFAULT_STALENESS = 3
@@ -56,6 +56,29 @@ BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(
 
 def _has_groups(options: Dict[str, Any]) -> bool:
     return schemes.of(options["kv"]).servers_of_a_group
+
+
+def _is_batch(options: Dict[str, Any]) -> bool:
+    return options["launcher"] in BATCH
+
+
+def _only_for_batch(name: str) -> Tuple[Callable[[Dict[str, Any]], Any], str]:
+    """Return the contradiction of the knob `name` with a launcher that knows its nodes."""
+    default = next(option.default for option in OPTIONS if option.name == name)
+    return (
+        lambda given: given[name] != default and not _is_batch(given),
+        "%s=%%(%s)s has no meaning with launcher=%%(launcher)s: leave %s out, or use launcher=%s"
+        % (name, name, name, " or ".join(BATCH)),
+    )
+
+
+def _not_for_batch(name: str, cure: str) -> Tuple[Callable[[Dict[str, Any]], Any], str]:
+    """Return the contradiction of the knob `name` with a batch system, whose nodes are unknown."""
+    return (
+        lambda given: given[name] and _is_batch(given),
+        "%s=%%(%s)s with launcher=%%(launcher)s: the nodes are known only when the batch system "
+        "starts the job; %s" % (name, name, cure),
+    )
 
 
 # Options that contradict each other: a test of all options, and the message, which names options.
@@ -193,6 +216,30 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["measured"] and given["savemodel"],
         "measured=%(measured)d with savemodel=true: a measurement ends before its epochs do, so "
         "its model is of no use; leave measured or savemodel out",
+    ),
+    *map(
+        _only_for_batch,
+        ("submit_host", "num_nodes", "queue", "time_limit", "gres", "engine_options"),
+    ),
+    (
+        lambda given: given["parallel_environment"] and given["launcher"] != "sge",
+        "parallel_environment=%(parallel_environment)s has no meaning with launcher=%(launcher)s: "
+        "only Grid Engine has parallel environments; leave parallel_environment out, or use "
+        "launcher=sge",
+    ),
+    _not_for_batch("hosts_file", "leave hosts_file out, and give num_nodes"),
+    _not_for_batch("groups_file", "set worker_group for hosts of the nodes' names instead"),
+    _not_for_batch("data_sharding_file", "use -e data_allocator=1 and worker_share instead"),
+    _not_for_batch("without", "exclude nodes with engine_options"),
+    (
+        lambda given: given["data_src"] and _is_batch(given),
+        "data_src=%(data_src)s with launcher=%(launcher)s: put the data on the file system that "
+        "the nodes share yourself, and leave data_src out",
+    ),
+    (
+        lambda given: given["grouping"] == "auto" and _is_batch(given),
+        "grouping=auto with launcher=%(launcher)s: a profile belongs to fixed nodes; use -e "
+        "grouping=given",
     ),
     (
         lambda given: given["measured"] and given["resume"],

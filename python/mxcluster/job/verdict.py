@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, cast
 
@@ -87,6 +88,7 @@ def compute(
     warnings: Iterable[str] = (),
     files: int = 0,
     untrue: Optional[Dict[str, str]] = None,
+    engine: Optional[Json] = None,
 ) -> Json:
     """Return the verdict on the job of `plan`, as it is written to verdict.json.
 
@@ -100,6 +102,7 @@ def compute(
         warnings: further lines for the user.
         files: the number of fetched files that a script wrote.
         untrue: {host: why its answer that the job had ended was false}.
+        engine: the failure that a batch system has caused, such as a cancelled job, if any.
 
     A job is ok under four conditions. Every process of the plan exited with 0. Every worker also
     wrote its `done` event, as `mxcluster.training` does at the end of a program or script, because
@@ -135,6 +138,8 @@ def compute(
         failure = _agent_failure(*min(untrue.items()))
     if lost and _gives_way(failure):
         failure = _gone(plan, statuses, lost)
+    if engine and (_gives_way(failure) or _is_killed(failure)):
+        failure = engine
     # A lost node is more likely the cause than an echo, which follows from another failure.
     if failure is None or failure.get("echo"):
         failure = (
@@ -323,6 +328,14 @@ def _gives_way(failure: Optional[Json]) -> bool:
     )
 
 
+def _is_killed(failure: Optional[Json]) -> bool:
+    """Return True if a signal that ends whole jobs has ended the process of `failure`."""
+    return bool(failure) and cast(Json, failure).get("exit_code") in (
+        -signal.SIGTERM,
+        -signal.SIGKILL,
+    )
+
+
 def _agent_failure(host: str, reason: str, when: Optional[float] = None) -> Json:
     return {
         "host": host,
@@ -367,8 +380,10 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
     """
     host = min(lost, key=lambda name: lost[name]["since"])
     since = lost[host]["since"]
-    reason = "%s is gone: it has not answered over ssh since %s (%s)" % (
+    # The head of a batch job hears its nodes without ssh.
+    reason = "%s is gone: it has not answered %ssince %s (%s)" % (
         host,
+        "" if plan.get("launcher") else "over ssh ",
         time.strftime("%H:%M:%S", time.localtime(since)),
         printable(str(lost[host]["why"])),
     )

@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import errors
 from mxcluster.errors import BadInput
-from mxcluster.node import addresses, gpus, health_checks, json_cli, mxnet_compat, software
+from mxcluster.node import addresses, engines, gpus, health_checks, json_cli, mxnet_compat, software
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
@@ -45,7 +45,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
     readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
     "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
-    process opens).
+    process opens), "batch" (the resources of a job that this submit host gives to a batch system).
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -67,6 +67,8 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     problems += package_problems(
         request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
+    if request.get("batch"):
+        problems += engines.of(request["batch"]["launcher"]).problems(request["batch"])
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
     facts = {
         "interfaces": known,

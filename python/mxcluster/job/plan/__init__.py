@@ -51,6 +51,7 @@ def make_plan(
     held: Optional[ports.Held] = None,
     profile: Optional[Dict[str, Any]] = None,
     checkpoint: Optional[Dict[str, Any]] = None,
+    first_port: int = ports.FIRST,
 ) -> Plan:
     """Return the plan of one job, or raise BadInput with each fault and its cure.
 
@@ -72,6 +73,7 @@ def make_plan(
         profile: the measured speeds of the cluster, from `cluster.profile.read`. It gives groups,
             shares and the servers of parameters that the user has not given, if it fits.
         checkpoint: the manifest of the checkpoint from which the job resumes.
+        first_port: the first port of the search with root_port=auto.
     """
     if not is_job_id(job):
         raise BadInput(
@@ -151,6 +153,7 @@ def make_plan(
         options["root_port"],
         processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
         held,
+        first_port,
     )
     plan = {
         "schema": 1,

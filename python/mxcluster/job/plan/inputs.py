@@ -16,8 +16,9 @@ from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import checkpoints, user_script
 from mxcluster.job import options as knobs
+from mxcluster.job.knob_table import BATCH
 from mxcluster.job.option_types import is_job_id, shown
-from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table
+from mxcluster.job.plan import batch, make_cluster_files, make_plan, measuring, members, table
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import unique
 
@@ -86,6 +87,8 @@ def plan_job(
     if options["without"]:
         inventory, fewer = without(options, inventory)
         notes = notes + fewer
+    if options["launcher"] in BATCH:
+        return _batch_job(options, inventory, records, job, model, checkpoint, notes, measures)
     try:
         measured = read_profile(records_dir)
     except BadInput as refusal:  # It must not stop profile.yml, or a job that does not need it.
@@ -137,6 +140,50 @@ def plan_job(
             host: look(plan, host, records[host], inventory["hosts"], packed)
             for host in plan["nodes"]
         },
+    }
+
+
+def _batch_job(
+    options: Json,
+    inventory: Json,
+    records: Dict[str, Json],
+    job: str,
+    model: str,
+    checkpoint: Any,
+    notes: List[str],
+    measures: bool,
+) -> Json:
+    """Return the result of `plan_job` for a job that a batch system starts.
+
+    Its plan is the submission (see `batch`). Args: as in `plan_job` and `make_plan`.
+    """
+    if measures:
+        raise BadInput(
+            "launcher=%s: profile.yml measures fixed nodes, and a batch system chooses them: use "
+            "launcher=ssh" % options["launcher"]
+        )
+    plan = batch.submission(
+        options,
+        inventory,
+        records,
+        job,
+        "model.params" if model else None,
+        checkpoint.content if checkpoint else None,
+    )
+    host = next(iter(plan["nodes"]))
+    script = ""
+    if options["script"]:
+        script, more = user_script.pack(options["script"], [records[host].get("python_version")])
+        notes = notes + more
+    request = look(plan, host, records[host], {}, package.archive()[0])
+    return {
+        "plan": plan,
+        "table": "\n".join(notes + [batch.table(plan)]),
+        "model": model,
+        "resume": checkpoint.files if checkpoint else [],
+        "script": script,
+        "needs_profile": False,
+        "looks": {host: dict(request, batch=plan["batch"])},
     }
 
 

@@ -10,12 +10,14 @@ FIRST, LAST = 9091, 65000
 Held = Dict[str, Dict[str, Dict[str, str]]]
 
 
-def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held) -> int:
+def root_port(
+    asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held, first: int = FIRST
+) -> int:
     """Return the number at which the ports of the processes begin.
 
-    Args: `asked` a number or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
-    from FIRST on. BadInput names the holder of each requested port that is in use, or says that no
-    range is free.
+    Args: `asked` a number or "auto", which searches from `first` on; `laid_out` the processes from
+    `processes.lay_out`, with ports from FIRST on. BadInput names the holder of each requested port
+    that is in use, or says that no range is free.
     """
     offsets = [
         (process["host"], process["address"], process["port"] - FIRST)
@@ -28,7 +30,7 @@ def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: 
     taken = {
         host: {int(port) for port in of_host.get("ports") or {}} for host, of_host in held.items()
     }
-    for base in range(FIRST, LAST + 1):
+    for base in range(first, LAST + 1):
         if not any(base + offset in taken.get(host, ()) for host, _, offset in offsets):
             return base
     raise BadInput(

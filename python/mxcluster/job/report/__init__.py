@@ -28,6 +28,7 @@ def assemble(
     plan: Optional[Dict[str, Any]] = None,
     cache_dir: Optional[str] = None,
     answers: Optional[Dict[str, Dict[str, Any]]] = None,
+    engine: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
@@ -39,6 +40,7 @@ def assemble(
         cache_dir: see `write`.
         answers: {host: entry of `heard`}, the controller's own knowledge of each node. The status
             of an entry counts if the host's archive is unusable.
+        engine: see `verdict.compute`.
 
     A second call with the same arguments gives the same result.
     """
@@ -99,6 +101,7 @@ def assemble(
         + profile.drifted(plan, events)
         + [line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
+        engine=engine,
     )
     if verdict["ok"] and measuring.is_profile(plan["options"]):
         found_profile = profiles.complete(profile.measured(plan, events))
