@@ -23,7 +23,15 @@ from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import errors
 from mxcluster.errors import BadInput
-from mxcluster.node import addresses, gpus, health_checks, json_cli, mxnet_compat, software
+from mxcluster.node import (
+    addresses,
+    containers,
+    gpus,
+    health_checks,
+    json_cli,
+    mxnet_compat,
+    software,
+)
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
@@ -35,8 +43,9 @@ ANEW = "run provision.yml, which reads the node's facts again"
 def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     """Return the problems of this node with `request`, each with its cure, and its facts.
 
-    {"problems": [text, ...], "facts": {...}, "held", "fits"}. "held": ports and GPUs in use (see
-    `held`). "fits": whether the job's ports and GPUs are free; if not, the controller plans again.
+    {"problems": [text, ...], "facts": {...}, "held", "fits", "image"}. "held": ports and GPUs in
+    use (see `held`). "fits": whether the job's ports and GPUs are free; if not, the controller
+    plans again. "image": the id of the image of the job's containers, None without containers.
 
     `jobs_hold` returns the ports and GPUs of the jobs in "jobs_dir".
 
@@ -45,7 +54,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
     readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
     "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
-    process opens).
+    process opens), "container" that runs the job's processes, with "cuda" (see `containers.look`).
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -68,6 +77,16 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
+    image = None
+    if request.get("container"):
+        seen = containers.look(
+            request["container"],
+            needs_gpus=bool(request.get("gpus")),
+            has_gpus=bool(gpus.count()),
+            cuda=request.get("cuda"),
+        )
+        problems += seen["problems"]
+        image = seen["image"]
     facts = {
         "interfaces": known,
         "address_of_default_route": addresses.default_route_address(),
@@ -78,7 +97,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         set(map(str, ports)) & set(taken["ports"])
         or set(map(str, request.get("gpus") or [])) & set(taken["gpus"])
     )
-    return {"problems": problems, "facts": facts, "held": taken, "fits": fits}
+    return {"problems": problems, "facts": facts, "held": taken, "fits": fits, "image": image}
 
 
 def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
