@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import errors
 from mxcluster.errors import BadInput
-from mxcluster.node import addresses, gpus, health_checks, json_cli, mxnet_compat, software
+from mxcluster.node import addresses, driver, gpus, health_checks, json_cli, mxnet_compat, software
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
@@ -263,6 +263,7 @@ def machine(_: Json) -> Json:
         "hostname": socket.gethostname(),
         "host_keys": host_keys(),
         "gpus": gpus.count(),
+        "driver": driver.state(),
     }
 
 
