@@ -652,7 +652,7 @@ SECTIONS = {
         ),
         _switch(
             "measure_waits",
-            "Whether every worker reports the time of its waits for weights. With `true`, a step "
+            "Let every worker report the time of its waits for weights. With `true`, a step "
             "begins only after all weights have arrived.",
             flag="--measure-waits",
         ),
