@@ -1,4 +1,4 @@
-"""Which cases of a test run in every `make test`, and which in `make soak` only."""
+"""The mark of a case that takes the same path as others: only `make soak` runs this case."""
 
 import pytest
 

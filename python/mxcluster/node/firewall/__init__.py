@@ -27,7 +27,7 @@ from mxcluster.node.firewall import firewalld, iptables, nft
 Json = Dict[str, Any]
 # The state of the firewalls after `open_for`: the job's rich rules of firewalld by zone (an
 # interface may change its zone before the removal), the first line of firewalld's own table, and
-# whether nft works.
+# True if nft works.
 Opened = NamedTuple(
     "Opened", [("rich", firewalld.Rich), ("firewalld", Optional[str]), ("nft", bool)]
 )
