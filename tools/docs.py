@@ -283,11 +283,11 @@ def inherited(knob):
 def names_read(playbook, names):
     """Return, as text of a table cell, the short names of knobs that a playbook reads."""
     if playbook == "train.yml":
-        return "`attach` and all of the next table"
+        return "`attach` and all of the next table but those of MPI programs, `mpi_...`"
     if playbook not in (sweeps.BENCHMARK, sweeps.COMPARE):
         return ", ".join("`%s`" % name for name in names)
     own = [knob.name for knob in sweeps.knobs_of(playbook)]
-    left_out = [name for name in knobs.SHORT["train_job"] if name not in names]
+    left_out = [name for name in knobs.SHORT["train_job"] if name not in names + knobs.OF_MPI]
     return "%s; and those of the next table, without %s" % tuple(
         ", ".join("`%s`" % name for name in some) for some in (own, left_out)
     )

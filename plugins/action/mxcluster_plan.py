@@ -64,6 +64,10 @@ options:
     description: Whether the job measures the cluster, for profile.yml, and trains nothing.
     type: bool
     default: false
+  mpi:
+    description: The knobs of MPI as the user gave them, for mpi.yml. Empty for a training job.
+    type: dict
+    default: {}
   cwd:
     description: The folder to which the user's relative paths refer.
     type: path
@@ -138,7 +142,7 @@ from ansible import context
 from mxcluster.ansible import attempts
 from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
-from mxcluster.job.plan import inputs, packed
+from mxcluster.job.plan import inputs, mpi_inputs, packed
 
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
@@ -146,17 +150,13 @@ MOST = 90  # characters of a job's id that the id of its measuring job repeats
 
 
 def plan(given):
-    """Return the result of `inputs.plan_job` for the arguments of the task."""
+    """Return the result of `plan_job` of a training or an MPI job for the task's arguments."""
+    common = {name: given[name] for name in ("records_dir", "runs_dir", "cwd", "secrets", "held")}
+    common["inventory"] = dict(given["inventory"], forks=given["forks"])
+    if given["mpi"]:
+        return mpi_inputs.plan_job(dict(given["options"], **given["mpi"]), **common)
     return inputs.plan_job(
-        given["options"],
-        dict(given["inventory"], forks=given["forks"]),
-        given["records_dir"],
-        given["runs_dir"],
-        given["cwd"],
-        given["secrets"],
-        given["held"],
-        given["given"],
-        given["measures"],
+        given["options"], anew=given["given"], measures=given["measures"], **common
     )
 
 

@@ -38,7 +38,7 @@ from ansible.utils.vars import load_extra_vars
 from jinja2 import pass_context
 from jinja2.runtime import Undefined
 
-from mxcluster.ansible.knobs import SHORT
+from mxcluster.ansible.knobs import OF_MPI, SHORT
 from mxcluster.job.options import OPTIONS
 
 
@@ -60,6 +60,12 @@ def mxcluster_knobs(context, role, *names):
     return values
 
 
+@pass_context
+def mxcluster_mpi_knobs(context, role):
+    """Return {short name: value} of the knobs that only mpi.yml reads; the role is train_job."""
+    return mxcluster_knobs(context, role, *OF_MPI)
+
+
 def mxcluster_given(role):
     """Return the short names of the role's knobs given with -e, even with the default value."""
     given = load_extra_vars(DataLoader())
@@ -71,4 +77,8 @@ class FilterModule(object):
 
     def filters(self):
         """Return {name of a filter: its function}."""
-        return {"mxcluster_knobs": mxcluster_knobs, "mxcluster_given": mxcluster_given}
+        return {
+            "mxcluster_knobs": mxcluster_knobs,
+            "mxcluster_mpi_knobs": mxcluster_mpi_knobs,
+            "mxcluster_given": mxcluster_given,
+        }

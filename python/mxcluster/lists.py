@@ -1,6 +1,6 @@
 """Helpers for lists of hosts, processes and numbers. Pure."""
 
-from typing import Dict, Iterable, List, Tuple, TypeVar
+from typing import Dict, Iterable, List, Sequence, Tuple, TypeVar
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
@@ -31,3 +31,8 @@ def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
         else:
             runs.append([number])
     return [str(run[0]) if len(run) == 1 else "%d%s%d" % (run[0], joint, run[-1]) for run in runs]
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return the words as "a", "a and b" or "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

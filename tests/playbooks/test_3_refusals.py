@@ -174,7 +174,7 @@ def test_a_new_key_for_some_of_the_nodes_is_refused(project):
         (
             "stop.yml",
             ["--check", "-e", "job_id=nope"],
-            ["-e job_id is a knob of profile.yml and train.yml", "did you mean 'job'"],
+            ["-e job_id is a knob of mpi.yml, profile.yml and train.yml", "did you mean 'job'"],
         ),
     ],
 )

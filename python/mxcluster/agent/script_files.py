@@ -28,6 +28,7 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
     on the node, and a line names it.
     """
     top = folder.file(OWN_FOLDERS)
+    unwanted = _unwanted(folder)
     if os.path.islink(top) or not os.path.isdir(top):
         return Found([], [])
     sent = _sent(folder)
@@ -49,13 +50,15 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
                 path, seen.st_size, sent.get(_inner(relative))
             ):
                 files.append(Written(seen.st_size, -seen.st_mtime, relative))
+    sizes = {file.name: file.size for file in files}
+    if unwanted:
+        return Found([], _told(folder, sorted(sizes), sizes, unwanted))
     most = _most(folder)
     room = min(most * MEGABYTE, max(0, _room(output) - SPARE))
     names, over = [], []  # type: Tuple[List[str], List[str]]
     for file in sorted(files):
         room -= file.size
         (names if room >= 0 else over).append(file.name)
-    sizes = {file.name: file.size for file in files}
     return Found(
         names,
         _told(folder, over, sizes, "more than collect_mb=%d or the disk allows" % most)
@@ -95,6 +98,18 @@ def _most(folder: JobFolder) -> int:
         return int((folder.plan().get("options") or {}).get("collect_mb", DEFAULT_MB))
     except (BadInput, OSError, TypeError, ValueError):
         return DEFAULT_MB
+
+
+def _unwanted(folder: JobFolder) -> str:
+    """Return why no file is wanted (mpi_output) as the job has ended here; "" if files are."""
+    try:
+        wanted = (folder.plan().get("options") or {}).get("mpi_output", "always")
+        done = (folder.status() or {}).get("reason") == "done"
+    except BadInput:
+        return ""
+    if wanted == "always" or wanted == ("success" if done else "failure"):
+        return ""
+    return "mpi_output=%s, and the job here %s" % (wanted, "is done" if done else "failed")
 
 
 def _room(output: Union[str, int]) -> int:

@@ -3,9 +3,10 @@
 from typing import Any, Dict, Iterable, Iterator, List
 
 from mxcluster.errors import did_you_mean
-from mxcluster.job.knob_table import KNOBS
-from mxcluster.job.plan import measuring
+from mxcluster.job.knob_table import KNOBS, MPI
+from mxcluster.job.plan import measuring, mpi
 from mxcluster.job.sweep import knob_table as sweeps
+from mxcluster.lists import listed
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
 # jobs_lines. `poll` has no short name: Ansible reserves the word, so that knob is train_job_poll
@@ -15,6 +16,8 @@ SHORT = {
     "jobs": ("job", "all", "lines", "json"),
     "sweep": tuple(knob.name for knob in sweeps.KNOBS),
 }
+# The knobs of train_job that train.yml does not read.
+OF_MPI = tuple(knob.name for knob in MPI)
 # Variables that decide where the nodes are and which groups they form.
 _LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
 # The short names that each playbook reads. `attach` and `yum_backend` belong to a playbook, not to
@@ -22,7 +25,8 @@ _LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
 PLAYBOOKS: Dict[str, Any] = {
     "provision.yml": _LAYOUT + ("yum_backend",),
     "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
-    "train.yml": SHORT["train_job"] + ("attach",),
+    "train.yml": tuple(name for name in SHORT["train_job"] if name not in OF_MPI) + ("attach",),
+    "mpi.yml": mpi.KNOBS,
     "profile.yml": measuring.KNOBS + ("apply",),
     sweeps.BENCHMARK: sweeps.names_of(sweeps.BENCHMARK),
     sweeps.COMPARE: sweeps.names_of(sweeps.COMPARE),
@@ -106,7 +110,7 @@ def _problems(
         if owners:
             yield (
                 "-e %s is a knob of %s, and %s does not read it%s: remove it, or correct the name"
-                % (name, " and ".join(owners), " and ".join(playbooks), did_you_mean(name, read))
+                % (name, listed(owners), listed(playbooks), did_you_mean(name, read))
             )
         else:
             yield (

@@ -1,4 +1,4 @@
-"""Define the knobs of train.yml, one entry for each. No other file states them.
+"""Define the knobs of train.yml and mpi.yml, one entry for each. No other file states them.
 
 `make docs` generates from this table the defaults and argument specs of the role train_job, its
 part of group_vars/all.yml, docs/knobs.md and the table in the README of the role. These modules
@@ -130,6 +130,9 @@ def _choice(name: str, default: str, names: Tuple[str, ...], description: str, *
 def _path(name: str, description: str) -> Knob:
     return _knob(name, "str", "", message="a path", description=description)
 
+
+OF_MPI = "An MPI program (mpi.yml)."  # the section whose knobs only mpi.yml reads
+MPI_ENGINES = ("auto", "openmpi", "mpich", "intelmpi")
 
 # Each title is a comment in the defaults of the role. All generated files keep this order.
 SECTIONS = {
@@ -632,6 +635,114 @@ SECTIONS = {
         ),
         _switch("plan_only", "Show the plan and start nothing."),
     ),
+    OF_MPI: (
+        _knob(
+            "mpi_command",
+            "str",
+            "",
+            check=bool,
+            message="the command of an MPI program, such as './solve input.txt'",
+            description="The MPI program and its arguments, a command for bash. Every process of "
+            "MPI runs it in the folder `$MXCLUSTER_WORK_DIR` of its node, where the resource files "
+            "are.",
+        ),
+        _choice(
+            "mpi_runtime",
+            "auto",
+            MPI_ENGINES,
+            "The MPI engine of the nodes. `auto` takes the one of `mpirun` in the `PATH`.",
+        ),
+        _knob(
+            "mpi_num_instances",
+            "raw",
+            "all",
+            cast=option_types.to_int_or_all,
+            check=lambda number: number == "all" or number >= 1,
+            message="all, or a number of nodes of at least 1",
+            description="The number of nodes, the first of the group workers; `all` takes all of "
+            "them. mpirun runs on the first node.",
+        ),
+        _knob(
+            "mpi_processes_per_node",
+            "raw",
+            1,
+            cast=option_types.to_processes,
+            check=lambda number: number == "gpus" or 1 <= number <= 1024,
+            message="a number from 1 to 1024, or gpus (one process for each GPU)",
+            description="The number of MPI processes on each node. `gpus`, or the recipe's "
+            "`nvidia-smi -L | wc -l`, is one for each GPU of the job on the node.",
+        ),
+        _knob(
+            "mpi_pre_execution_command",
+            "str",
+            "",
+            message="a text",
+            description="Commands for bash that load the MPI engine and the program, such as "
+            "`source /opt/intel/oneapi/setvars.sh`. They run on each node before mpirun and its "
+            "daemon, and before that when the node is checked. So they may only set variables.",
+        ),
+        _knob(
+            "mpi_coordination_command",
+            "str",
+            "",
+            message="a text",
+            description="A command for bash that runs once on each node before mpirun starts. The "
+            "job fails if it fails. Processes that it leaves in the background end with the job.",
+        ),
+        _knob(
+            "mpi_image",
+            "str",
+            "",
+            check=("",),
+            message="empty: mpi.yml runs no containers; install the MPI engine and the program on "
+            "the nodes",
+            description="Not supported, so refused: `mpi.yml` runs no containers.",
+        ),
+        _knob(
+            "mpi_gpus",
+            "raw",
+            "auto",
+            cast=option_types.to_gpus_or_all,
+            message="all or auto, '' (none) or GPU numbers such as 0,1",
+            description="The GPUs that the processes of each node see: `auto` or `all`, an empty "
+            "string for none, or numbers such as `0,1`.",
+        ),
+        _knob(
+            "mpi_infiniband",
+            "raw",
+            "auto",
+            cast=option_types.to_bool_or_auto,
+            message="auto, true or false",
+            description="`true` lets the engine use InfiniBand alone between nodes, and refuses "
+            "nodes without it. `false` forbids InfiniBand. `auto` leaves the choice to the engine.",
+        ),
+        _knob(
+            "mpi_env",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message="a dict of environment variables with strings of one line, such as "
+            '\'{"OMP_NUM_THREADS": "1"}\'',
+            description="Environment variables for every process, a dict, as `env` for a training "
+            "job. Variables of the engine are allowed, such as `OMPI_MCA_btl`.",
+        ),
+        _knob(
+            "mpi_resource_files",
+            "raw",
+            [],
+            cast=option_types.to_names,
+            message="paths on the controller, such as solve,input.txt",
+            description="Files and folders on the controller. Each is copied into the folder "
+            "`$MXCLUSTER_WORK_DIR` of every node, under its own name.",
+        ),
+        _choice(
+            "mpi_output",
+            "always",
+            ("always", "success", "failure"),
+            "When to fetch the files that the program wrote into `$MXCLUSTER_WORK_DIR` to "
+            "`runs/<job>/nodes/<host>/files`. `collect_mb` limits them.",
+        ),
+    ),
     "Measurements.": (
         _count(
             "measured",
@@ -679,5 +790,6 @@ SECTIONS = {
 }
 
 KNOBS = tuple(knob for knobs in SECTIONS.values() for knob in knobs)
-# The knobs that are options of a plan.
-OPTIONS = tuple(knob for knob in KNOBS if not knob.own)
+# The knobs that are options of a plan; a plan of an MPI program has those of MPI, too.
+MPI = SECTIONS[OF_MPI]
+OPTIONS = tuple(knob for knob in KNOBS if not knob.own and knob not in MPI)

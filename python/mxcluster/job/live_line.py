@@ -17,6 +17,7 @@ from mxcluster.job.verdict import clock, figure, first_failure, printable
 
 Answers = Dict[str, Optional[Dict[str, Any]]]
 
+ROLES = ("worker", "server", "scheduler")  # their order in a line; other roles follow
 ABSURD = 1e100  # far above any figure of a training
 
 
@@ -199,7 +200,11 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
         )
     ]
     processes = [process for status in statuses.values() for process in status["processes"]]
-    for rank, role in enumerate(("worker", "server", "scheduler"), 1):
+    roles = sorted(
+        {process["role"] for process in processes},
+        key=lambda role: (ROLES.index(role) if role in ROLES else len(ROLES), role),
+    )
+    for rank, role in enumerate(roles, 1):
         of_role = [process for process in processes if process["role"] == role]
         if of_role:
             alive = sum(process["state"] == "running" for process in of_role)

@@ -156,7 +156,7 @@ def to_environment(value: Any) -> Dict[str, str]:
 
 def to_port(value: Any) -> Union[str, int]:
     """Return 'auto', or an int from `value`, see `to_int`."""
-    return "auto" if isinstance(value, str) and value.strip().lower() == "auto" else to_int(value)
+    return "auto" if _is_word(value, "auto") else to_int(value)
 
 
 def to_gpus(value: Any) -> Union[str, List[int]]:
@@ -179,6 +179,32 @@ def to_gpus(value: Any) -> Union[str, List[int]]:
     if len(set(numbers)) != len(numbers) or any(number < 0 for number in numbers):
         raise ValueError("not a list of GPU numbers")
     return numbers
+
+
+def to_gpus_or_all(value: Any) -> Union[str, List[int]]:
+    """Return 'auto' for 'all', else the result of `to_gpus`."""
+    return "auto" if _is_word(value, "all") else to_gpus(value)
+
+
+def to_int_or_all(value: Any) -> Union[str, int]:
+    """Return 'all', or an int from `value`, see `to_int`."""
+    return "all" if _is_word(value, "all") else to_int(value)
+
+
+def to_bool_or_auto(value: Any) -> Union[str, bool]:
+    """Return 'auto', or a bool from `value`, see `to_bool`."""
+    return "auto" if _is_word(value, "auto") else to_bool(value)
+
+
+def to_processes(value: Any) -> Union[str, int]:
+    """Return an int from `value`, or 'gpus' for this word and for the command that counts GPUs."""
+    if isinstance(value, str) and "".join(value.split()) in ("gpus", "nvidia-smi-L|wc-l"):
+        return "gpus"
+    return to_int(value)
+
+
+def _is_word(value: Any, word: str) -> bool:
+    return isinstance(value, str) and value.strip().lower() == word
 
 
 def to_numbers(value: Any) -> List[float]:

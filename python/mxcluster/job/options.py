@@ -313,7 +313,7 @@ def refuse_secret_env(
         + [
             "secret_env: %s is refused: mxcluster sets %s itself; take it out" % (name, name)
             for name in sorted(names)
-            if _is_own(name)
+            if is_own(name)
         ]
         + [
             "secret_env: %s is refused: %s"
@@ -339,7 +339,8 @@ def refuse_secret_env(
     )
 
 
-def _is_own(variable: str) -> bool:
+def is_own(variable: str) -> bool:
+    """Return True if the plan sets this environment variable itself."""
     return variable in PLANNED_VARIABLES or variable.startswith("MXCLUSTER_")
 
 
@@ -360,7 +361,7 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
         except BadInput as refusal:
             yield str(refusal)
     for name in sorted(options["env"]):
-        if _is_own(name):
+        if is_own(name):
             yield (
                 "env: %s=%s is refused: mxcluster sets %s itself; take it out"
                 % (name, shown(options["env"][name]), name)

@@ -226,7 +226,7 @@ def text(verdict: Json, run_dir: str) -> List[str]:
     last = ["warning   %s" % printable(warning) for warning in verdict["warnings"]]
     if verdict["files"]:
         where = os.path.join(run_dir, "nodes", "*", OWN_FOLDERS)
-        last.append("files     %d that the script wrote, in %s" % (verdict["files"], where))
+        last.append("files     %d that its program wrote, in %s" % (verdict["files"], where))
     last.append("report    %s" % os.path.join(run_dir, "report.html"))
     if verdict["ok"]:
         lines = [

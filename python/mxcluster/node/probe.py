@@ -23,7 +23,15 @@ from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import errors
 from mxcluster.errors import BadInput
-from mxcluster.node import addresses, gpus, health_checks, json_cli, mxnet_compat, software
+from mxcluster.node import (
+    addresses,
+    gpus,
+    health_checks,
+    json_cli,
+    mpi_installation,
+    mxnet_compat,
+    software,
+)
 
 Json = Dict[str, Any]
 Interfaces = Dict[str, List[str]]
@@ -45,7 +53,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
     readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
     "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
-    process opens).
+    process opens), "mpi" (see `mpi_installation.look`).
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -68,7 +76,10 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
+    engine = mpi_installation.look(request["mpi"]) if request.get("mpi") else None
+    problems += engine.pop("problems") if engine else []
     facts = {
+        "mpi": engine,
         "interfaces": known,
         "address_of_default_route": addresses.default_route_address(),
         "gpus": gpus.count(),

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import os
 import subprocess
 import sys
@@ -172,3 +173,25 @@ def test_a_script_runs_in_its_folder_despite_module_names_there(tmp_path):
         timeout=30,
     )
     assert done.stdout.decode().strip() == str([str(tmp_path / "mine")] * 2 + [[script, "a"]])
+
+
+@pytest.mark.parametrize(
+    "wanted, reason, comes",
+    [
+        ("always", "failed", True),
+        ("success", "done", True),
+        ("success", "failed", False),
+        ("failure", "failed", True),
+        ("failure", "done", False),
+    ],
+)
+def test_mpi_output_decides_by_the_end_of_the_job(prepared, wanted, reason, comes):
+    plan = prepared.plan()
+    plan["options"]["mpi_output"] = wanted
+    with open(prepared.file("plan.json"), "w") as stream:
+        json.dump(plan, stream)
+    prepared.write_status({"state": "ended", "reason": reason})
+    write(prepared, "worker-0/out.txt")
+    result = script_files.find(prepared, prepared.file("out.tar"))
+    assert bool(result.names) == comes
+    assert any("mpi_output=%s" % wanted in line for line in result.behind) != comes

@@ -39,8 +39,8 @@ def unknown(
         (
             "stop.yml",
             "job_id",
-            "-e job_id is a knob of profile.yml and train.yml, and stop.yml does not read it "
-            "(did you mean 'job'?)",
+            "-e job_id is a knob of mpi.yml, profile.yml and train.yml, and stop.yml does not "
+            "read it (did you mean 'job'?)",
         ),
         ("provision.yml", "kv", "-e kv is a knob of train.yml, and provision.yml does not read it"),
         (

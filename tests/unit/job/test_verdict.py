@@ -511,5 +511,5 @@ def test_warnings_and_a_scripts_files_are_shown_at_the_end():
     told = verdict.text(found, "runs/j1")
     assert found["ok"] and told[-3:-1] == [
         "warning   node1: worker-0: 1 file stays",
-        "files     6 that the script wrote, in runs/j1/nodes/*/files",
+        "files     6 that its program wrote, in runs/j1/nodes/*/files",
     ]

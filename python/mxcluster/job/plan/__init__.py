@@ -29,7 +29,7 @@ from mxcluster.job.plan import (
 from mxcluster.job.plan.table import batches, table
 from mxcluster.lists import unique
 
-__all__ = ["make_plan", "make_cluster_files", "for_node", "table", "batches"]
+__all__ = ["make_plan", "make_cluster_files", "for_node", "talks", "table", "batches"]
 
 Plan = Dict[str, Any]
 Texts = Dict[str, Optional[str]]
@@ -290,13 +290,18 @@ def for_node(plan: Plan, host: str) -> Plan:
         for process in plan["processes"]
     ]
     part["firewall"] = firewall.wish(part)
-    if plan["root"]:
+    if talks(plan):
         part["meeting"] = {
             "own": [peer for peer in part["peers"] if peer["host"] == host],
             "timeout": MEETING_SECONDS,
             "clock": MEETING_CLOCK,
         }
     return part
+
+
+def talks(plan: Plan) -> bool:
+    """Return True if the processes of the plan talk to each other, and so have ports."""
+    return any(process["port"] is not None for process in plan["processes"])
 
 
 def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:

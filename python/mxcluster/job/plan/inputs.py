@@ -17,7 +17,7 @@ from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import checkpoints, user_script
 from mxcluster.job import options as knobs
 from mxcluster.job.option_types import is_job_id, shown
-from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table
+from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table, talks
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import unique
 
@@ -72,14 +72,7 @@ def plan_job(
         knobs.refuse_secret_env(
             secrets["names"], secrets["problems"], options["env"], options["bigarray_bound"]
         )
-    job = options["job_id"] or time.strftime("%Y%m%d-%H%M%S-") + (
-        measuring.PROGRAM if measures else options["kv"]
-    )
-    if os.path.exists(os.path.join(runs_dir, job)):
-        raise BadInput(
-            "job_id='%s' has been used: %s exists; choose another job_id or leave it out"
-            % (job, os.path.join(runs_dir, job))
-        )
+    job = new_job(options["job_id"], measuring.PROGRAM if measures else options["kv"], runs_dir)
     records = read_records(records_dir)
     files = _files(options)
     model = _model(options, runs_dir) if options["model_load_epoch"] else ""
@@ -140,6 +133,20 @@ def plan_job(
     }
 
 
+def new_job(wanted: str, kind: str, runs_dir: str) -> str:
+    """Return the id of a new job: `wanted`, or the time and `kind` if it is "".
+
+    BadInput if a run in `runs_dir` has this id.
+    """
+    job = wanted or time.strftime("%Y%m%d-%H%M%S-") + kind
+    if os.path.exists(os.path.join(runs_dir, job)):
+        raise BadInput(
+            "job_id='%s' has been used: %s exists; choose another job_id or leave it out"
+            % (job, os.path.join(runs_dir, job))
+        )
+    return job
+
+
 def plan_cluster(
     given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str
 ) -> Json:
@@ -179,8 +186,8 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
             folder = options["data_dir"] or record["data_dir"]
             files = [os.path.join(folder, DATASETS[options["data"]].file)]
     return {
-        "address": plan["nodes"][host]["address"] if plan["root"] else None,
-        "interface": plan["nodes"][host]["interface"] if plan["root"] else None,
+        "address": plan["nodes"][host]["address"] if talks(plan) else None,
+        "interface": plan["nodes"][host]["interface"] if talks(plan) else None,
         "ports": [process["port"] for process in processes if process["port"] is not None],
         "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
         "all_gpus": counted if trains and takes_all(host, options["gpus"], variables) else None,
@@ -373,13 +380,13 @@ def _options(given: Json, cwd: str) -> Json:
     options = knobs.cast(given)
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
         if options[name]:
-            options[name] = _existing(name, options[name], cwd)
+            options[name] = existing(name, options[name], cwd)
     if options["server_classes"]:
         _classes_beside(options["server_classes"], options["script"])
     if options["data_src"]:
         given_as, options["data_src"] = (
             options["data_src"],
-            _existing("data_src", options["data_src"], cwd, folder=True),
+            existing("data_src", options["data_src"], cwd, folder=True),
         )
         if not any(files for _, _, files in os.walk(options["data_src"], followlinks=True)):
             raise BadInput(
@@ -394,13 +401,14 @@ def _files(options: Json) -> Dict[str, Optional[str]]:
     return {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
 
 
-def _existing(name: str, path: str, cwd: str, folder: bool = False) -> str:
+def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> str:
     """Return the absolute path of a user's file or folder. BadInput if `path` does not exist.
 
-    Args: `name` of the option; `path` relative to `cwd`; `folder` True for a folder.
+    Args: `name` of the option; `path` relative to `cwd`; `folder` True for a folder, None for a
+    file or a folder.
     """
     found = os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
-    if not (os.path.isdir(found) if folder else os.path.isfile(found)):
+    if not (folder is not False and os.path.isdir(found) or not folder and os.path.isfile(found)):
         what = (
             "does not exist"
             if not os.path.exists(found)

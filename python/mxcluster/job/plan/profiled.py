@@ -11,6 +11,7 @@ from mxcluster.datasets import training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import refuse
 from mxcluster.job.plan.groups import Groups
+from mxcluster.lists import listed
 from mxcluster.numbers import to_float
 
 Json = Dict[str, Any]
@@ -193,8 +194,8 @@ def entry(
             "%s gives the %s%s"
             % (
                 profile.title(found),
-                _listed(uses),
-                ", measured with %s" % _listed(other) if other else "",
+                listed(uses),
+                ", measured with %s" % listed(other) if other else "",
             )
         )
     wanted = grouped and origin in (PROFILE, NOBODY) or wants_shares or wants_sizes
@@ -208,11 +209,6 @@ def entry(
         "noise": found["noise"],
         "speeds": list(profile.job_speeds(fitted).values()),
     }
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Return the words as "a", "a and b" or "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _bound(environment: Dict[str, str]) -> int:

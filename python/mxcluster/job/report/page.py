@@ -7,6 +7,7 @@ import os
 from typing import Any, Dict, List, Sequence
 
 from mxcluster.exit_codes import describe
+from mxcluster.job.plan import mpi
 from mxcluster.job.report.series import group_label, several_groups
 from mxcluster.job.verdict import clock, figure, hints, printable, sentence
 from mxcluster.lists import spans
@@ -93,7 +94,11 @@ def context(
             "OK" if verdict["ok"] else "FAILED",
             not verdict["ok"],
             (verdict["kv"], _what(plan["options"]), "started " + when if when else ""),
-            plan["options"],
+            {
+                name: value
+                for name, value in plan["options"].items()
+                if name in mpi.KNOBS or not plan.get("mpi")
+            },
             "Options",
             "verdict.json, events.jsonl, plan.json, nodes/",
         ),
@@ -107,6 +112,7 @@ def context(
         },
         "warnings": [printable(warning) for warning in verdict.get("warnings", [])],
         "picture": embedded(picture),
+        "trains": not plan.get("mpi"),
         "grouped": several_groups(plan),
         "processes": rows,
         "columns": {
@@ -144,13 +150,13 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
         {
             "name": "Time",
             "value": clock(verdict["seconds"]),
-            "hint": "training" if verdict["ok"] else "until it ended",
+            "hint": "until it ended" if plan.get("mpi") or not verdict["ok"] else "training",
         },
         {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"}
         if speed is not None
         else None,
         {
-            "name": "Workers",
+            "name": "MPI processes" if plan.get("mpi") else "Workers",
             "value": str(plan["workers"]),
             "hint": ", ".join(several(number, word) for number, word in counts if number),
         },
@@ -227,7 +233,7 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
     failure = verdict["first_failure"]
     row = {
         "role": process["role"],
-        "index": process["index"],
+        "index": "" if process["index"] is None else process["index"],
         "host": process["host"],
         "address": process.get("address") or "",
         "port": process.get("port") or "",
@@ -263,7 +269,9 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
 
 
 def _what(options: Json) -> str:
-    """Return the name of the job's script, or its network and data set: "mlp on digits"."""
+    """Return the job's MPI command, its script, or its network and data set: "mlp on digits"."""
+    if options.get("mpi_command"):
+        return printable(str(options["mpi_command"]))
     if options.get("script"):
         script: str = options["script"]
         return os.path.basename(script)

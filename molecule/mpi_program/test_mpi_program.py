@@ -1,0 +1,147 @@
+"""A real MPI program on three nodes under each engine, and the end of the job after each fault."""
+
+import json
+import re
+import time
+
+import pytest
+
+from tests.often import seldom
+
+PROGRAM = "mpi_sum.py"
+LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpich.so.12"}
+JOBS = "/opt/mxcluster/jobs"
+INTEL = "export PATH=/opt/intel/mpi/bin:$PATH"  # the image has its launcher, and no library
+
+
+@pytest.fixture
+def files(cluster):
+    """Return the path of the program on the controller."""
+    return str(cluster.project / "tests" / "playbooks" / "scripts" / PROGRAM)
+
+
+def run(cluster, **options):
+    """Run mpi.yml; return its output, the run folder, and the verdict ({} without one)."""
+    options.setdefault("job_id", "job-%d" % time.time_ns())
+    result = cluster.play("mpi.yml", **options)
+    folder = cluster.runs / options["job_id"]
+    path = folder / "verdict.json"
+    return result, folder, json.loads(path.read_text()) if path.exists() else {}
+
+
+def command(engine, *more):
+    return " ".join(["python3", PROGRAM, LIBRARIES[engine], *more])
+
+
+@pytest.mark.parametrize("engine", LIBRARIES)
+def test_program_runs_on_all_nodes_and_its_files_come_back(cluster, files, engine):
+    result, folder, verdict = run(
+        cluster,
+        mpi_command=command(engine),
+        mpi_runtime=engine,
+        mpi_processes_per_node=2,
+        # Debian's MPICH 4.0 hangs in MPI_Finalize with all transports of UCX, under ssh too.
+        mpi_infiniband=False if engine == "mpich" else "auto",
+        mpi_resource_files=files,
+        mpi_coordination_command="id -un > who",
+    )
+    assert result.code == 0 and verdict["ok"], result.output
+    assert verdict["left"] == {name: [] for name in cluster.names}
+    for rank in range(6):
+        host, process = "node%d" % (rank // 2 + 1), ("mpirun", "node-1", "node-2")[rank // 2]
+        found = folder / "nodes" / host / "files" / process
+        told = (found / ("rank-%d.txt" % rank)).read_text()
+        assert told == "rank %d of 6 on %s: sum 21\n" % (rank, host)
+        assert (found / "who").read_text() == "mxcluster\n"
+
+
+def test_intel_mpi_runs_its_processes_on_all_nodes(cluster):
+    result, folder, verdict = run(
+        cluster,
+        mpi_command='echo "$PMI_RANK $MXCLUSTER_HOST" > out',
+        mpi_runtime="intelmpi",
+        mpi_pre_execution_command=INTEL,
+    )
+    assert result.code == 0 and verdict["ok"], result.output
+    for rank, process in enumerate(("mpirun", "node-1", "node-2")):
+        host = "node%d" % (rank + 1)
+        written = folder / "nodes" / host / "files" / process / "out"
+        assert written.read_text() == "%d %s\n" % (rank, host)
+
+
+@pytest.mark.parametrize("fault", ["process", seldom("agent"), seldom("node")])
+def test_fault_ends_the_job_everywhere_and_is_named(cluster, files, fault):
+    job = "fault-%s-%d" % (fault, time.time())
+    playing = cluster.start(
+        "mpi.yml",
+        job_id=job,
+        mpi_command=command("openmpi", "600"),
+        mpi_runtime="openmpi",
+        mpi_resource_files=files,
+    )
+    node = cluster.node("node2")
+    begun = "find %s/%s -name begun-1 -size +0c" % (JOBS, job)
+    deadline = time.time() + 120
+    while not node.run(begun).stdout:
+        assert time.time() < deadline and playing.poll() is None, playing.stdout.read().decode()
+        time.sleep(0.5)
+    if fault == "process":
+        node.run("kill -9 $(cat $(%s))" % begun)
+    elif fault == "agent":
+        node.run("systemctl kill --signal=KILL --kill-who=main mxcluster-agent@%s" % job)
+    else:
+        cluster.command("docker", "pause", cluster.container("node2"))
+    try:
+        output = playing.communicate(timeout=150)[0].decode()
+    finally:
+        if fault == "node":
+            cluster.command("docker", "unpause", cluster.container("node2"))
+    verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
+    assert playing.returncode and not verdict["ok"], output
+    failure = verdict["first_failure"]
+    if fault == "process":
+        assert failure["name"] == "mpirun", output
+        assert re.search("signal 9|137", "\n".join(failure["log"])), output
+    else:
+        assert failure["host"] == "node2", output
+    assert not any(verdict["left"].values()), output
+    names = "pgrep -u mxcluster -f 'mpi_job|mpi_sum|orted'"
+    deadline = time.time() + 90  # a lost node ends its part when the lease runs out, or before
+    while any(cluster.node(name).run(names).stdout for name in cluster.names):
+        assert time.time() < deadline, {n: cluster.node(n).run(names).stdout for n in cluster.names}
+        time.sleep(1)
+
+
+def test_stop_ends_a_detached_job(cluster, files):
+    result, _, _ = run(
+        cluster,
+        job_id="detached",
+        detach=True,
+        mpi_command=command("mpich", "600"),
+        mpi_runtime="mpich",
+        mpi_resource_files=files,
+    )
+    assert result.code == 0, result.output
+    assert "running" in cluster.play("status.yml").output
+    stopped = cluster.play("stop.yml", job="detached")
+    assert stopped.code == 0 and "nothing: no process" in stopped.output, stopped.output
+
+
+def test_missing_and_different_engines_are_refused_by_node(cluster):
+    node = cluster.node("node2")
+    node.run(
+        "mv /usr/bin/mpirun.mpich /usr/bin/mpirun.away; mv /usr/bin/mpiexec.hydra /usr/bin/away"
+    )
+    result, _, _ = run(cluster, mpi_command="true", mpi_runtime="mpich")
+    node.run(
+        "mv /usr/bin/mpirun.away /usr/bin/mpirun.mpich; mv /usr/bin/away /usr/bin/mpiexec.hydra"
+    )
+    assert result.code and "MPICH is not installed on this node" in result.output, result.output
+    assert "node2" in result.output
+    fake = "#!/bin/sh\necho 'mpirun (Open MPI) 9.9.9'\n"
+    node.run("printf %s > /usr/local/bin/mpirun; chmod 755 /usr/local/bin/mpirun", fake)
+    result, _, _ = run(cluster, mpi_command="true", mpi_runtime="openmpi")
+    node.run("rm /usr/local/bin/mpirun")
+    assert result.code, result.output
+    assert "the nodes have different MPI engines" in result.output
+    assert "openmpi 9.9.9: node2" in result.output, result.output

@@ -1,0 +1,40 @@
+"""Filter: compare the MPI engines of the nodes with mxcluster.job.plan.mpi_inputs."""
+
+DOCUMENTATION = r"""
+name: mxcluster_mpi_engines
+short_description: Find nodes with different MPI engines or versions
+positional: _input
+options:
+  _input:
+    description: The C(engine) and C(version) of each node, by host.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Fail if the nodes have different MPI engines
+  ansible.builtin.assert:
+    that: (engines | mxcluster_mpi_engines) == ''
+"""
+
+RETURN = r"""
+_value:
+  description: The message with all hosts and versions, empty if the nodes have one version.
+  type: str
+"""
+
+from mxcluster.job.plan.mpi_inputs import different_engines
+from mxcluster.job.verdict import printable
+
+
+def mxcluster_mpi_engines(told):
+    """Return the message of `different_engines` for {host: engine and version of the node}."""
+    return printable(different_engines(told))
+
+
+class FilterModule(object):
+    """The filter plugin that Ansible loads."""
+
+    def filters(self):
+        """Return the filters of this file by name."""
+        return {"mxcluster_mpi_engines": mxcluster_mpi_engines}

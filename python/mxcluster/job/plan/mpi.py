@@ -1,0 +1,310 @@
+"""Make the plan of an MPI program (mpi.yml). It has the same entries as the plan of a training.
+
+mpirun runs on the first node, in the process `mpirun`. On each other node a process `node` runs the
+daemon of mpirun (`mxcluster.node.mpi_job`). The entries about servers, groups and shares are empty.
+"""
+
+import ipaddress
+import os
+import posixpath
+from typing import Any, Dict, List, Optional
+
+from mxcluster.environment import GPU_ORDER
+from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.job.knob_table import MPI
+from mxcluster.job.option_types import Knob, cast_value, is_job_id, shown
+from mxcluster.job.options import LOADER_VARIABLES, is_own
+from mxcluster.job.plan import addresses, gpus, members, ports
+from mxcluster.lists import unique
+from mxcluster.package import OWN_FOLDERS
+
+Json = Dict[str, Any]
+
+KIND = "mpi"  # in place of the kv-store's name
+# The knobs that mpi.yml reads: those of MPI, and some of train.yml.
+OF_TRAIN = (
+    "without",
+    "dmlc_interface",
+    "root_port",
+    "secret_env",
+    "collect_mb",
+    "lease",
+    "detach",
+    "heartbeat_timeout",
+    "job_id",
+    "plan_only",
+    "runs_dir",
+)
+KNOBS = tuple(knob.name for knob in MPI) + OF_TRAIN
+PROGRAM = "mxcluster.node.mpi_job"
+
+
+def cast(given: Json) -> Json:
+    """Return {name: typed value} of the knobs of MPI, or raise BadInput with every wrong value.
+
+    Args: `given` the values as the user gave them; other names are ignored.
+    """
+
+    def value(knob: Knob) -> Any:
+        # A job without a program makes no sense, so the default is refused, too.
+        return cast_value(knob, given.get(knob.name, knob.default))
+
+    options = dict(zip((knob.name for knob in MPI), for_each(value, MPI)))
+    refuse(
+        "mpi_env: %s=%s is refused: %s"
+        % (
+            name,
+            shown(text),
+            "mxcluster sets %s itself; take it out" % name
+            if is_own(name)
+            else "mxcluster's own processes would get it; set it in mpi_pre_execution_command, "
+            "as export %s=..." % name,
+        )
+        for name, text in sorted(options["mpi_env"].items())
+        if is_own(name) or name in LOADER_VARIABLES
+    )
+    return options
+
+
+def make_plan(
+    options: Json,
+    inventory: Json,
+    records: Dict[str, Json],
+    job: str,
+    held: Optional[ports.Held] = None,
+) -> Json:
+    """Return the plan of an MPI job, or raise BadInput with each fault and its cure.
+
+    Args:
+        options: the typed knobs of train.yml (their defaults, where mpi.yml does not read them) and
+            those of MPI.
+        inventory: see `plan.make_plan`, as for all further arguments.
+        records: {host: node record}.
+        job: the job's id.
+        held: {host: ports and GPUs in use}.
+    """
+    if not is_job_id(job):
+        raise BadInput(
+            "job_id='%s' is refused: use at most 100 letters, digits, '.', '_' and '-', beginning "
+            "with a letter or digit" % job
+        )
+    variables = inventory["hosts"]
+
+    def find(host: str) -> addresses.Node:
+        return addresses.locate(
+            host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
+        )
+
+    hosts = instances(unique(inventory["groups"].get("workers") or []), options)
+    members.check_forks(hosts, int(inventory["forks"]))
+    found = for_each(find, hosts)
+    addresses.check_distinct(found)
+    addresses.check_loopback(found, records)
+    members.check_provisioned(hosts, records)
+    nodes = {
+        node.host: {
+            "address": node.address,
+            "interface": node.interface,
+            "job_dir": posixpath.join(records[node.host]["job_dir"], job),
+            "python": records[node.host]["python"],
+            "build": members.build_of(records[node.host]),
+        }
+        for node in found
+    }
+    for host in nodes:
+        if records[host].get("cuda"):
+            nodes[host]["cuda"] = records[host]["cuda"]
+    gpu_lists = dict(
+        zip(hosts, gpus.per_worker(hosts, options["mpi_gpus"], variables, records, held))
+    )
+    counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
+    laid_out = lay_out(hosts, nodes, ports.FIRST)
+    port = ports.root_port(options["root_port"], laid_out, held or {})
+    processes = lay_out(hosts, nodes, port)
+    plan: Json = {
+        "schema": 1,
+        "job": job,
+        "kv": KIND,
+        "lease": 0 if options["detach"] else options["lease"],
+        "workers": sum(counts),
+        "servers": 0,
+        "heartbeat": {"interval": 1, "timeout": options["heartbeat_timeout"]},
+        "timeouts": {"start": 0, "stall": 0},
+        "root": None,
+        "groups": [],
+        "group_labels": [],
+        "together": [],
+        "shares": [],
+        "placement": [],
+        "staleness": None,
+        "balance": None,
+        "slowdowns": [],
+        "files": {},
+        "options": options,
+        "nodes": nodes,
+        "ports_open": [],
+        "processes": processes,
+        "profile": None,
+        "needs_profile": False,
+        "mpi": {
+            "command": options["mpi_command"],
+            "runtime": "" if options["mpi_runtime"] == "auto" else options["mpi_runtime"],
+            "pre_execution": options["mpi_pre_execution_command"],
+            "coordination": options["mpi_coordination_command"],
+            "infiniband": None
+            if options["mpi_infiniband"] == "auto"
+            else options["mpi_infiniband"],
+            "network": network(found, records),
+            "hosts": [
+                {
+                    "host": process["host"],
+                    "name": process["name"],
+                    "address": process["address"],
+                    "port": process["port"],
+                    "interface": nodes[process["host"]]["interface"],
+                    "processes": count,
+                }
+                for process, count in zip(processes, counts)
+            ],
+        },
+    }
+    for process in processes:
+        process["gpus"] = gpu_lists[process["host"]]
+        process["folder"] = posixpath.join(OWN_FOLDERS, process["name"])
+        process["command"] = command(process, nodes[process["host"]])
+        process["env"] = environment(process, plan)
+    return plan
+
+
+def instances(hosts: List[str], options: Json) -> List[str]:
+    """Return the hosts of the job: the first `mpi_num_instances` of `hosts`, or all."""
+    if not hosts:
+        raise BadInput("the group workers has no host: put at least one into it")
+    wanted = options["mpi_num_instances"]
+    if wanted == "all":
+        return hosts
+    if wanted > len(hosts):
+        raise BadInput(
+            "mpi_num_instances=%d, but there are only %d nodes in the group workers (%s): give at "
+            "most %d, or all, or add hosts to the group"
+            % (wanted, len(hosts), ", ".join(hosts), len(hosts))
+        )
+    return hosts[:wanted]
+
+
+def lay_out(hosts: List[str], nodes: Dict[str, Json], port: int) -> List[Json]:
+    """Return the processes of the job with the entries of `processes.lay_out`.
+
+    Each node's process listens on `port` of its address, so that the rendezvous can try the
+    network in both directions. With one node no process listens, and its port is None.
+    """
+    return [
+        {
+            "name": "node-%d" % index if index else "mpirun",
+            "role": "node" if index else "mpirun",
+            "index": index or None,
+            "host": host,
+            "address": nodes[host]["address"],
+            "port": port if len(hosts) > 1 else None,
+            "gpus": [],
+            "work_load": [],
+            "group": None,
+            "share": None,
+        }
+        for index, host in enumerate(hosts)
+    ]
+
+
+def command(process: Json, node: Json) -> List[str]:
+    """Return the argument list of a process of the plan."""
+    return [node["python"], "-u", "-m", PROGRAM, "run" if process["role"] == "mpirun" else "serve"]
+
+
+def environment(process: Json, plan: Json) -> Dict[str, str]:
+    """Return the environment of a process, which the program's processes on its node get, too."""
+    node = plan["nodes"][process["host"]]
+    env = {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
+        **GPU_ORDER,
+        "MXCLUSTER_JOB": plan["job"],
+        "MXCLUSTER_ROLE": process["role"],
+        "MXCLUSTER_HOST": process["host"],
+        "MXCLUSTER_JOB_DIR": node["job_dir"],
+        "MXCLUSTER_WORK_DIR": posixpath.join(node["job_dir"], process["folder"]),
+    }
+    libraries = [node["cuda"]["folder"] + "/lib64"] if node.get("cuda") else []
+    own = plan["options"]["mpi_env"]
+    libraries += [own["LD_LIBRARY_PATH"]] if "LD_LIBRARY_PATH" in own else []
+    return dict(env, **dict(own, **({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})))
+
+
+def network(found: List[addresses.Node], records: Dict[str, Json]) -> str:
+    """Return address/prefix of the one network that holds all nodes' addresses, else "".
+
+    "" for loopback addresses, too: Open MPI's daemons refuse them.
+    """
+    networks = {
+        str(own.network)
+        for node in found
+        for text in (records[node.host].get("interfaces") or {}).get(node.interface, [])
+        for own in [ipaddress.ip_interface(text)]
+        if str(own.ip) == node.address and not own.is_loopback
+    }
+    return networks.pop() if len(networks) == 1 else ""
+
+
+def _processes(host: str, numbers: List[int], options: Json) -> int:
+    """Return the number of MPI processes on `host`; `numbers` are the GPUs of the job there."""
+    wanted = options["mpi_processes_per_node"]
+    if wanted != "gpus":
+        return int(wanted)
+    if not numbers:
+        raise BadInput(
+            "%s: mpi_processes_per_node=gpus, but the job has no GPU there: give a number, leave "
+            "the node out with -e without=%s, or correct mpi_gpus" % (host, host)
+        )
+    return len(numbers)
+
+
+def table(plan: Json) -> str:
+    """Return the plan as text: the program, the engine, then a line for each node."""
+    spec = plan["mpi"]
+    lines = [
+        "job %s" % plan["job"],
+        "MPI program in %d process%s on %d node%s: %s"
+        % (
+            plan["workers"],
+            "" if plan["workers"] == 1 else "es",
+            len(plan["nodes"]),
+            "" if len(plan["nodes"]) == 1 else "s",
+            spec["command"],
+        ),
+        "engine %s" % (spec["runtime"] or "of mpirun in the PATH of the nodes"),
+    ]
+    for title, text in (
+        ("before mpirun and its daemons", spec["pre_execution"]),
+        ("once on each node", spec["coordination"]),
+    ):
+        if text:
+            lines.append("%s: %s" % (title, text))
+    if plan["options"]["mpi_resource_files"]:
+        named = map(os.path.basename, plan["options"]["mpi_resource_files"])
+        lines.append("files for each node: %s" % ", ".join(named))
+    rows = [("process", "host", "address:port", "interface", "GPUs", "MPI processes")]
+    rows += [
+        (
+            process["name"],
+            process["host"],
+            process["address"] + ("" if process["port"] is None else ":%d" % process["port"]),
+            one["interface"],
+            ",".join(map(str, process["gpus"])) or "-",
+            str(one["processes"]),
+        )
+        for process, one in zip(plan["processes"], spec["hosts"])
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines.append("")
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    ]
+    return "\n".join(lines) + "\n"

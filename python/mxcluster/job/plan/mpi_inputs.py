@@ -1,0 +1,145 @@
+"""Read the inputs of the plan of an MPI program on the controller, and make the plan."""
+
+import base64
+import io
+import os
+import zipfile
+from typing import Any, Dict, List, Optional, Tuple
+
+from mxcluster import package
+from mxcluster.errors import BadInput, refuse
+from mxcluster.job import options as knobs
+from mxcluster.job.plan import inputs, mpi
+from mxcluster.lists import grouped
+
+Json = Dict[str, Any]
+
+MOST = 64 << 20  # bytes of all resource files
+
+
+def plan_job(
+    given: Json,
+    inventory: Json,
+    records_dir: str,
+    runs_dir: str,
+    cwd: str,
+    secrets: Optional[Json] = None,
+    held: Optional[Json] = None,
+) -> Json:
+    """Return the plan of an MPI job and what its start needs, as `inputs.plan_job` does.
+
+    Args: as in `inputs.plan_job`; `given` has the knobs of MPI, too, and may have any knob of
+    train.yml, of which only those of `mpi.OF_TRAIN` count.
+    """
+    # Without servers, a job uses the group workers only: `local` says so to `inputs.without`.
+    of_train = {name: given[name] for name in mpi.OF_TRAIN if name in given}
+    of_train.pop("runs_dir", None)
+    of_train.pop("secret_env", None)
+    options = knobs.cast(dict(of_train, kv="local"))
+    options.update(mpi.cast(given))
+    if secrets:
+        knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["mpi_env"])
+    job = inputs.new_job(options["job_id"], mpi.KIND, runs_dir)
+    options["mpi_resource_files"] = [
+        inputs.existing("mpi_resource_files", path, cwd, folder=None)
+        for path in options["mpi_resource_files"]
+    ]
+    notes: List[str] = []
+    if options["without"]:
+        inventory, notes = inputs.without(options, inventory)
+    records = inputs.read_records(records_dir)
+    plan = mpi.make_plan(options, inventory, records, job, held)
+    packed = package.archive()[0]
+    looks = {
+        host: dict(
+            inputs.look(plan, host, records[host], inventory["hosts"], packed),
+            mpi={
+                "runtime": plan["mpi"]["runtime"],
+                "pre_execution": plan["mpi"]["pre_execution"],
+                "infiniband": plan["mpi"]["infiniband"] is True,
+                "env": options["mpi_env"],
+            },
+        )
+        for host in plan["nodes"]
+    }
+    return {
+        "plan": plan,
+        "table": "\n".join(notes + [mpi.table(plan)]),
+        "model": "",
+        "resume": [],
+        "script": pack(options["mpi_resource_files"]),
+        "needs_profile": False,
+        "looks": looks,
+    }
+
+
+def pack(paths: List[str]) -> str:
+    """Return the files and folders `paths` as a zip file in base64, each under its own name.
+
+    BadInput if two have one name, if a file cannot be read, or if all hold more than MOST bytes.
+    """
+    if not paths:
+        return ""
+    same = grouped((os.path.basename(path), path) for path in paths)
+    refuse(
+        "mpi_resource_files: %s have the same name, and all go to one folder: rename one of them"
+        % " and ".join(found)
+        for found in same.values()
+        if len(found) > 1
+    )
+    content, size = io.BytesIO(), 0
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, path in _files(paths):
+            try:
+                size += os.path.getsize(path)
+                if size > MOST:
+                    raise BadInput(
+                        "mpi_resource_files hold more than %d MB, and each node gets them: put "
+                        "large data on the nodes" % (MOST >> 20)
+                    )
+                member = zipfile.ZipInfo(name, package.TIMESTAMP)
+                runs = os.stat(path).st_mode & 0o111
+                member.external_attr = package.EXECUTABLE if runs else package.READABLE
+                with open(path, "rb") as stream:
+                    packed.writestr(member, stream.read(), zipfile.ZIP_DEFLATED)
+            except OSError as error:
+                raise BadInput(
+                    "mpi_resource_files: %s cannot be read (%s): correct this on the controller"
+                    % (path, error.strerror)
+                ) from error
+    return base64.b64encode(content.getvalue()).decode("ascii")
+
+
+def _files(paths: List[str]) -> List[Tuple[str, str]]:
+    """Return (name in the zip file, path) of all files in `paths`, sorted."""
+    found = []
+    for top in paths:
+        if not os.path.isdir(top):
+            found.append((os.path.basename(top), top))
+        for parent, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(parent, name)
+                if os.path.isfile(path):
+                    found.append((os.path.relpath(path, os.path.dirname(top)), path))
+    return sorted(found)
+
+
+def different_engines(told: Dict[str, Any]) -> str:
+    """Return the message for nodes with different MPI engines or versions; "" for one version.
+
+    Daemons of different versions do not understand each other.
+
+    Args: `told` {host: {"engine", "version"} of the look at this node, or None}.
+    """
+    versions = grouped(
+        ("%s %s" % (known.get("engine"), known.get("version")), host)
+        for host, known in sorted(told.items())
+        if isinstance(known, dict)
+    )
+    if len(versions) < 2:
+        return ""
+    return (
+        "the nodes have different MPI engines (%s), and a job needs one version: install the same "
+        "one on all nodes, name it with -e mpi_runtime=, or load it in mpi_pre_execution_command"
+        % "; ".join("%s: %s" % (name, ", ".join(versions[name])) for name in sorted(versions))
+    )

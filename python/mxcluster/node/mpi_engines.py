@@ -1,0 +1,213 @@
+"""MPI engines: detect an engine by its version text, and make the command line of its mpirun. Pure.
+
+An engine is an implementation of MPI with its own mpirun. The engines differ in the names of their
+arguments and variables; ENGINES has these names. Sources: mpirun(1) of Open MPI 4.1 and 5.0, the
+guide of Hydra (MPICH), Intel's Developer Reference; each entry was tried with the real mpirun.
+"""
+
+import re
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+
+class Engine(NamedTuple):
+    """What mxcluster has to know of an MPI engine.
+
+    - `name`: the value of the knobs; `title`: the name for people;
+    - `version`: a regular expression for the output of `mpirun --version`; its group is the version
+    - `install`: how a user installs the engine;
+    - `programs`: the names of its mpirun, the usual one first;
+    - `slots`: a line of the hosts file for (host, number of processes);
+    - `arguments`: the arguments of mpirun; {hosts_file}, {processes} and {names} are replaced;
+    - `passed`: the argument that passes variables; {names} takes all names with commas, {name} one;
+    - `agent`: {variable: its value} of mpirun's environment that make mpirun start its daemons with
+      the program {agent}, called as AGENT [OPTION...] HOST COMMAND...;
+    - `root`: variables without which mpirun refuses to run as root;
+    - `address`: the arguments that name {address} or {interface} of mpirun's node for its daemons;
+    - `network`: variables that bind the engine to the network {network} (address/prefix), or to the
+      network interface {interface} of the node;
+    - `no_infiniband`, `infiniband`: variables that forbid InfiniBand, or allow nothing else between
+      nodes.
+    """
+
+    name: str
+    title: str
+    version: str
+    install: str
+    programs: Tuple[str, ...]
+    slots: str
+    arguments: Tuple[str, ...]
+    passed: Tuple[str, ...]
+    agent: Dict[str, str]
+    root: Dict[str, str]
+    address: Tuple[str, ...]
+    network: Dict[str, str]
+    no_infiniband: Dict[str, str]
+    infiniband: Dict[str, str]
+
+
+_OPENMPI = Engine(
+    name="openmpi",
+    title="Open MPI",
+    version=r"\(Open ?MPI\) (\d+(?:\.\w+)*)",
+    install="install the package openmpi-bin (Debian, Ubuntu) or openmpi (RHEL)",
+    programs=("mpirun", "mpirun.openmpi"),
+    slots="%s slots=%d",
+    # By default Open MPI binds each process to one core, which starves a process with threads.
+    arguments=(
+        "--hostfile",
+        "{hosts_file}",
+        "-n",
+        "{processes}",
+        "--map-by",
+        "slot",
+        "--bind-to",
+        "none",
+    ),
+    passed=("-x", "{name}"),
+    # Open MPI 5 has its launcher in PRRTE, with variables of its own. The last variables keep a
+    # daemon in the foreground, and the names of hosts whole.
+    agent={
+        "OMPI_MCA_plm": "rsh",
+        "OMPI_MCA_plm_rsh_agent": "{agent}",
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_orte_leave_session_attached": "1",
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "1",
+        "PRTE_MCA_plm": "ssh",
+        "PRTE_MCA_plm_ssh_agent": "{agent}",
+        "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+        "PRTE_MCA_prte_leave_session_attached": "1",
+        "PRTE_MCA_prte_keep_fqdn_hostnames": "1",
+    },
+    root={
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    },
+    address=(),
+    # Without these it may choose a bridge such as docker0, which has one address on all nodes.
+    network={
+        "OMPI_MCA_oob_tcp_if_include": "{network}",
+        "OMPI_MCA_btl_tcp_if_include": "{network}",
+        "PRTE_MCA_prte_if_include": "{network}",
+    },
+    no_infiniband={"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib"},
+    infiniband={"OMPI_MCA_pml": "ucx", "OMPI_MCA_btl": "^tcp"},
+)
+_MPICH = Engine(
+    name="mpich",
+    title="MPICH",
+    version=r"HYDRA build details:\s+Version:\s+(\d\S*)",
+    install="install the package mpich",
+    programs=("mpirun", "mpirun.mpich", "mpiexec.hydra"),
+    slots="%s:%d",
+    arguments=("-f", "{hosts_file}", "-n", "{processes}"),
+    passed=("-genvlist", "{names}"),
+    agent={"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": "{agent}"},
+    root={},
+    address=("-localhost", "{address}"),
+    network={
+        "FI_TCP_IFACE": "{interface}",
+        "FI_SOCKETS_IFACE": "{interface}",
+        "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE": "{interface}",
+    },
+    no_infiniband={"FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self,sm"},
+    infiniband={"FI_PROVIDER": "verbs", "UCX_TLS": "rc,self,sm"},
+)
+_INTELMPI = Engine(
+    name="intelmpi",
+    title="Intel MPI",
+    version=r"Intel\(R\) MPI Library for Linux\* OS, Version (\d+(?:\.\d+)*(?: Update \d+)?)",
+    install="install Intel MPI and load it with its vars.sh or mpivars.sh",
+    programs=("mpirun", "mpiexec.hydra"),
+    slots="%s:%d",
+    arguments=("-machinefile", "{hosts_file}", "-n", "{processes}"),
+    passed=("-genvlist", "{names}"),
+    agent={"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "{agent}"},
+    root={},
+    address=("-iface", "{interface}"),  # it has no argument for an address
+    network={"I_MPI_TCP_NETMASK": "{network}", "FI_TCP_IFACE": "{interface}"},
+    no_infiniband={"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "tcp"},
+    infiniband={"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "verbs"},
+)
+ENGINES = {engine.name: engine for engine in (_OPENMPI, _MPICH, _INTELMPI)}
+
+
+def detect(text: str) -> Optional[Tuple[str, str]]:
+    """Return (name of the engine, its version) from `text`, the output of `mpirun --version`.
+
+    None if no engine of ENGINES prints such a text.
+    """
+    for engine in ENGINES.values():
+        found = re.search(engine.version, text)
+        if found:
+            return engine.name, found.group(1)
+    return None
+
+
+def hosts_file(engine: Engine, hosts: Sequence[Tuple[str, int]]) -> str:
+    """Return the text of the hosts file: one line for each (host, number of processes) of `hosts`.
+
+    The ranks of MPI follow the order of the lines.
+    """
+    return "".join(engine.slots % host + "\n" for host in hosts)
+
+
+def command_line(
+    engine: Engine,
+    mpirun: str,
+    hosts_file: str,
+    processes: int,
+    names: Sequence[str],
+    program: Sequence[str],
+    address: str = "",
+    interface: str = "",
+) -> List[str]:
+    """Return the argument list that runs `program` (an argument list) in `processes` processes.
+
+    Args: `mpirun` its path; `hosts_file` the path of the file; `names` the variables that mpirun
+    passes to all processes, besides those that its daemons have; `address` and `interface` of
+    mpirun's node, "" if mpirun may choose.
+    """
+    given = {"hosts_file": hosts_file, "processes": str(processes), "names": ",".join(names)}
+    line = [mpirun] + [argument.format(**given) for argument in engine.arguments]
+    place = {"address": address, "interface": interface}
+    if all(argument.format(**place) for argument in engine.address):
+        line += [argument.format(**place) for argument in engine.address]
+    if "{name}" in engine.passed:
+        for name in names:
+            line += [argument.format(name=name) for argument in engine.passed]
+    elif names:
+        line += [argument.format(**given) for argument in engine.passed]
+    return line + list(program)
+
+
+def environment(
+    engine: Engine,
+    agent: str = "",
+    as_root: bool = False,
+    network: str = "",
+    interface: str = "",
+    infiniband: Optional[bool] = None,
+) -> Dict[str, str]:
+    """Return the variables of mpirun and its daemons.
+
+    Args:
+        engine: an entry of ENGINES.
+        agent: the program that starts a daemon on another node, "" for the engine's own way (ssh).
+        as_root: True if mpirun runs as root.
+        network: address/prefix of the network of the nodes, "" if the engine may choose.
+        interface: the node's interface in this network, "" if the engine may choose.
+        infiniband: True for InfiniBand alone, False for none, None if the engine may choose.
+    """
+    env: Dict[str, str] = {}
+    if agent:
+        env.update({name: value.format(agent=agent) for name, value in engine.agent.items()})
+    if as_root:
+        env.update(engine.root)
+    place = {"network": network, "interface": interface}
+    bound = {name: value.format(**place) for name, value in engine.network.items()}
+    env.update({name: value for name, value in bound.items() if value})
+    if infiniband is not None:
+        env.update(engine.infiniband if infiniband else engine.no_infiniband)
+    return env

@@ -1,0 +1,126 @@
+"""Find the MPI engine of this node, and check it for a job.
+
+Nothing is changed: the engine's mpirun only tells its version.
+"""
+
+import os
+import subprocess
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from mxcluster.node import mpi_engines
+from mxcluster.node.mpi_engines import ENGINES
+
+Json = Dict[str, Any]
+
+SHELL = "/bin/bash"  # the commands of a job are for this shell: sites write `source` in them
+PATIENCE = 30.0  # seconds for the commands that load an engine, and for all version texts
+INFINIBAND = "/dev/infiniband"
+_MARK = "mxcluster found mpirun: "
+_ASK = (
+    'for program in %%s; do\n  if found=$(command -v "$program"); then\n'
+    '    printf "\\n%s%%%%s\\n" "$found"; "$found" --version 2>&1\n  fi\ndone' % _MARK
+)
+
+
+class Installed(NamedTuple):
+    """An MPI engine of this node: its name in ENGINES, its version, the path of its mpirun."""
+
+    engine: str
+    version: str
+    mpirun: str
+
+
+def shell(pre_execution: str, command: str) -> List[str]:
+    """Return the argument list that runs `command` in a shell, after the commands `pre_execution`.
+
+    Both are texts. The variables that `pre_execution` sets count for `command`.
+    """
+    return [SHELL, "-c", "\n".join(filter(None, (pre_execution, command)))]
+
+
+def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = None) -> Json:
+    """Return {"installed": Installed or None, "others": [Installed], "output": last lines}.
+
+    Args: `pre_execution` the commands that load the engine; `wanted` its name, "" for any engine;
+    `env` the environment of the commands (default: that of this process).
+    """
+    names = ENGINES[wanted].programs if wanted else ("mpirun", "mpiexec")
+    try:
+        done = subprocess.run(
+            shell(pre_execution, _ASK % " ".join(names)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+            cwd="/",
+            env=env,
+        )
+        output = done.stdout.decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        output = "%s has not answered within %d s" % (" and ".join(names), PATIENCE)
+    except OSError as error:
+        output = str(error)
+    found = installed(output)
+    return {
+        "installed": next((one for one in found if one.engine == (wanted or one.engine)), None),
+        "others": [one for one in found if wanted and one.engine != wanted],
+        "output": [line for line in output.splitlines() if line.strip()][-3:],
+    }
+
+
+def installed(output: str) -> List[Installed]:
+    """Return the engines in `output`, the version texts that the shell has printed."""
+    found = []
+    for part in ("\n" + output).split("\n" + _MARK)[1:]:
+        program, _, text = part.partition("\n")
+        engine = mpi_engines.detect(text)
+        if engine:
+            found.append(Installed(engine[0], engine[1], program))
+    return found
+
+
+def look(request: Json) -> Json:
+    """Return {"problems": [text, ...], "engine", "version"} of this node for an MPI job.
+
+    `request` has "runtime" (name of an engine, "" for any), "pre_execution" (shell commands that
+    load the engine), "env" ({variable: value} of the job) and "infiniband" (True if the job needs
+    it). "engine" and "version" are "" without a usable engine.
+    """
+    seen = find(
+        request["pre_execution"], request["runtime"], dict(os.environ, **(request.get("env") or {}))
+    )
+    problems = []
+    if request.get("infiniband") and not os.path.isdir(INFINIBAND):
+        problems.append(
+            "mpi_infiniband=true, but the node has no %s: install the driver of its InfiniBand "
+            "adapter, leave the node out with -e without=, or use -e mpi_infiniband=auto"
+            % INFINIBAND
+        )
+    here = seen["installed"]
+    if here is None:
+        problems.append(missing(request["runtime"], request["pre_execution"], seen))
+    return {
+        "problems": problems,
+        "engine": here.engine if here else "",
+        "version": here.version if here else "",
+    }
+
+
+def missing(wanted: str, pre_execution: str, seen: Json) -> str:
+    """Return the message for a node without the engine `wanted`; `seen` is the result of `find`."""
+    name = ENGINES[wanted].title if wanted else "an MPI engine"
+    cure = (
+        ENGINES[wanted].install
+        if wanted
+        else "install one (packages openmpi-bin or mpich, or Intel MPI)"
+    )
+    text = "%s is not installed on this node" % name
+    if seen["others"]:
+        other = seen["others"][0]
+        text += " (its %s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
+    elif pre_execution and seen["output"]:
+        text += " (the shell answers: %s)" % " / ".join(seen["output"])
+    return text + ": %s, or load it in mpi_pre_execution_command%s" % (
+        cure,
+        ", or name another mpi_runtime" if wanted else "",
+    )

@@ -1,0 +1,185 @@
+"""The plan of an MPI program: nodes, processes, GPUs, files, refusals."""
+
+import base64
+import io
+import json
+import os
+import zipfile
+
+import pytest
+
+from mxcluster.ansible import knobs
+from mxcluster.errors import BadInput
+from mxcluster.job import listing
+from mxcluster.job.knob_table import MPI_ENGINES
+from mxcluster.job.plan import for_node, mpi, mpi_inputs, packed
+from mxcluster.node import mpi_engines
+
+HOSTS = {"a": ("10.0.0.1", 2), "b": ("10.0.0.2", 4), "c": ("10.0.0.3", 0)}
+INVENTORY = {
+    "groups": {"scheduler": ["c"], "servers": ["c"], "workers": list(HOSTS)},
+    "forks": 5,
+    "hosts": {host: {} for host in HOSTS},
+}
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Return a function that plans with the given knobs, in a project of three nodes."""
+    (tmp_path / "nodes").mkdir()
+    for host, (address, gpus) in HOSTS.items():
+        record = {
+            "schema": 2,
+            "host": host,
+            "interfaces": {"lo": ["127.0.0.1/8"], "eth0": [address + "/24"]},
+            "address_of_default_route": address,
+            "gpus": gpus,
+            "python": "/env/bin/python",
+            "mxnet": "1.9.1",
+            "model_zoo": [],
+            "job_dir": "/jobs/" + host,
+            "data_dir": "/data",
+        }
+        (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
+
+    def run(**given):
+        secrets, held = given.pop("secrets", None), given.pop("held", None)
+        given = dict({"mpi_command": "./solve a"}, **given)
+        paths = [str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path)]
+        return mpi_inputs.plan_job(given, INVENTORY, *paths, secrets=secrets, held=held)
+
+    return run
+
+
+def plan_of(found):
+    return found["plan"]
+
+
+def refused(planned, **given):
+    with pytest.raises(BadInput) as refusal:
+        planned(**given)
+    return str(refusal.value)
+
+
+def test_first_node_runs_mpirun_and_each_other_node_a_daemon(planned):
+    plan = plan_of(planned(job_id="one", root_port="9300"))
+    assert [(one["name"], one["host"], one["port"]) for one in plan["processes"]] == [
+        ("mpirun", "a", 9300),
+        ("node-1", "b", 9300),
+        ("node-2", "c", 9300),
+    ]
+    assert [one["command"][-2:] for one in plan["processes"]] == [
+        [mpi.PROGRAM, "run"],
+        [mpi.PROGRAM, "serve"],
+        [mpi.PROGRAM, "serve"],
+    ]
+    env = plan["processes"][1]["env"]
+    assert env["MXCLUSTER_WORK_DIR"] == "/jobs/b/one/files/node-1"
+    assert env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert plan["mpi"]["network"] == "10.0.0.0/24"
+
+
+def test_nodes_meet_before_the_program_starts(planned):
+    part = for_node(plan_of(planned()), "b")
+    assert [one["name"] for one in part["meeting"]["own"]] == ["node-1"]
+    assert part["firewall"]["ports"] == [9091]
+
+
+def test_one_node_needs_no_port_and_no_meeting(planned):
+    found = planned(mpi_num_instances="1")
+    assert "meeting" not in for_node(found["plan"], "a")
+    assert found["looks"]["a"]["ports"] == [] and found["looks"]["a"]["address"] is None
+
+
+def test_the_recipe_of_the_source_gives_one_process_for_each_gpu(planned):
+    plan = plan_of(
+        planned(
+            mpi_num_instances=2,
+            mpi_processes_per_node="nvidia-smi -L | wc -l",
+            mpi_gpus="all",
+            mpi_infiniband="true",
+            mpi_runtime="intelmpi",
+        )
+    )
+    assert [one["processes"] for one in plan["mpi"]["hosts"]] == [2, 4]
+    assert plan["workers"] == 6
+    assert plan["mpi"]["infiniband"] is True and plan["mpi"]["runtime"] == "intelmpi"
+
+
+def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
+    assert "mpi_command='' is refused" in refused(planned, mpi_command="")
+    assert "mpi_image='cntk' is refused" in refused(planned, mpi_image="cntk")
+    assert "c: mpi_processes_per_node=gpus, but the job has no GPU there" in refused(
+        planned, mpi_processes_per_node="gpus"
+    )
+    assert "mpi_num_instances=4, but there are only 3 nodes in the group workers (a, b, c)" in (
+        refused(planned, mpi_num_instances=4)
+    )
+    assert "mpi_resource_files='absent.txt' does not exist" in refused(
+        planned, mpi_resource_files="absent.txt"
+    )
+    assert "set it in mpi_pre_execution_command, as export PATH=..." in refused(
+        planned, mpi_env={"PATH": "/opt/bin"}
+    )
+    assert "mpi_runtime='lam' is refused" in refused(planned, mpi_runtime="lam")
+    (tmp_path / "runs" / "old").mkdir(parents=True)
+    assert "job_id='old' has been used" in refused(planned, job_id="old")
+    secrets = {"names": ["MXCLUSTER_JOB"], "problems": []}
+    assert "secret_env: MXCLUSTER_JOB is refused" in refused(planned, secrets=secrets)
+
+
+def test_job_takes_free_ports_and_without_leaves_a_node_out(planned):
+    held = {"b": {"ports": {"9091": "another program"}, "gpus": {}}}
+    plan = plan_of(planned(without="a", held=held))
+    assert [(one["name"], one["host"], one["port"]) for one in plan["processes"]] == [
+        ("mpirun", "b", 9092),
+        ("node-1", "c", 9092),
+    ]
+
+
+def test_resource_files_keep_their_names_and_modes(planned, tmp_path):
+    (tmp_path / "solve").write_text("#!/bin/sh\n")
+    (tmp_path / "solve").chmod(0o755)
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "x.txt").write_text("x")
+    found = planned(mpi_resource_files="solve,data")
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(found["script"]))) as content:
+        assert content.namelist() == ["data/deep/x.txt", "solve"]
+        assert content.getinfo("solve").external_attr >> 16 & 0o111
+    assert "files for each node: solve, data" in found["table"]
+
+
+def test_two_resource_files_of_one_name_are_refused(planned, tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_text("")
+    assert "have the same name" in refused(planned, mpi_resource_files="one/x,two/x")
+
+
+def test_different_versions_are_named_with_their_hosts():
+    engine = {"engine": "openmpi", "version": "4.1.4"}
+    assert mpi_inputs.different_engines({"a": engine, "b": dict(engine), "c": None}) == ""
+    message = mpi_inputs.different_engines({"a": engine, "b": dict(engine, version="5.0.1")})
+    assert "(openmpi 4.1.4: a; openmpi 5.0.1: b)" in message
+
+
+def test_a_controller_can_adopt_the_plan(planned):
+    plan = plan_of(planned(job_id="one"))
+    asked = {host: {"python": "/env/bin/python", "jobs_dir": "/jobs/" + host} for host in HOSTS}
+    adopted = listing.adopt(json.loads(json.dumps(plan)), "one", asked)
+    assert adopted["nodes"]["b"]["job_dir"] == "/jobs/b/one"
+    assert packed.told(plan, {})["trainers"] == []
+
+
+def test_the_knobs_of_mpi_belong_to_mpi_yml_only():
+    assert "mpi_command" in knobs.PLAYBOOKS["mpi.yml"]
+    assert not [name for name in knobs.PLAYBOOKS["train.yml"] if name.startswith("mpi_")]
+    assert set(MPI_ENGINES) == {"auto"} | set(mpi_engines.ENGINES)
+
+
+def test_network_is_empty_if_the_nodes_share_none(planned, tmp_path):
+    record = json.loads((tmp_path / "nodes" / "b.json").read_text())
+    record["interfaces"]["eth0"] = ["10.0.0.2/16"]
+    (tmp_path / "nodes" / "b.json").write_text(json.dumps(record))
+    assert plan_of(planned())["mpi"]["network"] == ""
+    assert os.path.basename(plan_of(planned())["nodes"]["a"]["job_dir"]).endswith("-mpi")

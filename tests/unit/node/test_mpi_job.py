@@ -1,0 +1,163 @@
+"""The processes of an MPI job on three nodes of this machine, with a small program as mpirun.
+
+The program starts a daemon on each host as Open MPI does. tests/playbooks and molecule run the real
+engines.
+"""
+
+import collections
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mxcluster import exit_codes
+
+MPIRUN = """#!/bin/sh
+case "$1" in --version) echo "mpirun (Open MPI) 4.1.4"; exit;; esac
+file=$2
+while [ "$1" != /bin/bash ]; do shift; done
+echo "$3" > "$file.program"
+pids=
+for host in $(cut -d" " -f1 "$file"); do
+  "$OMPI_MCA_plm_rsh_agent" -x $host "EXTRA=1;" export "EXTRA;" exec bash "$file.program" &
+  pids="$pids $!"
+done
+code=0
+for pid in $pids; do wait $pid || code=$?; done
+exit $code
+"""
+Node = collections.namedtuple("Node", "folder process")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that starts the three processes of a job: {host: Node}."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mpirun").write_text(MPIRUN)
+    (tmp_path / "bin" / "mpirun").chmod(0o755)
+    started = []
+
+    def run(command, coordination="", heartbeat=20):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        hosts = [
+            {
+                "host": host,
+                "name": "node-%d" % index if index else "mpirun",
+                "address": "127.0.0.%d" % (61 + index),
+                "port": port,
+                "interface": "lo",
+                "processes": 1,
+            }
+            for index, host in enumerate(("a", "b", "c"))
+        ]
+        nodes = {}
+        for one in hosts:
+            folder = tmp_path / one["host"]
+            folder.mkdir()
+            plan = {
+                "host": one["host"],
+                "heartbeat": {"timeout": heartbeat},
+                "mpi": {
+                    "command": command,
+                    "runtime": "",
+                    "pre_execution": "export PATH=%s:$PATH LOADED=yes" % (tmp_path / "bin"),
+                    "coordination": coordination,
+                    "infiniband": None,
+                    "network": "",
+                    "hosts": hosts,
+                },
+            }
+            (folder / "plan.json").write_text(json.dumps(plan))
+            (folder / "token").write_text("t" * 32)
+            (folder / "token").chmod(0o600)
+            env = dict(
+                os.environ, MXCLUSTER_JOB_DIR=str(folder), MXCLUSTER_JOB="j", NODE=one["host"]
+            )
+            what = "serve" if nodes else "run"
+            with open(str(folder / "log"), "wb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-u", "-m", "mxcluster.node.mpi_job", what],
+                    cwd=str(folder),
+                    env=env,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            nodes[one["host"]] = Node(folder, process)
+            started.append(process)
+        return nodes
+
+    yield run
+    for process in started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+
+def codes(nodes):
+    return {host: node.process.wait(timeout=60) for host, node in nodes.items()}
+
+
+def logs(nodes):
+    return "\n".join((node.folder / "log").read_text() for node in nodes.values())
+
+
+def until(test):
+    deadline = time.time() + 60
+    while not test():
+        assert time.time() < deadline
+        time.sleep(0.05)
+
+
+def test_program_runs_on_each_node_in_the_environment_of_the_node(start):
+    nodes = start(
+        'echo "$NODE $LOADED $EXTRA $(cat made)" > "out put"', coordination="echo here > made"
+    )
+    assert codes(nodes) == {"a": 0, "b": 0, "c": 0}, logs(nodes)
+    for host, folder in (("a", "mpirun"), ("b", "node-1"), ("c", "node-2")):
+        written = nodes[host].folder / "files" / folder / "out put"
+        assert written.read_text() == host + " yes 1 here\n"
+
+
+def test_failed_program_is_the_failure_of_mpirun_alone(start):
+    nodes = start('[ "$NODE" != b ] || exit 3')
+    assert codes(nodes) == {"a": 3, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
+
+
+def test_program_that_a_signal_kills_fails_the_job(start):
+    nodes = start('[ "$NODE" != c ] || kill -9 $$')
+    assert codes(nodes)["a"] == 128 + signal.SIGKILL
+
+
+def test_lost_node_is_not_blamed_on_mpirun(start):
+    nodes = start("touch begun; sleep 100")
+    until(lambda: (nodes["b"].folder / "files" / "node-1" / "begun").exists())
+    os.killpg(nodes["b"].process.pid, signal.SIGKILL)
+    found = codes(nodes)
+    assert found["a"] == found["c"] == exit_codes.PEER_DIED
+    assert "b: the connection to its part of the job is lost" in logs(nodes)
+
+
+def test_silent_node_is_lost_after_the_heartbeat_timeout(start):
+    nodes = start("touch begun; sleep 100", heartbeat=3)
+    until(lambda: (nodes["b"].folder / "files" / "node-1" / "begun").exists())
+    os.kill(nodes["b"].process.pid, signal.SIGSTOP)
+    assert nodes["a"].process.wait(timeout=60) == exit_codes.PEER_DIED
+    assert "timed out" in (nodes["a"].folder / "log").read_text()
+
+
+def test_failed_coordination_command_ends_the_job_before_mpirun(start):
+    nodes = start("touch begun", coordination='[ "$NODE" != c ] || exit 7')
+    assert codes(nodes)["c"] == 7
+    assert codes(nodes)["a"] == exit_codes.PEER_DIED
+    assert "mpi_coordination_command exited with status 7" in logs(nodes)
+    assert not (nodes["a"].folder / "files" / "mpirun" / "begun").exists()
