@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-from tests.often import seldom
-
 PROGRAM = "mpi_sum.py"
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpich.so.12"}
 JOBS = "/opt/mxcluster/jobs"
@@ -69,7 +67,7 @@ def test_intel_mpi_runs_its_processes_on_all_nodes(cluster):
         assert written.read_text() == "%d %s\n" % (rank, host)
 
 
-@pytest.mark.parametrize("fault", ["process", seldom("agent"), seldom("node")])
+@pytest.mark.parametrize("fault", ["process", pytest.param("agent", marks=pytest.mark.soak), pytest.param("node", marks=pytest.mark.soak)])
 def test_fault_ends_the_job_everywhere_and_is_named(cluster, files, fault):
     job = "fault-%s-%d" % (fault, time.time())
     playing = cluster.start(

@@ -125,7 +125,7 @@ def extended(
     Without a saved choice, the function chooses the wheels and puts them into the store.
 
     Args:
-        environment: see `versions.environment`.
+        environment: see `pairs.environment`.
         wanted: the packages, from `wishes`.
         python: the version of Python, such as "3.11".
         store: the folder of the wheels and of the saved choices.

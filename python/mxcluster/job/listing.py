@@ -471,9 +471,11 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
     ]
 
 
-def as_json(jobs: Iterable[Json], lost: Iterable[str]) -> str:
-    """Return one JSON line, {"jobs": [...], "not_asked": [host, ...]}.
+def as_json(jobs: Iterable[Json], lost: Iterable[str], waiting: Dict[str, str]) -> str:
+    """Return one JSON line, {"jobs": [...], "not_asked": [host, ...], "restart_needed": {...}}.
 
-    Args: `jobs` of `merge`; `lost` the hosts without an answer.
+    Args: `jobs` of `merge`; `lost` the hosts without an answer; `waiting` {host: why its driver
+    needs a restart}.
     """
-    return json.dumps({"jobs": list(jobs), "not_asked": sorted(lost)}, sort_keys=True)
+    told = {"jobs": list(jobs), "not_asked": sorted(lost), "restart_needed": waiting}
+    return json.dumps(told, sort_keys=True)

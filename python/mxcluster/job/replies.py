@@ -228,16 +228,51 @@ _imported = {
     "says": words,
 }
 _file = _or_error(fields({"sha256": node_records.digest}))
+# An error of `cuda_probe`: a call's status, None if the library is missing.
+_failed_call = fields({"error": words, "status": either(None, whole(-(2**31)))})
+
+
+def _or_failed_call(shape: shapes.Shape) -> shapes.Shape:
+    return lambda value: (
+        _failed_call(value) if isinstance(value, dict) and "error" in value else shape(value)
+    )
+
+
+_gpu = fields(
+    {
+        "uuid": either(None, words),
+        "bus": words,
+        "name": words,
+        "capability": matching(r"\d{1,3}\.\d{1,3}", "a compute capability"),
+    }
+)
+_trial = matching(r"\d{1,4}( -> \d{1,4})?", "a GPU or a pair of GPUs")
+_probe = fields(
+    {
+        "driver": _or_failed_call(
+            fields(
+                {
+                    "version": whole(),
+                    "gpus": list_of(_gpu),
+                    "peers": list_of(list_of(whole()), 5000),
+                }
+            )
+        ),
+        "runtime": _or_failed_call(fields({"version": whole(), "count": whole()})),
+        "cudnn": either(None, words),
+        "nccl": either(None, words),
+    }
+)
 _gpus = fields(
     {
-        "listed": whole(),
+        "listed": list_of(fields({"uuid": words, "bus": words})),
         "driver": either(None, words),
         "nouveau": flag,
         "nvcc": either(None, words),
-        "device_query": either(None, words),
         "cudnn": either(None, words),
         "unresolved": list_of(words),
-        "computes": dict_of(_digits, either(None, words)),
+        "probe": either(None, _or_error(_probe)),
+        "trials": dict_of(_trial, either(None, words), 5000),
     }
 )
 

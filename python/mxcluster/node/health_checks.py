@@ -21,7 +21,7 @@ from mxcluster import exit_codes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput
 from mxcluster.file_io import sha256
-from mxcluster.node import gpus
+from mxcluster.node import gpu_check
 
 Json = Dict[str, Any]
 
@@ -170,8 +170,8 @@ def ssh(request: Json) -> Json:
 
 
 def gpu(request: Json) -> Optional[Json]:
-    """Return `gpus.check` of request["cuda"], or None without that key (a node without a GPU)."""
-    return gpus.check(request["cuda"]) if request.get("cuda") else None
+    """Return `gpu_check.check` of request["cuda"], or None without that key (no GPU)."""
+    return gpu_check.check(request["cuda"]) if request.get("cuda") else None
 
 
 # Dict[str, Callable[[Json], Json]]: each function gets the request and returns facts.

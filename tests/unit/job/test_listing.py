@@ -123,7 +123,7 @@ def test_the_list_shows_ports_gpus_and_progress():
     ]
     assert "missing: b" in text[-1]
     assert listing.table([]) == ["no job has run on these nodes"]
-    assert json.loads(listing.as_json([found], ["c"]))["not_asked"] == ["c"]
+    assert json.loads(listing.as_json([found], ["c"], {}))["not_asked"] == ["c"]
 
 
 def test_an_expired_lease_is_shown_in_words():

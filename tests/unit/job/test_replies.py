@@ -251,14 +251,25 @@ CHECK = {
     "room": {"/opt/mxcluster": 5, "/dev/shm": 6},
     "ssh": {"peers": {"node2": None, "node3": "refused"}},
     "gpus": {
-        "listed": 1,
+        "listed": [{"uuid": "GPU-8f", "bus": "00000000:3b:00.0"}],
         "driver": "470.256.02",
         "nouveau": False,
         "nvcc": None,
-        "device_query": None,
         "cudnn": "7.6.5",
         "unresolved": [],
-        "computes": {"0": None},
+        "probe": {
+            "driver": {
+                "version": 11040,
+                "gpus": [
+                    {"uuid": "GPU-8f", "bus": "0000:3b:00.0", "name": "V", "capability": "7.0"}
+                ],
+                "peers": [[0, 1]],
+            },
+            "runtime": {"error": "cudaGetDeviceCount returned 35", "status": 35},
+            "cudnn": "7.6.5",
+            "nccl": None,
+        },
+        "trials": {"0": None, "0 -> 1": "refused"},
     },
 }
 
@@ -271,6 +282,8 @@ CHECK = {
         ("ssh", {"error": "no ssh"}),
         ("gpus", None),
         ("gpus", {"error": "no nvidia-smi"}),
+        ("gpus", dict(CHECK["gpus"], probe={"error": "no answer"})),
+        ("gpus", dict(CHECK["gpus"], probe=None)),
         ("room", {}),
     ],
 )
@@ -289,7 +302,9 @@ def test_a_check_may_report_its_own_failure(name, found):
         ("room", {"/": "much"}, "room"),
         ("ssh", {"peers": []}, "ssh.peers"),
         ("gpus", [], "gpus"),
-        ("gpus", dict(CHECK["gpus"], computes={"0": 1}), "gpus.computes.0"),
+        ("gpus", dict(CHECK["gpus"], trials={"0": 1}), "gpus.trials.0"),
+        ("gpus", dict(CHECK["gpus"], trials={"one -> two": "wrong"}), "gpus.trials"),
+        ("gpus", dict(CHECK["gpus"], probe={"driver": {}}), "gpus.probe"),
         ("gpus", {"listed": 2}, "gpus"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The decisions of the roles cuda and nvidia_driver by the answers of rpm."""
+"""The decisions of the roles cuda and nvidia_driver, by the answers of rpm and by the plan."""
 
 import pathlib
 import subprocess
@@ -103,21 +103,17 @@ def test_a_package_of_another_version_is_lacking(installed, lacking):
 
 
 @pytest.mark.parametrize(
-    "asked, install, wanted, ours",
+    "planned, wanted, ours",
     [
-        ({"rc": 1}, "auto", True, True),
-        ({"rc": 1}, False, False, False),
-        ({"rc": 0}, "auto", False, True),
-        ({"skipped": True}, True, False, False),
+        ({"action": "install", "ours": None}, True, True),
+        ({"action": "change", "ours": "470.57.02"}, True, True),
+        ({"action": "keep", "ours": "470.82.01"}, False, True),
+        ({"action": "keep", "ours": None}, False, False),
+        ({}, False, False),  # a system on which no driver is planned
     ],
 )
-def test_a_driver_is_installed_where_rpm_does_not_know_it(asked, install, wanted, ours):
-    machine = {"driver": None, "driver_installed": None, "kernel": "3.10.0-1160.el7.x86_64"}
-    variables = {
-        "nvidia_driver_install": install,
-        "versions_chosen": {"machine": machine, "driver": {"branch": 470}},
-        "__nvidia_driver_rpms": asked,
-    }
+def test_a_driver_of_another_source_is_left_alone(planned, wanted, ours):
+    variables = {"nvidia_driver_planned": planned}
     assert decided("nvidia_driver", "__nvidia_driver_wanted | bool", **variables) is wanted
     assert decided("nvidia_driver", "__nvidia_driver_ours | bool", **variables) is ours
 

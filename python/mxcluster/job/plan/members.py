@@ -2,6 +2,7 @@
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
+from mxcluster.cluster.driver import restarts
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.knob_table import SLOWDOWN
@@ -162,7 +163,16 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
 
 
 def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse a node whose record lacks the path of its Python, as in earlier versions."""
+    """Refuse a node without the path of its Python, or whose driver waits for a restart.
+
+    Records of earlier versions have no such path.
+    """
+    waiting = restarts({host: records[host] for host in hosts})
+    refuse(
+        "%s: %s, and only a restart can change this: restart %s, then run provision.yml again"
+        % (host, why, host)
+        for host, why in waiting.items()
+    )
     refuse(
         "%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
         for host in hosts

@@ -104,3 +104,40 @@ def test_a_library_of_the_interpreters_own_is_not_missing(tmp_path):
         libraries=["libmine.so.1", "libnone.so.1"],
     )
     assert answer["missing_libraries"] == ["libnone.so.1"]
+
+
+def test_kernels_are_sorted_by_number_and_need_their_modules(machine, tmp_path):
+    for name in ("3.10.0-1160.119.1.el7.x86_64", "3.10.0-957.el7.x86_64", "3.10.0-1160.el7.x86_64"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "modules.order").write_text("")
+    (tmp_path / "3.10.0-1200.el7.x86_64").mkdir()  # removed, and dkms has left its folder
+    assert machine.kernels(str(machine, tmp_path)) == [
+        "3.10.0-957.el7.x86_64",
+        "3.10.0-1160.el7.x86_64",
+        "3.10.0-1160.119.1.el7.x86_64",
+    ]
+    assert machine.kernels(str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    "content, on", [(b"\6\0\0\0\1", True), (b"\6\0\0\0\0", False), (b"", False)]
+)
+def test_secure_boot_is_the_fifth_byte_of_the_variable(machine, tmp_path, content, on):
+    name = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    (tmp_path / name).write_bytes(content)
+    assert machine.secure_boot(str(machine, tmp_path)) is on
+    assert machine.secure_boot(str(tmp_path / "none")) is False
+
+
+def test_who_has_a_gpu_open(machine, tmp_path):
+    for pid, name, target in (
+        (7, "python", "/dev/nvidia0"),
+        (8, "nvidia-persiste", "/dev/nvidia0"),
+        (9, "bash", "/dev/null"),
+        (10, "java", "/dev/nvidia-uvm"),
+    ):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "comm").write_text(name + "\n")
+        os.symlink(target, str(tmp_path / str(pid) / "fd" / "3"))
+    (tmp_path / "self").mkdir()
+    assert machine.gpu_users(str(machine, tmp_path)) == ["python (pid 7)", "java (pid 10)"]
