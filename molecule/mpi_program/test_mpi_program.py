@@ -67,7 +67,14 @@ def test_intel_mpi_runs_its_processes_on_all_nodes(cluster):
         assert written.read_text() == "%d %s\n" % (rank, host)
 
 
-@pytest.mark.parametrize("fault", ["process", pytest.param("agent", marks=pytest.mark.soak), pytest.param("node", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "process",
+        pytest.param("agent", marks=pytest.mark.soak),
+        pytest.param("node", marks=pytest.mark.soak),
+    ],
+)
 def test_fault_ends_the_job_everywhere_and_is_named(cluster, files, fault):
     job = "fault-%s-%d" % (fault, time.time())
     playing = cluster.start(
