@@ -111,7 +111,7 @@ def test_kernels_are_sorted_by_number_and_need_their_modules(machine, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "modules.order").write_text("")
     (tmp_path / "3.10.0-1200.el7.x86_64").mkdir()  # removed, and dkms has left its folder
-    assert machine.kernels(str(machine, tmp_path)) == [
+    assert machine.kernels(str(tmp_path)) == [
         "3.10.0-957.el7.x86_64",
         "3.10.0-1160.el7.x86_64",
         "3.10.0-1160.119.1.el7.x86_64",
@@ -125,7 +125,7 @@ def test_kernels_are_sorted_by_number_and_need_their_modules(machine, tmp_path):
 def test_secure_boot_is_the_fifth_byte_of_the_variable(machine, tmp_path, content, on):
     name = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     (tmp_path / name).write_bytes(content)
-    assert machine.secure_boot(str(machine, tmp_path)) is on
+    assert machine.secure_boot(str(tmp_path)) is on
     assert machine.secure_boot(str(tmp_path / "none")) is False
 
 
@@ -140,4 +140,4 @@ def test_who_has_a_gpu_open(machine, tmp_path):
         (tmp_path / str(pid) / "comm").write_text(name + "\n")
         os.symlink(target, str(tmp_path / str(pid) / "fd" / "3"))
     (tmp_path / "self").mkdir()
-    assert machine.gpu_users(str(machine, tmp_path)) == ["python (pid 7)", "java (pid 10)"]
+    assert machine.gpu_users(str(tmp_path)) == ["python (pid 7)", "java (pid 10)"]
