@@ -23,7 +23,7 @@ plugins=$root/usr/lib/python3/dist-packages/dnf-plugins
 sed -e 's/^import os.*/&, re/' \
     -e 's/locklist.append(line.strip())/locklist.append(re.sub(r"^(\\d+):(.*)-([^-]+-[^-]+)$", r"\\2-\\1:\\3", line.strip()))/' \
     "$plugins/versionlock.py" >"$root/usr/libexec/stand-in/versionlock.py"
-rm -f "$plugins"/*.py "$root"/etc/dnf/plugins/*
+rm -rf "$plugins"/*.py "$root"/etc/dnf/plugins/*
 mkdir -p "$root/etc/yum/pluginconf.d"
 printf '[main]\nenabled = 1\nlocklist = /etc/yum/pluginconf.d/versionlock.list\n' >"$root/etc/dnf/plugins/versionlock.conf"
 printf '[main]\ngpgcheck=1\nobsoletes=1\ninstallonly_limit=5\ninstallonlypkgs=kernel kernel-devel\n' >"$root/etc/yum.conf"
