@@ -43,8 +43,16 @@ def nodes(cluster):
     return Nodes(cluster)
 
 
+@pytest.fixture(params=GPUS)
+def name(request):
+    """Return the name of a node with a GPU; a test with it runs once for each."""
+    return request.param
+
+
 class Nodes:
     """The nodes of the scenario, as the tests look at them."""
+
+    gpus = GPUS
 
     def __init__(self, cluster):
         self.cluster = cluster

@@ -9,7 +9,6 @@ import json
 import re
 
 import pytest
-from conftest import GPUS
 
 V = "470.82.01"  # the newest version whose packages are all there
 SET = {
@@ -28,14 +27,12 @@ def drivers(nodes, name):
     return {one: found[one] for one in found if re.match(r"(kmod-)?nvidia-", one)}
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_the_newest_complete_driver_of_the_branch_is_installed(nodes, name):
     """470.182.03 has no kmod, 550 is another branch, and branch-470 would hold kernels back."""
     assert drivers(nodes, name) == dict.fromkeys(SET, V)
     assert "nvidia-driver-latest-dkms" not in nodes.packages("head")
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_every_package_of_the_driver_is_held(cluster, name):
     held = cluster.shell(name, "grep -v '^#' " + LOCKS).splitlines()
     assert sorted(held) == sorted("3:%s-%s-1.el7.*" % (one, V) for one in SET)
@@ -55,7 +52,6 @@ def test_headers_of_an_older_kernel_come_from_its_own_archive(server):
     assert [line["path"].split("/")[2:4] for line in found] == [["7.6.1810", "os"]]
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_dkms_runs_at_every_boot_without_weak_modules(cluster, name):
     assert cluster.shell(name, "systemctl is-enabled dkms") == "enabled"
     assert 'NO_WEAK_MODULES="yes"' in cluster.shell(name, "cat /etc/dkms/nvidia.conf")
@@ -67,7 +63,6 @@ def test_a_node_without_nouveau_needs_no_restart(cluster):
     assert "reboot" not in cluster.shell("gpu1", "cat /var/log/stand-in")
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_no_repository_of_the_installation_stays_enabled(cluster, name):
     """Neither ours nor those of NVIDIA's RPMs, whose files enable themselves."""
     enabled = cluster.shell(name, "yum -q repolist enabled")
@@ -75,7 +70,6 @@ def test_no_repository_of_the_installation_stays_enabled(cluster, name):
     assert re.search("^base ", enabled, re.M), enabled
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_an_update_of_the_system_changes_neither_driver_nor_cuda(cluster, nodes, name):
     before = nodes.packages(name)
     cluster.shell(name, "yum -y -q update")

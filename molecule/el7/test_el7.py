@@ -10,7 +10,6 @@ import re
 import shutil
 
 import pytest
-from conftest import GPUS
 
 from mxcluster.cluster import version_table
 from tools import gpu_wheels
@@ -20,7 +19,6 @@ INSTALLER = "cuda-repo-rhel7-9-2-local-9.2.148-1.x86_64"
 OTHER = "cuda-repo-rhel7-9-0-local-9.0.176-1.x86_64"
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_cuda_and_its_patch_are_installed(nodes, cluster, name):
     found = nodes.packages(name)
     assert found["cuda-toolkit-9-2"] == "9.2.148" and found["cuda-cublas-9-2"] == "9.2.148.1", found
@@ -34,7 +32,6 @@ def test_cuda_and_its_patch_are_installed(nodes, cluster, name):
     assert "/usr/local/cuda/bin" in cluster.shell(name, "bash -lc 'echo $PATH'", "mxcluster")
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_cudnn_is_installed_with_its_links(cluster, name):
     assert (
         cluster.shell(name, "readlink /usr/local/cuda-9.2/lib64/libcudnn.so.7")
@@ -59,7 +56,7 @@ def test_mxnet_is_the_gpu_build_where_a_gpu_is(nodes, cluster):
         "gpu2": ["mxnet-cu92==1.2.1.post1", "1.2.1"],
     }
     library = "$(find /opt/mxcluster/env/ -name libmxnet.so)"
-    for name in GPUS:
+    for name in nodes.gpus:
         assert "not found" not in cluster.shell(name, "ldd " + library)
         assert (
             cluster.shell(
@@ -303,7 +300,7 @@ def on_the_bus(cluster, name, *lines):
 )
 def test_a_node_without_the_right_gpu_is_refused_by_name(nodes, cluster, inventory, lines, said):
     def change(hosts):
-        for name in GPUS:
+        for name in nodes.gpus:
             hosts["children"]["workers"]["hosts"][name]["gpu_required"] = True
 
     before = on_the_bus(cluster, "gpu2", *lines)
@@ -417,7 +414,6 @@ def test_verify_judges_all_but_what_takes_a_gpu(cluster):
         assert re.search("^" + line, result.output, re.MULTILINE), result.output
 
 
-@pytest.mark.parametrize("name", GPUS)
 def test_no_driver_has_come_with_cuda(nodes, name):
     """cuda-9-2, cuda-runtime and cuda-demo-suite require NVIDIA's driver of that time, 396."""
     found = nodes.packages(name)
