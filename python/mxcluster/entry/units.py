@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from mxcluster.entry import programs
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.node import firewall
 
@@ -98,7 +98,7 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
     for line in state.splitlines() + log.splitlines():
         try:  # an error from `mxcluster.node.json_cli`: {"error": "..."}
             errors.append(json.loads(line)["error"])
-        except (ValueError, KeyError, TypeError):
+        except DAMAGED:
             continue
     if errors:
         return "%s\n(%s did not start; see `journalctl -u %s` on this node)" % (
