@@ -13,6 +13,19 @@ class MxclusterError(Exception):
     """Base class of all errors that mxcluster reports."""
 
 
+# Errors that a reader of a damaged JSON file or line meets. JSON that is nested too deep raises
+# RecursionError, int() of a number such as 1e999 raises OverflowError, and a value of a wrong type
+# raises the others. A job's processes can write any content into the files of a job folder.
+DAMAGED = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
+
+
 class BadInput(MxclusterError):
     """The input of a user is invalid. The message has one line per problem.
 

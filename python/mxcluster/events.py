@@ -13,6 +13,8 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+from mxcluster.errors import DAMAGED
+
 FILE = "events.jsonl"
 
 
@@ -101,21 +103,24 @@ def from_env() -> EventLog:
 def read(path: str) -> List[Dict[str, Any]]:
     """Return the events (dicts) in the file `path` in the order written.
 
-    The function skips lines without a whole JSON object: a killed process or a full disk can leave
-    a torn line. Raises OSError if the file cannot be opened.
+    The function skips lines without a whole JSON object, such as a line that a killed process or a
+    full disk has torn. It also skips events whose time is not a finite number. Raises OSError if
+    the file cannot be opened.
     """
     events = []
     with open(path, encoding="utf-8", errors="replace") as stream:
         for line in stream:
             try:
                 event = json.loads(line)
-            except ValueError:
+                valid = (
+                    isinstance(event, dict)
+                    and "event" in event
+                    and isinstance(event.get("time"), numbers.Real)
+                    and math.isfinite(event["time"])
+                )
+            except DAMAGED:
                 continue
-            if (
-                isinstance(event, dict)
-                and "event" in event
-                and isinstance(event.get("time"), numbers.Real)
-            ):
+            if valid:
                 events.append(event)
     return events
 

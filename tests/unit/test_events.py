@@ -140,6 +140,13 @@ def test_read_skips_torn_lines(tmp_path):
     assert [event["event"] for event in events.read(str(path))] == ["a", "d"]
 
 
+@pytest.mark.parametrize("time", ["1e999", "-1e999", "NaN", "1" * 400, '"1"', "[" * 100000])
+def test_read_skips_damaged_and_hostile_lines(tmp_path, time):
+    path = tmp_path / "e"
+    path.write_text('{"event": "a", "time": %s}\n{"event": "b", "time": 1}\n' % time)
+    assert [event["event"] for event in events.read(str(path))] == ["b"]
+
+
 def test_merge_sorts_by_time_and_keeps_the_order_of_equal_times(tmp_path):
     for name, moments in (("one", (1, 3, 3)), ("two", (2, 3, 0))):
         (tmp_path / name).write_text(

@@ -23,7 +23,7 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Pattern, Tuple
 
-from mxcluster.errors import BadInput
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
@@ -175,7 +175,7 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
                 )
             files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
-    except (ValueError, KeyError, TypeError) as error:
+    except DAMAGED as error:
         raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % whole) from error
 
 
@@ -200,7 +200,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
         return content
     except OSError as error:
         raise BadInput("%s cannot be read (%s)" % (error.filename, error.strerror)) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGED as error:
         raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % path) from error
 
 

@@ -397,6 +397,9 @@ def of_host(host: str, known: Json) -> Json:
 def packed(host: str, known: Any, plan: Json) -> Json:
     """Return the content of a collected status.json, reduced to the host's own processes.
 
+    The training user can write the file. A pulse of another host's process could blame that process
+    for a stall.
+
     Raises BadInput if the content `known` is invalid or belongs to another job than `plan`.
     """
     try:
@@ -406,7 +409,11 @@ def packed(host: str, known: Any, plan: Json) -> Json:
     except shapes.Wrong as wrong:
         raise BadInput("its status.json is invalid: %s" % wrong) from None
     own = {process["name"] for process in plan["processes"] if process["host"] == host}
-    return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
+    return dict(
+        found,
+        processes=[part for part in found["processes"] if part.get("name") in own],
+        pulses={name: pulse for name, pulse in (found.get("pulses") or {}).items() if name in own},
+    )
 
 
 def meeting(host: str, value: Any) -> Json:

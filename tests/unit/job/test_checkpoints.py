@@ -96,6 +96,10 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
             "mlp-0010.server-0.json cannot be read",
         ),
         (
+            lambda at: (at / "mlp-0010.json").write_text("[" * 100000),
+            "mlp-0010.json is damaged",
+        ),
+        (
             lambda at: (at / "mlp-0010.json").rename(at / "mlp-0010.json.partial"),
             "mlp-0010.json cannot be read",
         ),

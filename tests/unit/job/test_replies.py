@@ -221,11 +221,19 @@ def test_a_packed_status_covers_its_own_host_and_job_only():
     plan = fake_run.make_plan()
     # A process of node2.
     other = dict(STATUS["processes"][0], name="worker-2", state="ended", exit_code=0)
+    pulse = {"phase": "training", "pushes": 1, "time": 1.0}
     found = replies.packed(
         "node1",
-        dict(STATUS, job=plan["job"], host="node2", processes=STATUS["processes"] + [other]),
+        dict(
+            STATUS,
+            job=plan["job"],
+            host="node2",
+            processes=STATUS["processes"] + [other],
+            pulses=dict.fromkeys(("worker-0", "worker-2"), pulse),
+        ),
         plan,
     )
+    assert found["pulses"] == {"worker-0": pulse}
     assert found["host"] == "node1" and [part["name"] for part in found["processes"]] == [
         "worker-0"
     ]
