@@ -86,10 +86,12 @@ _BOTH = (
         "str",
         "",
         to_text,
-        ("", "failed"),
-        "empty, or failed",
-        "`failed` runs the failed jobs of an earlier `sweep` once more.",
-        choices=("", "failed"),
+        ("", "failed", "late"),
+        "empty, failed or late",
+        "`failed` runs the failed jobs of an earlier `sweep` once more. `late` runs its jobs with "
+        "late steps once more: with `slowdown` or `step_ms`, steps that took longer than planned "
+        "on an overloaded machine.",
+        choices=("", "failed", "late"),
     ),
     _knob(
         "max_jobs",

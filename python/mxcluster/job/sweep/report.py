@@ -60,7 +60,8 @@ def context(spec: Json, records: Records, picture: bytes) -> Json:
             "results.jsonl, results.csv, sweep.json",
         ),
         "notes": [printable(note) for note in spec["notes"]],
-        "findings": [] if spec["playbook"] == BENCHMARK else summary.findings(spec, records),
+        "findings": ([] if spec["playbook"] == BENCHMARK else summary.findings(spec, records))
+        + summary.late(spec, {one["job"]: one for one in found}),
         "tables": tables(spec, records),
         "picture": page.embedded(picture),
         "alt": ALT[spec["playbook"] == BENCHMARK],

@@ -70,6 +70,20 @@ def findings(spec: Json, records: Records) -> List[str]:
     return list(dict.fromkeys(found))
 
 
+def late(spec: Json, records: Records) -> List[str]:
+    """Return a sentence that names the jobs with late steps, [] without such a job.
+
+    `results.lateness` defines late steps.
+    """
+    names = [one["id"] for one in records.values() if one.get("late")]
+    if not names:
+        return []
+    return [
+        "these jobs had late steps: %s; run them again with -e sweep=%s -e again=late on a quieter "
+        "machine" % (", ".join(names), spec["sweep"])
+    ]
+
+
 def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
     """Return the sentence that compares two rows. `is_best`: the rival is the best usual scheme."""
     own, other = row["target_s"], rival["target_s"]
@@ -139,6 +153,7 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     ]
     if failed:
         lines.append("again     -e sweep=%s -e again=failed" % spec["sweep"])
+    lines += ["late      %s" % line for line in late(spec, records)]
     lines += ["note      %s" % note for note in spec["notes"]]
     return [printable(line) for line in lines + ["report    %s/report.html" % path]]
 

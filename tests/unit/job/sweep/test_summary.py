@@ -94,6 +94,21 @@ def test_the_text_of_a_benchmark():
     )
 
 
+def test_jobs_with_late_steps_are_named(tmp_path):
+    for spec, found in (benchmark([100, 180, 320]), comparison()):
+        assert summary.late(spec, found) == []
+        assert not [line for line in summary.text(spec, found, "runs/mine") if "late" in line]
+        names = list(found)[:2]
+        for name in names:
+            found[name]["late"] = True
+        text = (
+            "these jobs had late steps: mine-%s, mine-%s; run them again with -e sweep=mine "
+            "-e again=late on a quieter machine" % tuple(names)
+        )
+        assert "late      " + text in summary.text(spec, found, "runs/mine")
+        assert text in report.context(spec, found, b"")["findings"]
+
+
 def comparison(seeds=3, bsp=(10.0, 12.0, 11.0), asp=(5.0, None, 6.0)):
     """Return (specification, records): BSP is best at 0.05, and ASP at 0.025."""
     spec = compared("bsp", "asp", seeds=seeds)
