@@ -86,17 +86,28 @@ def _series(rows: Sequence[Json]) -> List[Tuple[str, List[Json]]]:
         varying = [name for name in varying if name != "batch_size"] + ["total"]
     found = {}  # type: Dict[Tuple[str, ...], List[Json]]
     for row in rows:
+        found.setdefault(_key(row["about"], row["about"]["scaling"], varying), []).append(row)
+    for row in rows:
         about = row["about"]
-        strong = about["scaling"] == "strong"
-        total = about["batch_size"] * about["workers"]
-        values = dict(
-            about, total="%d in all" % total if strong else "%d each" % about["batch_size"]
-        )
-        found.setdefault(tuple(str(values[name]) for name in varying), []).append(row)
+        if about["workers"] == 1:
+            # Both kinds of scaling have this job, and it ran under the first one.
+            other = "weak" if about["scaling"] == "strong" else "strong"
+            points = found.get(_key(about, other, varying))
+            if points is not None and all(one["about"]["workers"] > 1 for one in points):
+                points.append(row)
     return [
         (", ".join(key) or "all jobs", sorted(points, key=lambda row: int(row["about"]["workers"])))
         for key, points in found.items()
     ]
+
+
+def _key(about: Json, scaling: str, varying: Sequence[str]) -> Tuple[str, ...]:
+    """Return the label of a job's series under `scaling`, a text for each name of `varying`."""
+    total = "%d in all" % (about["batch_size"] * about["workers"])
+    if scaling == "weak":
+        total = "%d each" % about["batch_size"]
+    values = dict(about, scaling=scaling, total=total)
+    return tuple(str(values[name]) for name in varying)
 
 
 def _accuracy(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, str]) -> None:

@@ -185,6 +185,10 @@ def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
         + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
     ]
     for row in rows:
+        if not row["jobs"]:
+            cells = [row["title"], "%g" % row["lr"], " and ".join(row["kinds"]), "all failed"]
+            table.append(cells + [""] * (len(table[0]) - len(cells)))
+            continue
         time, accuracy = row["target_s"], row["accuracy"]
         table.append(
             [

@@ -205,6 +205,28 @@ def test_series_are_named_by_what_differs():
     assert [name for name, _ in plots._series(summary.benchmark_rows(spec, found))] == ["all jobs"]
 
 
+def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
+    spec, found = benchmark([100, 180, 150], scaling="weak,strong", worker_counts="1,2")
+    series = plots._series(summary.benchmark_rows(spec, found))
+    assert [
+        (name, [(row["about"]["workers"], row["samples_per_s"]) for row in points])
+        for name, points in series
+    ] == [
+        ("weak, 32 each", [(1, 100), (2, 180)]),
+        ("strong, 32 in all", [(1, 100), (2, 150)]),
+    ]
+
+
+def test_a_row_without_a_good_job_says_so():
+    spec, found = comparison()
+    for seed in range(3):
+        found["bsp-lr0.025-seed%d" % seed].update(state="failed", why="gone")
+        found["asp-lr0.025-seed%d" % seed].update(target_s=None, accuracy=0.1)
+    rows = [dict(row, jobs=[]) for row in summary.comparison_rows(spec, found)[:1]]
+    titles, cells = summary.comparison_table(rows, 0.9)
+    assert cells[3] == "all failed" and len(cells) == len(titles) and not any(cells[4:])
+
+
 def test_environments_are_told_once():
     spec, found = benchmark([1, 2, 3])
     found["003"]["environment"] = {"mxnet": ["1.5.1"], "nodes": 4}
