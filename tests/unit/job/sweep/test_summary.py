@@ -227,6 +227,34 @@ def test_a_row_without_a_good_job_says_so():
     assert cells[3] == "all failed" and len(cells) == len(titles) and not any(cells[4:])
 
 
+def test_words_in_a_plot_lie_inside_of_the_axes_and_on_no_point(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(plots.style, "png", lambda figure: drawn.append(figure) or b"png")
+    spec, found = comparison(asp=(5.0, None, 30.0))
+    rows = summary.comparison_rows(spec, found)
+    assert plots.comparison(rows, 0.9, str(tmp_path)) == b"png"
+    (figure,) = drawn
+    figure.canvas.draw()
+    words = 0
+    for axis in figure.axes:
+        inside = axis.get_window_extent()
+        points = [
+            tuple(point)
+            for line in axis.lines
+            if line.get_marker() == "o"
+            for point in axis.transData.transform(line.get_xydata())
+        ]
+        for text in axis.texts:
+            box = text.get_window_extent()
+            words += 1
+            assert inside.y0 <= box.y0 and box.y1 <= inside.y1, text.get_text()
+            assert not [point for point in points if box.contains(*point)], text.get_text()
+    bars = figure.axes[3]
+    legend = bars.get_legend().get_window_extent()
+    assert legend.y0 >= max(bar.get_window_extent().y1 for bar in bars.patches)
+    assert words == 3, "one scheme misses the target, and both wait"
+
+
 def test_environments_are_told_once():
     spec, found = benchmark([1, 2, 3])
     found["003"]["environment"] = {"mxnet": ["1.5.1"], "nodes": 4}
