@@ -2,7 +2,7 @@
 
 The controller and all nodes are this machine. The hosts of the inventory share one environment, as
 in the local inventory. For provision.yml the benchmark prints the CPU seconds of the controller and
-those of all processes.
+the CPU seconds of all processes.
 """
 
 import json

@@ -2,7 +2,8 @@
 
     plan.json verdict.json report.html curves.png events.jsonl nodes/<host>/... checkpoints/...
 
-The report needs jinja2 and matplotlib, which are imported at its first use. Nodes need neither.
+The report needs jinja2 and matplotlib. `write` imports both at its first call. Nodes need
+neither package.
 """
 
 import contextlib

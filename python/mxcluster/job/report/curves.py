@@ -97,7 +97,7 @@ def _looks(data: Json, plan: Json) -> Dict[int, Json]:
 
 
 def _time_axis(data: Json) -> Tuple[str, float, float]:
-    """Return (name of the unit, its length in seconds, end of the axis in units) for all panels."""
+    """Return (name of the time unit, its seconds, end of the x axis in units) for all panels."""
     longest = max(
         points[-1][0]
         for worker in data["workers"].values()

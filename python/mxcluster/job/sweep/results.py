@@ -92,7 +92,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
 def state_of(verdict: Json) -> str:
     """Return OK, DIVERGED or FAILED for a verdict.
 
-    A job that learned nothing, or whose loss became NaN, has a result: its learning rate was wrong.
+    DIVERGED: the job learned nothing, or its loss became NaN, because its learning rate was wrong.
     """
     if verdict["ok"]:
         return OK
@@ -200,7 +200,7 @@ def common_rate(events: Iterable[Json]) -> Optional[float]:
 
 
 def environment(plan: Json, events: Iterable[Json]) -> Json:
-    """Return what a job was measured on: its nodes and processes, versions, CPUs and GPUs."""
+    """Return the environment of a job's measurement: its nodes, versions, CPUs and GPUs."""
     machines = _of_workers(events, "machine", _machine)
     hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
     by_host = {hosts[index]: one for index, one in machines.items() if index in hosts}

@@ -1,4 +1,4 @@
-"""Begin a sweep or take it up again, and run its jobs one after the other."""
+"""Begin a sweep or continue an earlier one, and run its jobs one after another."""
 
 import contextlib
 import fcntl
@@ -49,7 +49,7 @@ def opened(
     cwd: str,
     means: Means,
 ) -> Json:
-    """Return the specification of the sweep that the user asks for; write nothing.
+    """Return the specification of the sweep that the knobs describe; write nothing.
 
     Args:
         playbook: the file name of the playbook.
@@ -58,7 +58,7 @@ def opened(
         names: the names that the user gave with -e.
         runs_dir: the folder of the runs.
         cwd: the folder at which relative paths begin.
-        means: of which only `plan_of` is used.
+        means: see Means. The function uses only `plan_of`.
 
     BadInput if a knob is wrong, a job is impossible, or the sweep has too many jobs.
     """
@@ -156,9 +156,9 @@ def go(spec: Json, runs_dir: str, means: Means, again: str = "") -> Dict[str, Js
         again: "failed" to run failed jobs once more, "late" to run those with late steps once more
             (see `results.lateness`), "" for neither.
 
-    The files of the sweep are up to date after every job. BadInput if another controller runs this
-    sweep, or if a job ended without a verdict: it could not start or was interrupted, and the next
-    one would fare no better.
+    The function updates the files of the sweep after every job. BadInput if another controller runs
+    this sweep, or if a job ended without a verdict. Such a job could not start or was interrupted,
+    and the next job would probably end in the same way.
     """
     folder = os.path.join(runs_dir, spec["sweep"])
     os.makedirs(folder, exist_ok=True)
@@ -227,17 +227,17 @@ def outcome(one: Json) -> str:
 
 
 def described(about: Json) -> str:
-    """Return what sets a job apart as text: "network=lenet workers=2"."""
+    """Return the fields of a job's `about` as text: "network=lenet workers=2"."""
     return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
 
 
 def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
-    """Return the lines of `listing` for a sweep, which is new or has begun; write nothing."""
+    """Return the lines of `listing` for a new or an earlier sweep; write nothing."""
     return listing(spec, results.read(path_of(runs_dir, spec)), check(spec, plan_of))
 
 
 def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
-    """Write the report of a sweep, also of one that was interrupted; nothing without a record.
+    """Write the report of a finished or an interrupted sweep; write nothing without a record.
 
     Args: `cache_dir` the folder of matplotlib's font list; `write` is `report.write`.
     """

@@ -15,9 +15,10 @@ BEST, COMMON = "best", "common"
 def benchmark_rows(spec: Json, records: Records) -> List[Json]:
     """Return a row for each job with a record: its `about`, figures, efficiency and state.
 
-    efficiency is samples_per_s for each worker, divided by that of the job with the fewest workers,
-    which has `against` of them. That job has the same network, scheme and GPUs, and under weak
-    scaling the same batch size of a worker, under strong scaling the same of all workers together.
+    efficiency is samples_per_s of one worker, divided by samples_per_s of one worker in the base
+    job. The base job has the fewest workers (`against`) of the jobs with the same network, scheme
+    and GPUs. Under weak scaling it also has the same batch size of a worker, under strong scaling
+    the same batch size of all workers together.
     """
     found = [records[job.name] for job in stages.known_jobs(spec, records) if job.name in records]
     return [_with_efficiency(one, found) for one in found]
@@ -53,10 +54,11 @@ def comparison_rows(spec: Json, records: Records) -> List[Json]:
 
 
 def findings(spec: Json, records: Records) -> List[str]:
-    """Return what a comparison says about GSP and load-balanced BSP, a sentence each.
+    """Return sentences that say how GSP and load-balanced BSP compare with the other schemes.
 
-    Each is compared with the best of BSP, ASP and SSP, and with the fastest group alone, all at
-    their best rates: median times to the target over the seeds. [] while the first stage runs.
+    The function compares both schemes with the best of BSP, ASP and SSP, and with the fastest group
+    alone. It takes each scheme's best rate and the median time to the target over the seeds. []
+    while the first stage runs.
     """
     best = {row["scheme"]: row for row in comparison_rows(spec, records) if BEST in row["kinds"]}
     usual = [best[name] for name in ("bsp", "asp", "ssp") if name in best]
@@ -224,7 +226,7 @@ def aligned(table: Sequence[Sequence[str]]) -> List[str]:
 
 
 def seconds(value: Optional[float]) -> str:
-    """Return a time to the target as text; None is a target that was never reached."""
+    """Return a time to the target (seconds) as text, "never" for None."""
     return "never" if value is None else "%.1f s" % value if value < 60 else clock(value)
 
 
