@@ -53,6 +53,18 @@ def comparison_rows(spec: Json, records: Records) -> List[Json]:
     return rows
 
 
+def failed_schemes(spec: Json, records: Records) -> List[str]:
+    """Return the titles of the schemes whose jobs with the first seed all failed.
+
+    Such a scheme has no best rate, and no row of `comparison_rows`. [] while the first stage runs.
+    """
+    chosen = stages.choose(spec, records)
+    if chosen is None:
+        return []
+    names = [name for name in spec["knobs"]["schemes"] if name not in chosen.best]
+    return [schemes_table.of(name).title for name in names]
+
+
 def findings(spec: Json, records: Records) -> List[str]:
     """Return sentences that say how GSP and load-balanced BSP compare with the other schemes.
 
@@ -144,7 +156,11 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     if spec["playbook"] == BENCHMARK:
         table = benchmark_table(benchmark_rows(spec, records))
     else:
-        table = comparison_table(comparison_rows(spec, records), spec["knobs"]["target"])
+        table = comparison_table(
+            comparison_rows(spec, records),
+            spec["knobs"]["target"],
+            failed_schemes(spec, records),
+        )
     lines = [head] + aligned(table)
     if spec["playbook"] != BENCHMARK:
         lines += ["found     %s" % line for line in findings(spec, records)]
@@ -180,8 +196,13 @@ def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
     return table
 
 
-def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
-    """Return the rows of a comparison as text, with a line of titles first."""
+def comparison_table(
+    rows: Sequence[Json], target: float, failed: Sequence[str] = ()
+) -> List[List[str]]:
+    """Return the rows of a comparison as text, with a line of titles first.
+
+    Args: `rows` from `comparison_rows`; `target` the accuracy; `failed` from `failed_schemes`.
+    """
     table = [
         ["scheme", "lr", "rate", "to %g %%" % (100 * target), "quartiles", "reached"]
         + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
@@ -212,6 +233,8 @@ def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
                 "%.2f" % row["y"] if row["y"] is not None else "-",
             ]
         )
+    for title in failed:
+        table.append([title, "", "", "all failed"] + [""] * (len(table[0]) - 4))
     return table
 
 

@@ -217,6 +217,18 @@ def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
     ]
 
 
+def test_a_scheme_without_a_good_job_says_so():
+    spec, found = comparison()
+    for lr in ("0.025", "0.05"):
+        found["asp-lr%s-seed0" % lr].update(state="failed", target_s=None, why="gone")
+    assert summary.failed_schemes(spec, found) == ["ASP"]
+    lines = summary.text(spec, found, "runs/mine")
+    assert "ASP all failed" in [" ".join(line.split()) for line in lines]
+    (_, _, table), _ = report.tables(spec, found)
+    assert table[-1][:4] == ["ASP", "", "", "all failed"] and len(table[-1]) == len(table[0])
+    assert summary.failed_schemes(compared("bsp"), {}) == []
+
+
 def test_a_row_without_a_good_job_says_so():
     spec, found = comparison()
     for seed in range(3):
