@@ -31,7 +31,7 @@ ACCURACY = 0.95
 
 
 def main(options):
-    """Print the figures for HOSTS and WORKERS, and those of a job with many workers.
+    """Print the figures for HOSTS and WORKERS, and the figures of a job with many workers.
 
     Args: `options` of the command line, not used.
     """
