@@ -43,7 +43,7 @@ def sha256(path):
 
 
 def refuse(*lines):
-    """Exit with status 1 and the `lines` as error message."""
+    """Exit with status 1, with the texts `lines` as error message."""
     sys.exit("\n".join("mxcluster: " + line for line in lines))
 
 

@@ -258,7 +258,7 @@ def rows(variables, shown=str):
 
 
 def table(variables, shown=str):
-    """Return the Markdown table for the README of a role. The arguments are those of `rows`."""
+    """Return the Markdown table for the README of a role. The arguments are as for `rows`."""
     return "\n".join(
         ["| name | type | default | meaning |", "|---|---|---|---|", *rows(variables, shown)]
     )
@@ -366,7 +366,7 @@ def schemes_table(chosen):
     return "\n".join(lines)
 
 
-# How far a pair of MXNet and CUDA was tried; the others were never run.
+# How far mxcluster was tried with a pair of MXNet and CUDA. All other pairs never ran.
 RUN = {("1.2.1", "9.2"): "stand-in", ("1.2.1", "9.0"): "stand-in, in `make soak`"}
 
 

@@ -35,8 +35,8 @@ def measure(path):
 
     "needed" has the sonames that the system must provide for libmxnet.so and for the libraries
     beside it in the wheel, without SYSTEM. "sass" has the compute capabilities, such as "7.0", for
-    which MXNet's own kernels have machine code: those of at least a quarter as many fat binaries as
-    the most frequent one.
+    which MXNet's own kernels have machine code: each capability that occurs in at least a quarter
+    as many fat binaries as the most frequent capability.
     """
     with zipfile.ZipFile(path) as packed, contextlib.ExitStack() as stack:
         beside = [
@@ -102,9 +102,9 @@ def needed(image):
 def fat_binaries(image):
     """Return a Counter: how many fat binaries have machine code for a capability times 10.
 
-    The layout of NVIDIA's fat binaries is not documented. A header has the magic number, a version,
-    its size and the size of its entries; an entry has its kind, the size of its header, the size of
-    its code, and at byte 28 the capability times 10.
+    NVIDIA does not document the layout of its fat binaries. A header has the magic number, a
+    version, its size and the size of its entries. An entry has its kind, the size of its header,
+    the size of its code, and at byte 28 the capability times 10.
     """
     found = collections.Counter()
     for name, _, _, offset, length, _ in sections(image):

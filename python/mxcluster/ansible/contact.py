@@ -206,7 +206,7 @@ def no_shell(host: str, address: str, answer: Json) -> str:
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:
-    """Return the message for a login as `user`, who is not among the allowed `users`."""
+    """Return the message for a login as `user`, a name outside the allowed `users`."""
     return (
         "%s: Ansible is %s there, and this playbook needs %s: set ansible_user, or set "
         "ansible_become: true if %s may use sudo; or set mxcluster_user: '' to do everything as %s"
