@@ -109,7 +109,7 @@ def read(path: str) -> List[Dict[str, Any]]:
         for line in stream:
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):  # RecursionError: hundreds of levels
                 continue
             if (
                 isinstance(event, dict)

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Optional
 from mxcluster import exit_codes, shapes
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
+from mxcluster.job import plan_shape
 from mxcluster.job.option_types import is_job_id
 from mxcluster.shapes import (
     dict_of,
@@ -33,8 +34,9 @@ CURE = (
     "error persists"
 )
 ANY = json_of(6, 5000)
+LEVELS = 12  # most levels of an event
 _digits = matching(r"[0-9]{1,6}", "a number")
-_name = matching(r"[A-Za-z0-9._-]{1,100}", "the name of a process")
+_name = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 _identity = fields({"pid": whole(1), "start_time": number})
 _nobody = {"pid": either(None, whole(1)), "start_time": either(None, number)}
 _ending = {
@@ -112,17 +114,20 @@ def event(value: Any) -> Json:
 
 
 def is_event(value: Json) -> bool:
-    """Return True if all known figures of an event have their types.
+    """Return True if all known fields of an event have their types.
 
-    Other fields may hold anything, because a script may write events of its own.
+    Other fields may hold any JSON of at most LEVELS levels, because a script may write events of
+    its own.
     """
+    if not shapes.is_json(value, LEVELS):
+        return False
     try:
         for name in set(_FIGURES) & set(value):
             _FIGURES[name](value[name])
-        if value.get("event") == "gsync":
-            _updates(value)
-        if value.get("event") == "balance":
-            _balance(value)
+        _ORIGIN(value)
+        kind = value.get("event")
+        if kind in _OF_KIND:
+            _OF_KIND[kind](value)
     except shapes.Wrong:
         return False
     return True
@@ -150,6 +155,24 @@ _FIGURES = {
     "accuracy": either(None, number),
     "samples": either(None, whole()),
     "seconds": either(None, number),
+}
+_ORIGIN = fields(
+    {},
+    {
+        "event": words,
+        "role": either(None, words),
+        "index": either(None, whole()),
+        "host": either(None, words),
+    },
+    lambda item: item,
+)
+_OF_KIND = {
+    "gsync": _updates,
+    "balance": _balance,
+    "start": fields(
+        {}, {"samples_in_share": either(None, whole()), "repeated": either(None, whole())}
+    ),
+    "kv": fields({}, {"waited_s": either(None, number), "seconds": either(None, number)}),
 }
 progress = dict_of(_name, dict_of(words, event))
 _held = fields({"ports": dict_of(_digits, words), "gpus": dict_of(_digits, words)})
@@ -324,7 +347,7 @@ REPLIES = {
     "stop": {"ran": flag, "status": either(None, status)},
     "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
     "logs": {"logs": dict_of(_name, list_of(words))},
-    "plan": {"plan": lambda value: value},  # `listing.adopt` checks the plan.
+    "plan": {"plan": plan_shape.any_json},  # `listing.adopt` checks the fields of the plan.
     "piece": {"data": _text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]

@@ -435,10 +435,10 @@ def _learned(
     """Return (failure, warnings) about the learning of a job without another failure.
 
     A job that learned nothing gets a failure. A script, a job from a saved model and a job that was
-    too short to judge get a warning in its place. A job that learned gets (None, []), and so does a
-    measurement, which trains for its speed.
+    too short to judge get a warning in its place. A job that learned gets (None, []), and so do an
+    MPI job and a measurement, which trains for its speed.
     """
-    if plan["options"].get("measured"):
+    if plan["options"].get("measured") or plan.get("mpi"):
         return None, []
     options, found = plan["options"], learning.problem(plan, events, accuracy)
     if found is None:
