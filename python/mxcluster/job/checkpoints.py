@@ -175,7 +175,7 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
                 )
             files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % whole) from error
 
 
@@ -200,7 +200,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
         return content
     except OSError as error:
         raise BadInput("%s cannot be read (%s)" % (error.filename, error.strerror)) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % path) from error
 
 
@@ -217,4 +217,4 @@ def _epochs(folder: str, network: str) -> List[int]:
 
 
 def _pattern(network: str) -> Pattern[str]:
-    return re.compile(re.escape(network) + r"-(\d{4,})(\.server-\d+)?\.(params|npz|json)")
+    return re.compile(re.escape(network) + r"-([0-9]{4,})(\.server-[0-9]+)?\.(params|npz|json)")

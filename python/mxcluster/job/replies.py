@@ -266,10 +266,10 @@ _gpu = fields(
         "uuid": either(None, words),
         "bus": words,
         "name": words,
-        "capability": matching(r"\d{1,3}\.\d{1,3}", "a compute capability"),
+        "capability": matching(r"[0-9]{1,3}\.[0-9]{1,3}", "a compute capability"),
     }
 )
-_trial = matching(r"\d{1,4}( -> \d{1,4})?", "a GPU or a pair of GPUs")
+_trial = matching(r"[0-9]{1,4}( -> [0-9]{1,4})?", "a GPU or a pair of GPUs")
 _probe = fields(
     {
         "driver": _or_failed_call(

@@ -16,7 +16,7 @@ from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import checkpoints, user_script
 from mxcluster.job import options as knobs
-from mxcluster.job.option_types import is_job_id, shown
+from mxcluster.job.option_types import is_job_id, shown, to_int
 from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table, talks
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import unique
@@ -257,7 +257,11 @@ def resumed(
                 + problems
             )
         )
-    if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
+    try:
+        wanted: Optional[int] = to_int(merged["num_epochs"])
+    except ValueError:  # `_options` refuses the value
+        wanted = None
+    if wanted is not None and 0 <= wanted <= found.epoch:
         raise BadInput(
             "resume=%s: the job has already trained %d epochs, and num_epochs=%s: give more, such "
             "as -e num_epochs=%d" % (job, found.epoch, merged["num_epochs"], 2 * found.epoch)
