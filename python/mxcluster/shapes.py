@@ -1,7 +1,8 @@
 """Check the shape of data from other machines. Pure.
 
-A shape is a function of a value: it returns the value to use, or raises Wrong. Texts for people
-lose their control characters. Values that control the program must match exactly.
+A shape is a function of a value: it returns the value to use, or raises Wrong. The shape `words`
+removes control characters from texts that a user reads. Values that control the program must match
+their shape exactly.
 """
 
 import ipaddress

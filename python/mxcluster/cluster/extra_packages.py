@@ -1,8 +1,8 @@
 """Choose wheels for the packages that scripts need besides MXNet (mxnet_packages).
 
 The controller chooses the wheels once for each version of Python. It saves the choice beside the
-wheels, under a digest of all inputs. So the same packages give the same wheels without another
-question to an index, and the choice fits into a bundle.
+wheels, under a digest of all inputs. Later runs with the same packages read this choice and need no
+package index. A bundle can hold the choice, too.
 """
 
 import hashlib

@@ -57,7 +57,8 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
         for entry in (answer or {}).get("jobs", []):
             if is_job_id(str(entry.get("job"))):
                 parts.setdefault(entry["job"], {})[host] = entry
-        # Root has seen the running units, and the node's own answer cannot overrule root.
+        # Root reports the running units. The summaries come from the training user's program, so
+        # they cannot overrule root.
         for name in (answer or {}).get("units") or []:
             known = parts.setdefault(name, {}).get(host)
             if not known or known["state"] in ("ended", "prepared"):

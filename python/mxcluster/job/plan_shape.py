@@ -35,7 +35,7 @@ _not_negative = passing(lambda value: number(value) >= 0, "a number of at least 
 _fraction = passing(lambda value: 0 <= number(value) <= 1, "a number from 0 to 1")
 _share = passing(lambda value: isinstance(value, list) and len(value) == 2, "a list of two numbers")
 _indices = list_of(whole(), MOST)
-# One folder or file name.
+# The name of one file or folder, not a path.
 _file_name = passing(
     lambda value: isinstance(value, str) and value not in ("", ".", "..") and "/" not in value,
     "a name without /",

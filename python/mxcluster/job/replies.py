@@ -337,6 +337,7 @@ _meeting = fields(
     }
 )
 _offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
+# The fields of the answer to each command, and below the fields that any answer may have.
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
     "record": {"record": node_records.of_node},

@@ -131,7 +131,7 @@ def compute(
     if failure and failure.get("kind") == "stall":
         failure = stall_cause.explain(failure, plan, statuses)
     failure = _network(failure, plan, statuses)
-    # The failures of other processes follow from these two.
+    # A false answer or a lost node causes failures of other processes.
     if untrue and _gives_way(failure):
         failure = _agent_failure(*min(untrue.items()))
     if lost and _gives_way(failure):
@@ -150,7 +150,7 @@ def compute(
     warnings = list(warnings) + [
         "%s: its files were not collected: %s" % (host, " ".join(problem.split()))
         for host, problem in sorted((problems or {}).items())
-        # A problem is a failure itself.
+        # With a problem, `failure` is never None.
         if host != cast(Json, failure)["host"] and host not in (lost or {})
     ]
     if failure is None:
