@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Optional
 from mxcluster import exit_codes, shapes
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
-from mxcluster.job import plan_shape
 from mxcluster.job.option_types import is_job_id
 from mxcluster.shapes import (
     dict_of,
@@ -34,7 +33,7 @@ CURE = (
     "error persists"
 )
 ANY = json_of(6, 5000)
-LEVELS = 12  # most levels of an event
+LEVELS = 12  # most levels of an event and of a plan
 _digits = matching(r"[0-9]{1,6}", "a number")
 _name = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 _identity = fields({"pid": whole(1), "start_time": number})
@@ -51,6 +50,8 @@ _part = fields(
 _reason = either(None, one_of(*exit_codes.REASONS))
 _job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
 _text = passing(lambda value: isinstance(value, str), "a text")
+
+_plan = passing(lambda value: shapes.is_json(value, LEVELS), "JSON of at most %d levels" % LEVELS)
 
 failure = fields(
     {
@@ -348,7 +349,7 @@ REPLIES = {
     "stop": {"ran": flag, "status": either(None, status)},
     "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
     "logs": {"logs": dict_of(_name, list_of(words))},
-    "plan": {"plan": plan_shape.any_json},  # `listing.adopt` checks the fields of the plan.
+    "plan": {"plan": _plan},  # `listing.adopt` checks the fields of the plan.
     "piece": {"data": _text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]
