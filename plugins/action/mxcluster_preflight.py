@@ -213,12 +213,12 @@ class ActionModule(NodeTask):
         )
         if problem:
             return {"failed": True, "msg": problem}
+        try:
+            block = ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes))
+        except ssh_mesh.BadInput as refusal:
+            return {"failed": True, "msg": str(refusal)}
         # Check mode writes the keys, too: without them ssh refuses to connect to the nodes.
-        changed = believe(
-            given["known_hosts"],
-            given["name"],
-            ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes)),
-        )
+        changed = believe(given["known_hosts"], given["name"], block)
         return {"changed": changed, "notes": notes}
 
     def _names(self, task_vars, documented):

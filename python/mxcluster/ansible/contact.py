@@ -83,9 +83,10 @@ def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
 def pythons_of(interpreter: str) -> List[str]:
     """Return the names or paths of the Pythons that the shell looks for.
 
-    Args: `interpreter` the value of ansible_python_interpreter: a path, or "auto" and the like.
+    Args: `interpreter` the value of ansible_python_interpreter without templates: a path, the name
+    of a program such as "python3.8", or "auto" and the like.
     """
-    return [interpreter] if interpreter.startswith("/") else list(PYTHONS)
+    return list(PYTHONS) if interpreter.startswith("auto") else [interpreter]
 
 
 def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:

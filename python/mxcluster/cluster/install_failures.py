@@ -41,11 +41,11 @@ def is_full(result: Json) -> bool:
 
 
 def explained(result: Json, host: str, df: Sequence[str], needs: Dict[str, float]) -> str:
-    """Return the message of a failed installation; for a full disk with the space that it needs.
+    """Return the message of a failed installation. A full disk adds the space needed.
 
     Args:
         result: what Ansible reports of the failed task.
-        host: its name.
+        host: the name of the node.
         df: the lines of `df -Pm` for the folders of `needs`.
         needs: {folder: the bytes that the whole installation writes there, 0 if unknown}.
     """
@@ -65,7 +65,7 @@ def explained(result: Json, host: str, df: Sequence[str], needs: Dict[str, float
     ]
     return (
         "%s: the disk is full (%s). The whole installation: %s. Make room there, and run "
-        "provision.yml again: it removes what is half made, and repeats the installation"
+        "provision.yml again: it removes half-made files, and repeats the installation"
         % (host, cause.group(0) if cause else "", "; ".join(places) or "see df -h")
     )
 
@@ -81,8 +81,8 @@ def _free(line: str) -> str:
 def needs(store: str, names: Sequence[str], folders: Dict[str, float]) -> Dict[str, float]:
     """Return {folder: bytes} that an installation from files needs.
 
-    Args: `store` the controller's folder of the files; `names` of the files; `folders` {folder: how
-    many times the size of the files it needs}.
+    Args: `store` the controller's folder of the files; `names` of the files; `folders` {folder: its
+    space as a multiple of the size of all files}.
     """
     paths = [os.path.join(store, name) for name in names]
     size = sum(os.path.getsize(path) for path in paths if os.path.exists(path))

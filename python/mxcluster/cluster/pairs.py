@@ -1,7 +1,7 @@
 """Find out which MXNet works with which CUDA, Python, GPU and driver, and what the pair needs.
 
-A pair is an MXNet version and a target such as "cu92". Its GPU wheel was measured: which libraries
-libmxnet.so needs, and which GPUs its kernels have code for (gpu_wheels.yml).
+A pair is an MXNet version and a target such as "cu92". For each GPU wheel, gpu_wheels.yml lists the
+libraries that its libmxnet.so needs and the GPUs that its kernels have code for.
 """
 
 import re
@@ -28,7 +28,7 @@ ON_CPU = 'set cuda_version: "" to train on its CPU'
 class Misfit(BadInput):
     """A pair cannot work on a node. The message is the reason.
 
-    Args: `cures` what helps besides another pair, as imperatives.
+    Args: `cures` further remedies beside another pair, as imperatives for the message.
     """
 
     def __init__(self, reason: str, cures: Sequence[str] = ()) -> None:
@@ -144,7 +144,7 @@ def _works(mxnet: str, wanted: str, node: Json) -> bool:
 def _nearest_pairs(mxnet: str, wanted: str, node: Json) -> List[str]:
     """Return the settings that lead to the nearest pairs that work on the node.
 
-    One setting is changed if that is enough: the MXNet or the CUDA. Else both are changed.
+    The result changes one setting, the MXNet or the CUDA version, if that is enough, else both.
     """
     mkl = wanted.endswith("-mkl")
     cuda = cuda_of(wanted)

@@ -1,7 +1,7 @@
 """Read the tables of versions, and compare versions. Pure, but for the files beside this module.
 
-mxnet.yml has the wheels of MXNet, gpu_wheels.yml what each GPU wheel needs, and versions.yml
-NVIDIA's software, the GPUs and the operating systems.
+mxnet.yml lists the wheels of MXNet, and gpu_wheels.yml the libraries that each GPU wheel needs.
+versions.yml lists NVIDIA's software, the GPUs and the operating systems.
 """
 
 import functools
@@ -34,8 +34,8 @@ def table() -> Json:
 def gpu_wheels() -> Json:
     """Return gpu_wheels.yml: {"mxnet-cu92==1.2.1.post1": {"needed", "sass"}}.
 
-    "needed" has the sonames that the wheel needs of the system, "sass" the compute capabilities
-    that MXNet's own kernels have machine code for.
+    "needed" lists the sonames of the libraries that the system must provide. "sass" lists the
+    compute capabilities that MXNet's own kernels have machine code for.
     """
     return _read("gpu_wheels.yml")
 

@@ -28,7 +28,8 @@ from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
-# Files in the job folder with a checkpoint's name: held for the controller, fetched by it.
+# Files in the job folder. HELD contains the name of the checkpoint that waits for the controller,
+# TAKEN the name of the last checkpoint that the controller has fetched.
 HELD, TAKEN = "held", "taken"
 FILE = re.compile(
     r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
@@ -217,4 +218,4 @@ def _epochs(folder: str, network: str) -> List[int]:
 
 
 def _pattern(network: str) -> Pattern[str]:
-    return re.compile(re.escape(network) + r"-(\d{4,})(\.server-\d+)?\.(params|npz|json)")
+    return re.compile(re.escape(network) + r"-([0-9]{4,})(\.server-[0-9]+)?\.(params|npz|json)")

@@ -33,8 +33,9 @@ CURE = (
     "error persists"
 )
 ANY = json_of(6, 5000)
+LEVELS = 12  # most levels of an event and of a plan
 _digits = matching(r"[0-9]{1,6}", "a number")
-_name = matching(r"[A-Za-z0-9._-]{1,100}", "the name of a process")
+_name = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 _identity = fields({"pid": whole(1), "start_time": number})
 _nobody = {"pid": either(None, whole(1)), "start_time": either(None, number)}
 _ending = {
@@ -49,6 +50,8 @@ _part = fields(
 _reason = either(None, one_of(*exit_codes.REASONS))
 _job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
 _text = passing(lambda value: isinstance(value, str), "a text")
+
+_plan = passing(lambda value: shapes.is_json(value, LEVELS), "JSON of at most %d levels" % LEVELS)
 
 failure = fields(
     {
@@ -112,17 +115,20 @@ def event(value: Any) -> Json:
 
 
 def is_event(value: Json) -> bool:
-    """Return True if all known figures of an event have their types.
+    """Return True if all known fields of an event have their types.
 
-    Other fields may hold anything, because a script may write events of its own.
+    Other fields may hold any JSON of at most LEVELS levels, because a script may write events of
+    its own.
     """
+    if not shapes.is_json(value, LEVELS):
+        return False
     try:
         for name in set(_FIGURES) & set(value):
             _FIGURES[name](value[name])
-        if value.get("event") == "gsync":
-            _updates(value)
-        if value.get("event") == "balance":
-            _balance(value)
+        _ORIGIN(value)
+        kind = value.get("event")
+        if kind in _OF_KIND:
+            _OF_KIND[kind](value)
     except shapes.Wrong:
         return False
     return True
@@ -150,6 +156,24 @@ _FIGURES = {
     "accuracy": either(None, number),
     "samples": either(None, whole()),
     "seconds": either(None, number),
+}
+_ORIGIN = fields(
+    {},
+    {
+        "event": words,
+        "role": either(None, words),
+        "index": either(None, whole()),
+        "host": either(None, words),
+    },
+    lambda item: item,
+)
+_OF_KIND = {
+    "gsync": _updates,
+    "balance": _balance,
+    "start": fields(
+        {}, {"samples_in_share": either(None, whole()), "repeated": either(None, whole())}
+    ),
+    "kv": fields({}, {"waited_s": either(None, number), "seconds": either(None, number)}),
 }
 progress = dict_of(_name, dict_of(words, event))
 _held = fields({"ports": dict_of(_digits, words), "gpus": dict_of(_digits, words)})
@@ -243,10 +267,10 @@ _gpu = fields(
         "uuid": either(None, words),
         "bus": words,
         "name": words,
-        "capability": matching(r"\d{1,3}\.\d{1,3}", "a compute capability"),
+        "capability": matching(r"[0-9]{1,3}\.[0-9]{1,3}", "a compute capability"),
     }
 )
-_trial = matching(r"\d{1,4}( -> \d{1,4})?", "a GPU or a pair of GPUs")
+_trial = matching(r"[0-9]{1,4}( -> [0-9]{1,4})?", "a GPU or a pair of GPUs")
 _probe = fields(
     {
         "driver": _or_failed_call(
@@ -314,6 +338,7 @@ _meeting = fields(
     }
 )
 _offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
+# The fields of the answer to each command, and below the fields that any answer may have.
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
     "record": {"record": node_records.of_node},
@@ -324,7 +349,7 @@ REPLIES = {
     "stop": {"ran": flag, "status": either(None, status)},
     "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
     "logs": {"logs": dict_of(_name, list_of(words))},
-    "plan": {"plan": lambda value: value},  # `listing.adopt` checks the plan.
+    "plan": {"plan": _plan},  # `listing.adopt` checks the fields of the plan.
     "piece": {"data": _text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mxcluster.cluster.verify import gpus
 from mxcluster.cluster.verify.network import clocks, not_met, open_files
 from mxcluster.errors import some
-from mxcluster.lists import grouped
+from mxcluster.lists import grouped, several
 
 Json = Dict[str, Any]
 Answers = Dict[
@@ -124,10 +124,10 @@ def text(verdict: Json, path: str) -> List[str]:
         for result in ("ok", "failed", "not run")
     }
     lines = [
-        "%-9s %d nodes: %s"
+        "%-9s %s: %s"
         % (
             "OK" if verdict["ok"] else "FAILED",
-            len(verdict["nodes"]),
+            several(len(verdict["nodes"]), "node"),
             ", ".join("%d %s" % (number, result) for result, number in count.items() if number),
         )
     ]

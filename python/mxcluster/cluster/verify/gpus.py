@@ -3,6 +3,7 @@
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from mxcluster.cluster.version_table import has_code, number
+from mxcluster.lists import several
 
 Json = Dict[str, Any]
 Result = Tuple[Optional[bool], str]
@@ -44,8 +45,9 @@ def driver(answer: Json) -> Result:
     wanted = answer["wanted"]
     if not answer["driver"]:
         return False, (
-            "the PCI bus has %d GPUs and nvidia-smi shows none: install a driver, %s or newer, or "
-            "restart the node if one is installed" % (wanted["gpus"], wanted["driver"])
+            "the PCI bus has %s and nvidia-smi shows none: install a driver, %s or newer, or "
+            "restart the node if one is installed"
+            % (several(wanted["gpus"], "GPU"), wanted["driver"])
         )
     if number(answer["driver"]) < number(wanted["driver"]):
         return False, "driver %s is older than %s, which CUDA %s needs: install a newer one" % (
@@ -54,8 +56,8 @@ def driver(answer: Json) -> Result:
             wanted["version"],
         )
     if len(answer["listed"]) != wanted["gpus"]:
-        return False, "nvidia-smi shows %d GPUs and the PCI bus has %d: see dmesg on this node" % (
-            len(answer["listed"]),
+        return False, "nvidia-smi shows %s and the PCI bus has %d: see dmesg on this node" % (
+            several(len(answer["listed"]), "GPU"),
             wanted["gpus"],
         )
     return True, ""
@@ -107,8 +109,8 @@ def cuda_sees(answer: Json) -> Result:
             )
     if len(gpus) != len(listed):
         return False, (
-            "CUDA shows %d GPUs and nvidia-smi %d: see which of /dev/nvidia* the training user may "
-            "open" % (len(gpus), len(listed))
+            "CUDA shows %s and nvidia-smi %d: see which of /dev/nvidia* the training user may "
+            "open" % (several(len(gpus), "GPU"), len(listed))
         )
     return True, ""
 
