@@ -41,11 +41,11 @@ def judge(
 
 def driver(answer: Json) -> Result:
     """Check that a driver is loaded and new enough, and that it shows all GPUs of the bus."""
-    wanted = answer["wanted"]
+    wanted, on_bus = answer["wanted"], answer["wanted"].get("gpus")
     if not answer["driver"]:
         return False, (
-            "the PCI bus has %d GPUs and nvidia-smi shows none: install a driver, %s or newer, or "
-            "restart the node if one is installed" % (wanted["gpus"], wanted["driver"])
+            "the PCI bus has %s GPUs and nvidia-smi shows none: install a driver, %s or newer, or "
+            "restart the node if one is installed" % (on_bus or "NVIDIA", wanted["driver"])
         )
     if number(answer["driver"]) < number(wanted["driver"]):
         return False, "driver %s is older than %s, which CUDA %s needs: install a newer one" % (
@@ -53,10 +53,12 @@ def driver(answer: Json) -> Result:
             wanted["driver"],
             wanted["version"],
         )
-    if len(answer["listed"]) != wanted["gpus"]:
+    if on_bus is None:
+        return None, "the node record has no number of GPUs: run provision.yml"
+    if len(answer["listed"]) != on_bus:
         return False, "nvidia-smi shows %d GPUs and the PCI bus has %d: see dmesg on this node" % (
             len(answer["listed"]),
-            wanted["gpus"],
+            on_bus,
         )
     return True, ""
 
