@@ -1,4 +1,4 @@
-"""Transfer files to a node, where the module mxcluster_file copies them into place.
+"""Transfer files to a node, where the module mxcluster_file copies the files to their paths.
 
 Unlike ansible.builtin.copy, the module copies a file with the rights of the user that owns the
 folder. Root never opens a path in which another user can place a link.

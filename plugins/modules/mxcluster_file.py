@@ -69,8 +69,8 @@ options:
   mode:
     description:
       - The permissions of the file (default V(0644)) or of the folder for V(state=directory)
-        without O(src) (default V(0755)), octal, in quotes. If only O(user) can read a file, new
-        folders on its path are accessible to O(user) only, too.
+        without O(src) (default V(0755)), octal, in quotes. If only O(user) can read a file, then
+        only O(user) can enter new folders on its path.
     type: str
   roots:
     description:

@@ -16,7 +16,7 @@ NEED = {"digest": "d", "python": "3.11", "requirements": ["six==1.16.0 --hash=sh
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A file with its URL, as the role versions describes it."""
+    """Return a file with its URL, name and SHA-256, as the role versions gives it."""
     monkeypatch.setattr(archives, "PAUSE", 0.0)
     (tmp_path / "there.tgz").write_bytes(b"content")
     digest = hashlib.sha256(b"content").hexdigest()

@@ -1,4 +1,4 @@
-"""The action plugin mxcluster_file, which copies a folder's files to a node.
+"""The action plugin mxcluster_file, which copies files and folders to a node.
 
 test_9_training_user.py runs it in playbooks.
 """
