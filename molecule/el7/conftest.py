@@ -1,4 +1,4 @@
-"""What the tests of this scenario share: the stand-in's server, and looks at its nodes."""
+"""Fixtures for the tests of this scenario: the stand-in's server, and checks of the nodes."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ class Server:
         (self.folder / "disturb.json").write_text(json.dumps(orders))
 
     def requests(self, end):
-        """Return the requests so far for paths with this end."""
+        """Return the requests so far for paths with this suffix."""
         lines = [
             json.loads(line) for line in (self.folder / "requests.log").read_text().splitlines()
         ]
@@ -30,7 +30,7 @@ class Server:
 
 @pytest.fixture
 def server(cluster):
-    """Return the server, undisturbed before and after a test."""
+    """Return the server, without disturbances before and after a test."""
     folder = pathlib.Path(json.loads((cluster.shared / "stand_in.json").read_text())["folder"])
     served = Server(cluster.shared / "server", folder / "www")
     yield served
@@ -39,7 +39,7 @@ def server(cluster):
 
 @pytest.fixture(scope="session")
 def nodes(cluster):
-    """Return the looks at the nodes, and the runs of provision.yml."""
+    """Return the object that reads the nodes' state and runs provision.yml."""
     return Nodes(cluster)
 
 
@@ -50,7 +50,7 @@ def name(request):
 
 
 class Nodes:
-    """The nodes of the scenario, as the tests look at them."""
+    """The nodes of the scenario: read their state, and run provision.yml."""
 
     gpus = GPUS
 

@@ -64,7 +64,7 @@ def test_a_node_without_nouveau_needs_no_restart(cluster):
 
 
 def test_no_repository_of_the_installation_stays_enabled(cluster, name):
-    """Neither ours nor those of NVIDIA's RPMs, whose files enable themselves."""
+    """Repositories of mxcluster and of NVIDIA's RPMs are disabled; the RPMs enable their own."""
     enabled = cluster.shell(name, "yum -q repolist enabled")
     assert not re.search("mxcluster|cuda|nvidia|epel", enabled), enabled
     assert re.search("^base ", enabled, re.M), enabled
@@ -95,7 +95,7 @@ def test_the_drivers_repository_shows_nothing_but_the_driver(cluster):
 
 
 def test_a_restart_that_is_needed_is_reported_everywhere(cluster, nodes):
-    """In the output, in the record, in status.yml; train.yml refuses the node."""
+    """The output, the record and status.yml name the restart, and train.yml refuses the node."""
     said = nodes.refused(nvidia_driver_reboot="auto")
     assert "restart gpu2, then run provision.yml again" in said
     assert "but nouveau is loaded" in said and "gpu1: driver" not in said
@@ -137,7 +137,7 @@ def test_a_driver_in_use_is_not_replaced(cluster, nodes):
 
 
 def test_an_idle_driver_is_replaced_without_a_restart(cluster, nodes):
-    """The locks move with the driver, and so does the loaded module."""
+    """The locks and the loaded module change together with the driver."""
     options = dict(nvidia_driver_install=True, nvidia_driver_version="470.57.02")
     nodes.provision(*DRIVER, **options)
     assert drivers(nodes, "gpu2") == dict.fromkeys(SET, "470.57.02")

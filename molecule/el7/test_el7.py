@@ -68,7 +68,7 @@ def test_mxnet_is_the_gpu_build_where_a_gpu_is(nodes, cluster):
 
 
 def test_the_real_wheel_needs_what_the_table_says():
-    """The table says what a pair needs; here the wheel of the default pair is at hand."""
+    """The table lists the needs of each pair. The test has the wheel of the default pair only."""
     store = pathlib.Path(__file__).parents[2] / ".state" / "cache" / "wheels"
     (path,) = store.glob("mxnet_cu92-1.2.1.post1-*.whl")
     measured = gpu_wheels.measure(str(path))

@@ -1,6 +1,6 @@
 #!/bin/sh
 # run_installer.sh WORK INSTALLER OPTIONS...: run an installer of NVIDIA's with the folder WORK for its own files.
-# Its answer to a wrong environment is a crash (10.1), or a status 0 without an installation (8.0).
+# In a wrong environment the installer crashes (10.1), or ends with status 0 and installs nothing (8.0).
 work=$1 installer=$2
 shift 2
 unset DISPLAY SUDO_USER

@@ -18,7 +18,7 @@ LISTED = [
 
 
 def decided(role, expression, **variables):
-    """What Ansible makes of an expression without braces, with the variables of a role."""
+    """Return Ansible's value of an expression without braces, with the variables of a role."""
     known = yaml.safe_load((ROLES / role / "vars" / "main.yml").read_text())
     return Templar(DataLoader(), variables=dict(known, **variables)).template(
         "{{ %s }}" % expression
@@ -26,7 +26,7 @@ def decided(role, expression, **variables):
 
 
 def asserted():
-    """The conditions under which an RPM is accepted."""
+    """Return the conditions under which the role accepts an RPM."""
     tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "local_rpm.yml").read_text())
     names = [task["name"] for task in tasks]
     found = [task for task in tasks if "ansible.builtin.assert" in task]

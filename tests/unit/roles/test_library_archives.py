@@ -1,4 +1,4 @@
-"""cuDNN and NCCL are found and unpacked: symlinks stay, half an installation is none."""
+"""The tasks that find and unpack cuDNN and NCCL keep symlinks and repair partial installations."""
 
 import io
 import os
@@ -28,7 +28,7 @@ def add(archive, name, content=b"", link=None):
 
 
 def pack(path, version="7.6.5"):
-    """An archive of cuDNN with NVIDIA's layout."""
+    """Write an archive of cuDNN with NVIDIA's layout to `path`, and return the path."""
     with tarfile.open(str(path), "w:gz") as archive:
         header = HEADER % tuple(version.split("."))
         add(archive, "cuda/include/cudnn.h", header.encode())
@@ -42,7 +42,7 @@ def pack(path, version="7.6.5"):
 
 
 def pack_nccl(path):
-    """An archive of NCCL 2.7.8 with NVIDIA's layout."""
+    """Write an archive of NCCL 2.7.8 with NVIDIA's layout to `path`, and return the path."""
     with tarfile.open(str(path), "w:xz") as archive:
         top = "nccl_2.7.8-1+cuda10.1_x86_64/"
         add(archive, top + "LICENSE.txt", b"terms")
@@ -56,7 +56,7 @@ def pack_nccl(path):
 
 
 class Role:
-    """Carries out the two commands of the role `name` on a folder; `version` is the wanted one."""
+    """Runs the two commands of the role `name` on a folder; `version` is the chosen version."""
 
     def __init__(self, folder, version="7.6.5.32", name="cudnn"):
         self.folder, self.version, self.name = folder, version, name
@@ -87,7 +87,7 @@ class Role:
         )
 
     def look(self):
-        """(whether all is there, the version that was found)."""
+        """Return (True if the library is complete, the version that the command found)."""
         archive = pathlib.Path("/nowhere/cuda/a.tgz")
         told = self._run("library.yml", "Check the installed version of the library", archive)
         looked = {"rc": told.returncode, "stdout_lines": told.stdout.decode().splitlines()}
@@ -97,7 +97,7 @@ class Role:
         return templar.template("{{ __cuda_library_done | bool }}"), found
 
     def unpack(self, archive):
-        """(exit status, stderr) for an archive in a folder named cuda."""
+        """Unpack an archive in a folder named cuda, and return (exit status, stderr)."""
         name = "Install the files of the library in the CUDA folder"
         done = self._run("library_install.yml", name, archive)
         return done.returncode, done.stderr.decode()

@@ -1,4 +1,4 @@
-"""The scripts around NVIDIA's runfiles: what they start, and what counts as installed."""
+"""The scripts around NVIDIA's runfiles: the started program, and the check for missing parts."""
 
 import pathlib
 import shutil
@@ -12,7 +12,7 @@ LIBRARIES = ("cudart cublas cufft curand cusolver cusparse nvrtc nvrtc-builtins 
 
 
 def tree(folder, version="9.2"):
-    """A CUDA folder as a runfile leaves it."""
+    """Return a CUDA folder with the files that a runfile installs."""
     for name in ("bin/ptxas", "bin/nvlink", "bin/fatbinary", "include/cuda.h"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")

@@ -71,6 +71,15 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
         {host: dict(found, wanted=cuda[host]) for host, found in having}, line, skipped
     )
     lines += [line("GPUs", unasked) for _ in unasked[:1]]
+    without = sorted(host for host, answer in known.items() if host in cuda and not answer["gpus"])
+    if without:
+        lines.append(
+            skipped(
+                "GPUs",
+                "%s: the plan has CUDA, but the answer has no facts about GPUs: run provision.yml, "
+                "then verify.yml" % ", ".join(without),
+            )
+        )
     if silent or not wanted["met"]:
         lines += [
             skipped(label, "not all nodes answer" if silent else "check mode starts nothing")

@@ -42,12 +42,12 @@ def judge(
 
 def driver(answer: Json) -> Result:
     """Check that a driver is loaded and new enough, and that it shows all GPUs of the bus."""
-    wanted = answer["wanted"]
+    wanted, on_bus = answer["wanted"], answer["wanted"].get("gpus")
     if not answer["driver"]:
         return False, (
             "the PCI bus has %s and nvidia-smi shows none: install a driver, %s or newer, or "
             "restart the node if one is installed"
-            % (several(wanted["gpus"], "GPU"), wanted["driver"])
+            % (several(on_bus, "GPU") if on_bus else "NVIDIA GPUs", wanted["driver"])
         )
     if number(answer["driver"]) < number(wanted["driver"]):
         return False, "driver %s is older than %s, which CUDA %s needs: install a newer one" % (
@@ -55,10 +55,12 @@ def driver(answer: Json) -> Result:
             wanted["driver"],
             wanted["version"],
         )
-    if len(answer["listed"]) != wanted["gpus"]:
+    if on_bus is None:
+        return None, "the node record has no number of GPUs: run provision.yml"
+    if len(answer["listed"]) != on_bus:
         return False, "nvidia-smi shows %s and the PCI bus has %d: see dmesg on this node" % (
             several(len(answer["listed"]), "GPU"),
-            wanted["gpus"],
+            on_bus,
         )
     return True, ""
 

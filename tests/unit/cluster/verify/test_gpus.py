@@ -135,3 +135,15 @@ def test_one_gpu_has_no_copies_to_check():
         "not run",
         ["b: it takes two GPUs that the driver shows"],
     )
+
+
+@pytest.mark.parametrize("number", [{}, {"gpus": None}])
+def test_a_record_without_the_number_of_gpus_is_reported(number):
+    wanted = {name: value for name, value in WANTED.items() if name != "gpus"}
+    lines = judged(wanted=dict(wanted, **number))["a driver that CUDA works with"]
+    assert lines == [
+        ("ok", []),
+        ("not run", ["b: the node record has no number of GPUs: run provision.yml"]),
+    ]
+    lines = judged(wanted=dict(wanted, **number), driver=None)["a driver that CUDA works with"]
+    assert lines[0][0] == "failed" and "nvidia-smi shows none" in lines[0][1][0]

@@ -328,3 +328,16 @@ def test_builds_differ_also_without_root():
         answers["b"]["gpus"] = {"never": "asked for"}
 
     assert judged(change)["ok"]
+
+
+def test_an_answer_without_gpu_facts_is_reported():
+    """Without the line, the verdict would pass without any check of the node's GPUs."""
+
+    def change(answers, meetings, wanted):
+        for host in "ab":
+            wanted["nodes"][host]["cuda"] = {"version": "9.2", "folder": "/usr/local/cuda-9.2"}
+
+    verdict = judged(change)
+    (found,) = [one for one in verdict["checks"] if one["check"] == "GPUs"]
+    assert found["result"] == "not run" and found["why"][0].startswith("a, b: "), found
+    assert "run provision.yml" in found["why"][0] and verdict["ok"]

@@ -45,7 +45,7 @@ def machine():
 
 
 def test_gpus_are_found_by_class_and_vendor(machine, tmp_path):
-    """Sound functions and switches of NVIDIA do not count, nor displays of other vendors."""
+    """NVIDIA's sound devices and switches, and displays of other vendors, are no GPUs."""
     for slot, (vendor, kind, device) in {
         "0000:3b:00.0": ("0x10de", "0x030200", "0x1db4"),
         "0000:3b:00.1": ("0x10de", "0x040300", "0x10f2"),
