@@ -80,3 +80,9 @@ def some(names: List[str], most: int = 6) -> str:
     """Return the first `most` names and the number of the others as text: "a, b and 3 more"."""
     more = len(names) - most
     return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")
+
+
+def shown(value: Any) -> str:
+    """Return `value` as text for a message, with quotes around a string, cut to 200 characters."""
+    text = repr(str(value)) if isinstance(value, str) else repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."

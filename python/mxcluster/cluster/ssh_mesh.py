@@ -16,9 +16,9 @@ from typing import Any, Dict, List, Sequence
 
 from mxcluster import shapes
 from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput, refuse
-from mxcluster.job.option_types import shown, to_int
+from mxcluster.errors import BadInput, refuse, shown
 from mxcluster.lists import grouped, unique
+from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]
 

@@ -13,13 +13,16 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 from mxcluster import package, schemes
 from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
-from mxcluster.errors import BadInput, did_you_mean, refuse
+from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.job import checkpoints, user_script
 from mxcluster.job import options as knobs
-from mxcluster.job.option_types import is_job_id, shown, to_int
+from mxcluster.job.option_types import (
+    is_job_id,
+)
 from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table, talks
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import several, unique
+from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding

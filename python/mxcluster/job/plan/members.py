@@ -13,13 +13,12 @@ from mxcluster.job.option_types import (
     between,
     cast_value,
     to_gpus,
-    to_int,
     to_numbers,
     to_text,
 )
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique
-from mxcluster.numbers import to_float
+from mxcluster.numbers import to_float, to_int
 
 # Each worker and each server is a process of its own, with MXNet in its memory and its own port.
 MOST_PER_HOST = 256
