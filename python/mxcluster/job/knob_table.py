@@ -17,14 +17,7 @@ from typing import Any, List, Tuple
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.job import option_types
-from mxcluster.job.option_types import (
-    Knob,
-    Option,
-    at_least,
-    between,
-    is_job_id,
-    to_text,
-)
+from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_text
 from mxcluster.numbers import to_float, to_int
 
 PROGRAMS = ("image_classification",)

@@ -13,9 +13,7 @@ from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import (
-    cast_value,
-)
+from mxcluster.job.option_types import cast_value
 
 DEFAULT_STALENESS = 3
 

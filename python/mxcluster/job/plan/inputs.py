@@ -16,9 +16,7 @@ from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.job import checkpoints, user_script
 from mxcluster.job import options as knobs
-from mxcluster.job.option_types import (
-    is_job_id,
-)
+from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table, talks
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import several, unique

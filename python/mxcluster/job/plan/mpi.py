@@ -12,11 +12,7 @@ from typing import Any, Dict, List, Optional
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.knob_table import MPI
-from mxcluster.job.option_types import (
-    Knob,
-    cast_value,
-    is_job_id,
-)
+from mxcluster.job.option_types import Knob, cast_value, is_job_id
 from mxcluster.job.options import LOADER_VARIABLES, is_own
 from mxcluster.job.plan import addresses, gpus, members, ports
 from mxcluster.lists import several, unique

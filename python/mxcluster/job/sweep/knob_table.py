@@ -12,13 +12,7 @@ from typing import Any, Dict, List, Tuple
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import (
-    Knob,
-    at_least,
-    between,
-    cast_value,
-    to_text,
-)
+from mxcluster.job.option_types import Knob, at_least, between, cast_value, to_text
 from mxcluster.job.sweep.schemes_table import NAMES
 from mxcluster.numbers import to_float, to_int
 

@@ -22,10 +22,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import (
-    Knob,
-    cast_value,
-)
+from mxcluster.job.option_types import Knob, cast_value
 from mxcluster.job.sweep import knob_table, schemes_table
 from mxcluster.job.sweep.knob_table import BENCHMARK
 
