@@ -121,6 +121,13 @@ def test_a_restart_that_is_refused_by_the_user_is_a_warning(nodes):
     assert "Warning: gpu2: driver" in result.output, result.output
 
 
+@pytest.mark.parametrize("tag", ["mxnet", "ssh_mesh"])
+def test_a_tag_works_on_nodes_with_gpus(nodes, tag):
+    """The report of a restart runs with every tag, and the driver's other tasks do not."""
+    result = nodes.provision("--tags", tag, nvidia_driver_reboot=False)
+    assert "Warning: gpu2: driver" in result.output, result.output
+
+
 def test_nouveau_is_off_after_a_restart_on_request(cluster, nodes):
     called = cluster.shell("gpu2", "cat /var/log/stand-in")
     assert "modprobe -r nouveau" in called and "dracut --force" in called, called
