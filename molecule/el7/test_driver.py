@@ -137,6 +137,9 @@ def test_nouveau_is_off_after_a_restart_on_request(cluster, nodes):
     assert listed.split() == [V]
     assert cluster.node("gpu2").run("test -e /sys/module/nouveau").rc != 0
     assert "shutdown" not in cluster.shell("gpu1", "cat /var/log/stand-in")
+    # The same run renews the record, so that train.yml takes the node.
+    record = json.loads((cluster.state / "nodes" / "gpu2.json").read_text())
+    assert record["driver"] == {"installed": V, "loaded": V, "nouveau": False}
     again = nodes.provision(nvidia_driver_reboot=True)
     assert set(nodes.changes(again).values()) == {0}, again.output
 
