@@ -115,6 +115,13 @@ def test_a_restart_that_is_refused_by_the_user_is_a_warning(nodes):
     assert "Warning: gpu2: driver" in result.output, result.output
 
 
+@pytest.mark.parametrize("tag", ["mxnet", "ssh_mesh"])
+def test_a_tag_works_on_nodes_with_gpus(nodes, tag):
+    """The report of a restart runs with every tag, and the driver's other tasks do not."""
+    result = nodes.provision("--tags", tag, nvidia_driver_reboot=False)
+    assert "Warning: gpu2: driver" in result.output, result.output
+
+
 def test_nouveau_is_off_after_a_restart_on_request(cluster, nodes):
     called = cluster.shell("gpu2", "cat /var/log/stand-in")
     assert "modprobe -r nouveau" in called and "dracut --force" in called, called
@@ -124,14 +131,17 @@ def test_nouveau_is_off_after_a_restart_on_request(cluster, nodes):
     assert listed.split() == [V]
     assert cluster.node("gpu2").run("test -e /sys/module/nouveau").rc != 0
     assert "shutdown" not in cluster.shell("gpu1", "cat /var/log/stand-in")
+    # The same run renews the record, so that train.yml takes the node.
+    record = json.loads((cluster.state / "nodes" / "gpu2.json").read_text())
+    assert record["driver"] == {"installed": V, "loaded": V, "nouveau": False}
     again = nodes.provision(nvidia_driver_reboot=True)
     assert set(nodes.changes(again).values()) == {0}, again.output
 
 
 def test_a_driver_in_use_is_not_replaced(cluster, nodes):
-    cluster.shell("gpu2", "sleep 1000 <>/dev/nvidia0 >/dev/null 2>&1 & echo $! >/run/user")
+    cluster.shell("gpu2", "sleep 1000 <>/dev/nvidia0 >/dev/null 2>&1 & echo $! >/run/gpu-user")
     said = nodes.refused(*DRIVER, nvidia_driver_install=True, nvidia_driver_version="470.57.02")
-    cluster.shell("gpu2", "kill $(cat /run/user)")
+    cluster.shell("gpu2", "kill $(cat /run/gpu-user)")
     assert re.search(r"gpu2: its driver is to be changed, .* in use by sleep \(pid \d+\)", said)
     assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)
 

@@ -160,8 +160,18 @@ def kernels(folder="/lib/modules"):
     found = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(
         (name for name in found if os.path.exists(os.path.join(folder, name, "modules.order"))),
-        key=lambda name: [int(part) for part in re.findall(r"\d+", name)],
+        key=age,
     )
+
+
+def age(kernel):
+    """Return the key that sorts releases of kernels.
+
+    The numbers before the system's name decide first: 3.10.0-1160.2.2.el7 is newer than
+    3.10.0-1160.el7, although the number 7 comes after the number 2.
+    """
+    upstream = re.split(r"[.\-_+](?=[A-Za-z])", kernel)[0]
+    return [[int(part) for part in re.findall(r"\d+", text)] for text in (upstream, kernel)]
 
 
 def secure_boot(folder="/sys/firmware/efi/efivars"):

@@ -6,7 +6,7 @@ N-rhel7).
 """
 
 import re
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from mxcluster.cluster.version_table import number
 from mxcluster.cluster.versions import check_branch
@@ -78,14 +78,17 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
             % (version, branch)
         )
     check_branch(branch, decided["cuda"], machine["gpus"])
-    known = dict(line.split(" ", 1) for line in rpms if " " in line)
-    ours = known.get(DRIVER)
+    known: Dict[str, Set[str]] = {}
+    for line in rpms:
+        name, _, there = line.strip().partition(" ")
+        known.setdefault(name, set()).add(there)
+    others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
+    ours = _version_of_set(known) if DRIVER in known or not others else None
     found: Json = {"action": "keep", "why": "", "branch": branch, "version": version, "ours": ours}
     if install == "false":
         return dict(found, why="nvidia_driver_install is false")
     if ours is None:
         present = machine["driver"] or machine["driver_installed"]
-        others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
         if install == "auto" and (present or others):
             return dict(found, why="another driver is there")
         if present and not others and number(present) >= number(decided["least"]):
@@ -106,11 +109,12 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
             )
         found.update(action="install", why="it has no driver")
     else:
-        lacking = [name for name in NEEDED if known.get(name) != ours]
+        lacking = [name for name in NEEDED if known.get(name) != {ours}]
         if lacking:
             # An earlier installation was cut off, and its versions may be mixed.
             found.update(
-                action="install", why="packages of its driver are missing: " + some(lacking)
+                action="install",
+                why="packages of its driver are missing or mixed: " + some(lacking),
             )
         elif install == "true":
             old = number(ours) < number(decided["least"])
@@ -120,6 +124,18 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
     if found["action"] != "keep":
         _check_machine(machine, found["action"])
     return found
+
+
+def _version_of_set(known: Dict[str, Set[str]]) -> Optional[str]:
+    """Return the newest version of the driver among its packages, None if there are none.
+
+    yum installs the module before the package DRIVER, which requires it. So any package of the set
+    may be what a transaction left that was cut off.
+
+    Args: `known` {package: its installed versions}. A cut transaction may leave two of them.
+    """
+    found = known.get(DRIVER) or {one for name in SET for one in known.get(name, ())}
+    return max(found, key=number) if found else None
 
 
 def _check_machine(machine: Json, action: str) -> None:

@@ -261,7 +261,11 @@ def packages(cuda: str) -> Dict[str, Dict[str, str]]:
     Each value is {name of an RPM: its version, "" for any}.
     """
     row = cuda_row(cuda)
-    libraries = dict(dict.fromkeys(row["libraries"], ""), **row["patched"])
+    pinned = row.get("pinned", {})
+    libraries = dict(
+        {name: pinned.get(name, "") for name in row["libraries"]},
+        **row["patched"],
+    )
     developers = {
         name.replace("cublas", "cublas-dev"): version for name, version in row["patched"].items()
     }
@@ -271,6 +275,7 @@ def packages(cuda: str) -> Dict[str, Dict[str, str]]:
             dict.fromkeys(row["toolkit"], ""),
             **row["patched"],
             **developers,
+            **pinned,
             **row.get("compilers", {}),
         ),
     }

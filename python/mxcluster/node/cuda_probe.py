@@ -126,9 +126,15 @@ def runtime(folder: str) -> Json:
 
 
 def cudnn(folder: str) -> Optional[str]:
-    """Return the version of the cuDNN that is loaded, such as "7.6.5"; None without one."""
+    """Return the version of the cuDNN that is loaded, such as "7.6.5"; None without one.
+
+    A folder may hold the cuDNN 7 of an earlier installation beside cuDNN 8. The link libcudnn.so
+    belongs to the cuDNN that was unpacked last.
+    """
     try:
-        version = ctypes.CDLL(in_folder(folder, "libcudnn.so.[0-9]")).cudnnGetVersion
+        linked = os.path.join(folder, "lib64", "libcudnn.so")
+        path = linked if os.path.exists(linked) else in_folder(folder, "libcudnn.so.[0-9]")
+        version = ctypes.CDLL(path).cudnnGetVersion
     except (OSError, AttributeError):
         return None
     version.restype = ctypes.c_size_t

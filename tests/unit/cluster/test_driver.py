@@ -50,7 +50,8 @@ def listing(*versions, without=(), names=driver.SET):
         (AUTO, [], {"driver_installed": "390.46"}, "keep"),
         (AUTO, ["kmod-nvidia 390.87", "nvidia-x11-drv 390.87"], {}, "keep"),
         (AUTO, OURS, {}, "keep"),
-        (AUTO, OURS[1:], {"driver": "470.82.01"}, "keep"),
+        (AUTO, OURS[1:], {"driver": "470.82.01"}, "install"),
+        (AUTO, OURS[1:] + ["nvidia-driver-branch-470 470.82.01"], {"driver": "470.82.01"}, "keep"),
         (AUTO, OURS[:1], {}, "install"),  # a transaction that was cut off
         (AUTO, OURS[:-4] + [driver.KMOD + " 470.57.02"], {}, "install"),
         (TRUE, OURS, {}, "keep"),
@@ -62,6 +63,23 @@ def listing(*versions, without=(), names=driver.SET):
 )
 def test_what_is_done_with_a_node(settings, rpms, facts, action):
     assert plan(settings, rpms, **facts)["action"] == action
+
+
+@pytest.mark.parametrize("settings", [AUTO, TRUE])
+@pytest.mark.parametrize("count", range(1, len(driver.SET)))
+def test_a_transaction_that_was_cut_off_anywhere_is_repeated(settings, count):
+    """yum installs the kmod, whose script builds the module, before the package of the driver."""
+    left = [name + " 470.82.01" for name in [driver.KMOD] + driver.SET[1:]][:count]
+    found = plan(settings, left, driver_installed="470.82.01")
+    assert (found["action"], found["ours"]) == ("install", "470.82.01")
+
+
+def test_two_versions_of_a_package_are_a_transaction_that_was_cut_off():
+    for old in (driver.DRIVER, driver.KMOD):
+        for both in (OURS + [old + " 470.57.02"], [old + " 470.57.02"] + OURS):
+            found = plan(AUTO, both)
+            assert (found["action"], found["ours"]) == ("install", "470.82.01")
+            assert found["why"].endswith("missing or mixed: " + old)
 
 
 def test_an_older_driver_of_ours_is_replaced_on_request_only():

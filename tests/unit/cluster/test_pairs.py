@@ -32,15 +32,17 @@ def test_every_gpu_wheel_is_measured():
         assert set(row) - {"measured"} == {"needed", "sass"} and row["sass"], wheel
 
 
-def brought(mxnet, wanted):
+def brought(mxnet, wanted, kind):
     """Return names of libraries, with or without their version, that the roles bring."""
     cuda = pairs.cuda_of(wanted)
-    packages = versions.packages(cuda)["libraries"]
+    packages = versions.packages(cuda)[kind]
     variables = yaml.safe_load((ROLES / "versions/vars/main.yml").read_text())
     found = set(variables["__versions_libraries"])
     for package in packages:
         part = re.sub(r"^cuda-|-\d+-\d+$", "", package)
-        if part == "libraries":
+        if part == "toolkit":
+            found |= {"libnvrtc", "libnvToolsExt"}
+        if part in ("libraries", "toolkit"):
             found |= {"libcudart", "libcufft", "libcurand", "libcusolver", "libcusparse"}
             # CUDA 10.1 and 10.2 have cuBLAS in a package of its own, which others do not require.
             found |= set() if cuda in ("10.1", "10.2") else {"libcublas"}
@@ -54,10 +56,11 @@ def brought(mxnet, wanted):
     return found
 
 
+@pytest.mark.parametrize("kind", ["toolkit", "libraries"])
 @pytest.mark.parametrize("pair", TARGETS, ids="-".join)
-def test_the_roles_bring_every_library_that_a_wheel_needs(pair):
+def test_the_roles_bring_every_library_that_a_wheel_needs(pair, kind):
     """Only the driver's library may be missing. Nothing brought NCCL for MXNet 1.8.0 once."""
-    found = brought(*pair)
+    found = brought(*pair, kind)
     missing = {
         needed
         for needed in WHEELS[pairs.wheel(*pair)]["needed"]

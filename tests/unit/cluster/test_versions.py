@@ -114,6 +114,26 @@ def test_versions_in_a_row_match():
         assert all(version.startswith(row["release"] + ".") for version in row["patched"].values())
 
 
+@pytest.mark.parametrize("kind", ["toolkit", "libraries"])
+def test_a_package_without_the_cuda_version_in_its_name_is_pinned(kind):
+    """libcublas10 is the cuBLAS of 10.1 and of 10.2; the repository offers the newest."""
+    for cuda in TABLE["cuda"]:
+        for name, version in versions.packages(cuda)[kind].items():
+            assert name.endswith("-" + cuda.replace(".", "-")) or version, (cuda, name)
+    cublas = {cuda: versions.packages(cuda)[kind].get("libcublas10") for cuda in ("10.1", "10.2")}
+    assert cublas == {"10.1": "10.2.1.243", "10.2": "10.2.2.89"}
+
+
+def test_the_compilers_of_a_patch_come_with_the_toolkit():
+    """A patch of 9.0 and of 9.1 replaces the compiler; the libraries alone have none."""
+    toolkit = {cuda: versions.packages(cuda)["toolkit"] for cuda in ("9.0", "9.1")}
+    assert toolkit["9.0"]["cuda-core-9-0"] == "9.0.176.3"
+    assert toolkit["9.1"]["cuda-nvcc-9-1"] == "9.1.85.2"
+    assert not {"cuda-core-9-0", "cuda-nvcc-9-1"} & {
+        name for cuda in toolkit for name in versions.packages(cuda)["libraries"]
+    }
+
+
 def test_the_reference_cluster():
     decided = decide()
     assert decided["target"] == "cu92" and decided["cuda"]["source"] == "local_rpm"

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from mxcluster.cluster.verify import gpus as judged
-from mxcluster.node import gpu_check
+from mxcluster.node import cuda_probe, gpu_check
 
 HERE = pathlib.Path(__file__).parent
 SMI = """#!/bin/sh
@@ -220,3 +220,22 @@ def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
     assert gpu_check.trials(1, environment) == {
         "0": "MXNet cannot be imported: libcuda.so.1: cannot open"
     }
+
+
+@pytest.mark.parametrize("linked, version", [("7", "7.6.5"), ("8", "8.2.4"), (None, "7.6.5")])
+def test_the_cudnn_of_the_link_is_asked(tmp_path, monkeypatch, linked, version):
+    """An earlier installation has left cuDNN 7 in the folder."""
+    versions = {"libcudnn.so.7": 7605, "libcudnn.so.8": 8204}
+    (tmp_path / "lib64").mkdir()
+    for name in versions:
+        (tmp_path / "lib64" / name).write_text("")
+    if linked:
+        (tmp_path / "lib64/libcudnn.so").symlink_to("libcudnn.so." + linked)
+
+    class Loaded:
+        def __init__(self, path):
+            name = pathlib.Path(path).resolve().name
+            self.cudnnGetVersion = lambda: versions[name]
+
+    monkeypatch.setattr(cuda_probe.ctypes, "CDLL", Loaded)
+    assert cuda_probe.cudnn(str(tmp_path)) == version

@@ -139,3 +139,51 @@ def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, opti
     )
     assert subprocess.call(argv) == status
     assert (tmp_path / "told").read_text().startswith("--silent " + option)
+
+
+@pytest.mark.parametrize(
+    "change, differs",
+    [
+        ({}, False),
+        ({"gpu_users": ["python (pid 7)"]}, False),  # not in the record
+        ({"driver": "470.82.01"}, True),
+        ({"driver_installed": "470.82.01"}, True),
+        ({"nouveau": False}, True),
+    ],
+)
+def test_a_driver_that_was_loaded_at_the_end_renews_the_record(change, differs):
+    first = {"driver_installed": None, "driver": None, "nouveau": True, "gpu_users": []}
+    now = dict(first, **change)
+    variables = {"__nvidia_driver_now": now, "__nvidia_driver_first": first}
+    assert decided("nvidia_driver", "__nvidia_driver_differs", **variables) is differs
+    playbook = pathlib.Path(str(ROLES)).parent / "playbooks" / "provision.yml"
+    tasks = yaml.safe_load(playbook.read_text())[4]["tasks"]
+    files = [(one.get("ansible.builtin.include_role") or {}).get("tasks_from") for one in tasks]
+    assert files.index("state.yml") < files.index("renew.yml") < files.index("restart.yml")
+    # Also with this tag, which loads the driver of a node, but does not write its record.
+    assert tasks[files.index("renew.yml")]["tags"] == ["nvidia_driver"]
+
+
+@pytest.mark.parametrize(
+    "lines, good",
+    [
+        (["GPU 0: A100 (UUID: GPU-a)", "GPU 1: A100 (UUID: GPU-b)"], True),
+        (
+            # With MIG, each instance has a line of its own.
+            ["GPU 0: A100 (UUID: GPU-a)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c)"]
+            + ["  MIG 3g.20gb     Device  1: (UUID: MIG-d)", "GPU 1: A100 (UUID: GPU-b)"],
+            True,
+        ),
+        (["GPU 0: A100 (UUID: GPU-a)"], False),  # a GPU that has fallen off the bus
+        (["GPU 0: A100 (UUID: GPU-a)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c)"], False),
+        ([], False),
+    ],
+)
+def test_nvidia_smi_must_list_each_gpu_of_the_bus(lines, good):
+    tasks = yaml.safe_load((ROLES / "nvidia_driver" / "tasks" / "state.yml").read_text())
+    (task,) = [one for one in tasks if "register" in one and one["register"].endswith("_smi")]
+    variables = {
+        "__nvidia_driver_smi": {"rc": 0, "stdout_lines": lines},
+        "versions_chosen": {"machine": {"gpus": ["20b0", "20b0"]}},
+    }
+    assert decided("nvidia_driver", task["failed_when"], **variables) is not good
