@@ -105,7 +105,7 @@ def test_a_bare_variable_of_the_inventory_is_noted_and_never_attaches(look):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"command": "conect"}, "no command conect: set command to one of controller, conn"),
+        ({"command": "link"}, "no command link: set command to one of controller, conn"),
         ({}, "no command in its arguments: set command to one of controller, connection"),
     ],
 )
