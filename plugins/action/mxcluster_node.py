@@ -64,8 +64,8 @@ class ActionModule(NodeTask):
     - A `wait` with a `board` ends the node's part when another node's part has failed.
     - A `wait` with `checkpoints` fetches the checkpoints of the running job.
     - A `wait` with `into` fetches the files of the node's part as soon as the part has ended.
-    - A `start` sends the identity of the controller process, which renews the lease, and the token
-      of the job. The identity helps nodes that can see that process.
+    - A `start` or `prepare` sends the identity of the controller process, which renews the lease,
+      and the token of the job. The identity helps nodes that can see that process.
     - A `look` with `problems` fails if the node or the controller knows a problem.
     """
 
@@ -86,7 +86,7 @@ class ActionModule(NodeTask):
         # verify.yml omits `problems` and judges the answer itself.
         if arguments.get("command") == "look" and "problems" in arguments:
             return dict(result, **self._look(arguments, task_vars))
-        if arguments.get("command") == "start" and arguments.get("plan"):
+        if arguments.get("command") in ("start", "prepare") and arguments.get("plan"):
             arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
             arguments["token"] = token_of(os.path.basename(arguments["job_dir"]))
         if arguments.get("command") != "wait":

@@ -162,6 +162,7 @@ report:
   type: str
 """
 
+import json
 import os
 import shutil
 import sys
@@ -169,6 +170,7 @@ import time
 
 from ansible import context
 
+from mxcluster import file_io
 from mxcluster.ansible import attempts
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
@@ -176,6 +178,8 @@ from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
 
 REGISTERED = ("waits", "contacts")
+# This environment variable names a file for the verdict, too: `mxcluster launch` reads it there.
+TELL = "MXCLUSTER_VERDICT"
 OLD = 3600.0  # seconds after which no controller is still fetching the archives of a job
 
 
@@ -233,6 +237,8 @@ def carry_out(given, check):
             % (run_dir, error.filename or run_dir, error.strerror or error, job)
         )
     forget(given["collected"], job)
+    if os.environ.get(TELL):
+        file_io.replace(os.environ[TELL], json.dumps(found), 0o600)
     lines = verdict.text(found, given["run_dir"])
     wanted = given["restart"] and not attempts.is_child()
     restart = restarts.after(plan, found, run_dir) if wanted else None

@@ -33,6 +33,8 @@ _value:
 
 GROUPS = ("scheduler", "servers", "workers")
 VARIABLES = (
+    "ansible_connection",
+    "ansible_host",
     "node_address",
     "cluster_network",
     "dmlc_interface",

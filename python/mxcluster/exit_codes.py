@@ -11,8 +11,8 @@ MEETING_FAILED = 95  # rendezvous: a node could not reach another node before th
 PORT_TAKEN = 96  # another program has the port that the plan gave to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
 # Why an agent ended its node's part of a job. "peer": the controller ended it because the part of
-# another node had failed.
-REASONS = ("done", "failed", "peer", "stopped", "lease")
+# another node had failed. "engine": the engine of the launcher, such as mpirun, ended it.
+REASONS = ("done", "failed", "peer", "stopped", "lease", "engine")
 AGENT_HELD = "the agent itself was held by a signal (SIGSTOP), and was killed for it"
 # Text for an agent without a known exit code: no process waited for it.
 AGENT_KILLED = "the agent itself was killed"

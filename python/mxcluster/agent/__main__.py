@@ -1,7 +1,8 @@
 """Command line of the agent. It prints one JSON object on stdout.
 
-`python -m mxcluster.agent COMMAND --job-dir DIR` with the commands prepare, start, run, wait,
-status, stop, collect, logs, plan and piece, or `python -m mxcluster.agent jobs --jobs-dir DIR`.
+`python -m mxcluster.agent COMMAND --job-dir DIR` with the commands prepare, start, run, launch,
+watch, hold, join, wait, status, stop, collect, logs, plan and piece, or
+`python -m mxcluster.agent jobs --jobs-dir DIR`.
 
 Exit status 0. On an error the exit status is 1, and the object is {"error": "what is wrong, where,
 and what to do"}.
@@ -11,7 +12,7 @@ import json
 import sys
 from typing import Any, Callable, Dict, List
 
-from mxcluster.agent import checkpoint_transfer, commands, jobs
+from mxcluster.agent import checkpoint_transfer, commands, engine, jobs
 from mxcluster.agent.folder import LOG_LINES, JobFolder
 from mxcluster.node import json_cli
 
@@ -20,6 +21,10 @@ COMMANDS: Dict[str, Callable[[JobFolder, Any], dict]] = {
     "prepare": lambda folder, given: commands.prepare(folder, *_told(given)),
     "start": lambda folder, given: commands.start(folder, *(_told(given) if given.plan else ())),
     "run": lambda folder, given: commands.run(folder),
+    "launch": lambda folder, given: engine.launch(folder),
+    "watch": lambda folder, given: engine.watch(folder),
+    "hold": lambda folder, given: engine.hold(folder),
+    "join": lambda folder, given: engine.join(folder),
     "wait": lambda folder, given: commands.wait(folder, given.seconds, given.renew, given.took),
     "status": lambda folder, given: commands.status(folder),
     "stop": lambda folder, given: commands.stop(folder, given.peer),

@@ -32,11 +32,13 @@ def start(
     secret_env: Optional[Dict[str, str]] = None,
     token: Optional[str] = None,
     script: Optional[str] = None,
+    holder: Optional[processes.Identity] = None,
 ) -> None:
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
     The function first writes `plan` into the folder. If the same job (plan and token) runs there
-    already, the call does nothing: the controller repeats a call when it lost the first answer.
+    already, the call does nothing: the controller repeats a call when it lost the first answer. The
+    agent ends with the process `holder`.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a
@@ -47,7 +49,7 @@ def start(
     folder.make()
     with claims.starting(folder):
         if plan is None or not (folder.has(plan, token) and claims.runs(folder)):
-            _start(folder, plan, secret_env, token, script)
+            _start(folder, plan, secret_env, token, script, holder)
 
 
 def _start(
@@ -56,6 +58,7 @@ def _start(
     secret_env: Optional[Dict[str, str]],
     token: Optional[str],
     script: Optional[str],
+    holder: Optional[processes.Identity],
 ) -> None:
     brought = False
     try:
@@ -65,7 +68,7 @@ def _start(
             if plan is not None:
                 _write(folder, plan, secret_env, token, script)
                 brought = True
-            heard = _fork(folder, folder.plan(), lock)
+            heard = _fork(folder, folder.plan(), lock, holder)
         finally:
             os.close(
                 lock
@@ -83,7 +86,7 @@ def _start(
         raise
 
 
-def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
+def _fork(folder: JobFolder, plan: Json, lock: int, holder: Optional[processes.Identity]) -> bytes:
     """Fork the agent and return the bytes that it sends: READY if it has started its processes.
 
     Raises Taken if another job holds a port or GPU of `plan`.
@@ -92,7 +95,7 @@ def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
     hear, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        _become_agent(folder, plan, tell, lock)
+        _become_agent(folder, plan, tell, lock, holder)
     os.close(tell)
     os.waitpid(child, 0)
     try:
@@ -251,11 +254,14 @@ def _lock(folder: JobFolder) -> int:
     return lock
 
 
-def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
+def _become_agent(
+    folder: JobFolder, plan: Json, tell: int, lock: int, holder: Optional[processes.Identity]
+) -> None:
     """Run the agent: fork again in the forked child, so that init is the parent, and supervise.
 
     `tell`: the descriptor to write READY to. `lock`: the descriptor that holds the folder's lock.
-    The function never returns, because its callers belong to the parent process.
+    The agent ends with the process `holder`. The function never returns, because its callers belong
+    to the parent process.
     """
     try:
         os.setsid()
@@ -266,7 +272,7 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
                 signal.signal(
                     signum, signal.SIG_DFL
                 )  # a process inherits ignored signals from its parent
-            Supervisor(folder, plan).run(ready=_teller(tell))
+            Supervisor(folder, plan, holder).run(ready=_teller(tell))
     except BaseException:
         traceback.print_exc()
     finally:

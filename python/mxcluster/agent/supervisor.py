@@ -10,7 +10,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes
-from mxcluster.agent import stuck_processes
+from mxcluster.agent import engine_file, stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
 from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
@@ -23,12 +23,14 @@ Json = Dict[str, Any]
 STOPS = {
     signal.SIGTERM: "stopped",
     signal.SIGINT: "stopped",
+    signal.SIGUSR1: "engine",
     signal.SIGUSR2: "peer",
 }  # type: Dict[int, str]  # signal: reason of the stop
 SIGNALS = {signal.SIGCHLD, signal.SIGHUP} | set(STOPS)
 PERIOD = 0.5  # seconds between checks of the lease; an ended process wakes the loop at once
 LOOK = 1.0  # seconds between checks of the processes
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
+ENGINE_ENDS = 2.0  # seconds in which the end of the engine's program becomes known
 WAITED = 10.0  # seconds without progress after which the supervisor asks for stack traces
 TRACES = 0.5  # seconds for writing the stack traces
 KEPT = (
@@ -49,12 +51,14 @@ class Supervisor:
 
     The supervisor has one thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so the
     processes live exactly as long as this thread. The supervisor adopts orphaned descendants of the
-    processes and reaps them.
+    processes and reaps them. If an engine of the site has started the process `holder`, the job
+    ends with this process.
     """
 
-    def __init__(self, folder: JobFolder, plan: Json):
+    def __init__(self, folder: JobFolder, plan: Json, holder: Optional[processes.Identity] = None):
         self.folder = folder
         self.plan = plan
+        self.holder = holder
         self.me = cast(processes.Identity, processes.identity(os.getpid()))  # this process runs
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
@@ -210,6 +214,8 @@ class Supervisor:
             self.save()
             got = signal.sigtimedwait(SIGNALS, PERIOD)
             stopped = STOPS.get(got.si_signo) if got else None
+            if self.holder and not processes.alive(self.holder):
+                stopped = "engine"
 
     def restore(self) -> None:
         """Restore deleted and changed files of the job folder that other processes read."""
@@ -355,6 +361,9 @@ class Supervisor:
         )
         if reason != "done":
             self.last_sights(reason)
+        told = engine_file.why_killed(self.folder, ENGINE_ENDS) if reason == "engine" else None
+        if told:
+            self.blame(AGENT, told, None, "engine")
         self.save()  # the controller sees the cause now, before all processes have ended
         self.ending = True
         left = processes.end_groups([self.me], GRACE, spare=[self.me], each_pass=self.reap)
@@ -506,8 +515,8 @@ def failure(
     `part`: the entry of the process. `reason`: the cause as text. `code`: the exit code, None if
     the process has not ended. `when`: unix seconds. `log`: the last lines of the process's log.
     `echo`: the process ended because of another process's end, so any other cause replaces it.
-    `kind`: "stopped", "start", "stall", "disk", "folder", "network", "memory" or "nan", or None for
-    any other death.
+    `kind`: "stopped", "start", "stall", "disk", "folder", "network", "memory", "nan" or "engine",
+    or None for any other death.
     """
     return {
         "host": host,

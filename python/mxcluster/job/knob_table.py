@@ -16,7 +16,7 @@ from typing import Any, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
-from mxcluster.job import option_types
+from mxcluster.job import launchers, option_types
 from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_int, to_text
 from mxcluster.numbers import to_float
 
@@ -35,6 +35,9 @@ SLOWDOWN = Option(
     "a factor from 1 (the machine's own speed) to 1000, such as 2",
 )
 
+_ENVIRONMENT = (
+    'a dict of environment variables with strings of one line, such as \'{"OMP_NUM_THREADS": "1"}\''
+)
 _CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
 
 
@@ -431,6 +434,17 @@ SECTIONS = {
             "Ansible does not contact these hosts, so they may be down.",
         ),
         _knob(
+            "round_robin",
+            "raw",
+            [],
+            cast=option_types.to_words,
+            message="the names or addresses of hosts, such as node3,node4, or all",
+            description="Places `num_servers` servers and then `num_workers` workers on these "
+            "hosts in turn, as MXNet's `launch.py` does with the lines of its file of hosts; a "
+            "host may come several times. `all` takes all hosts of the inventory. Without it the "
+            "groups of the inventory place the processes.",
+        ),
+        _knob(
             "gpus",
             "raw",
             "auto",
@@ -535,11 +549,26 @@ SECTIONS = {
             "raw",
             {},
             cast=option_types.to_environment,
-            message="a dict of environment variables with strings of one line, such as "
-            '\'{"OMP_NUM_THREADS": "1"}\'',
+            message=_ENVIRONMENT,
             description="Environment variables for every process, a dict. They are public: in the "
             "output, in `runs/` and on the nodes. Variables that control loading (`PATH`, "
             "`PYTHONPATH`, `LD_PRELOAD`) are refused.",
+        ),
+        _knob(
+            "env_server",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message=_ENVIRONMENT,
+            description="Like `env`, for the server processes only. A value here wins over `env`.",
+        ),
+        _knob(
+            "env_worker",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message=_ENVIRONMENT,
+            description="Like `env`, for the workers only. A value here wins over `env`.",
         ),
         _knob(
             "secret_env",

@@ -129,9 +129,14 @@ def to_list(value: Any) -> List[str]:
 
 def to_names(value: Any) -> List[str]:
     """Return a list of names, each once, from a list, its JSON text or a text such as 'a,b'."""
+    return list(dict.fromkeys(to_words(value)))
+
+
+def to_words(value: Any) -> List[str]:
+    """Return a list of words from a list, its JSON text or a text such as 'a,b'."""
     if isinstance(value, str) and not value.strip().startswith("["):
-        value = [name for name in re.split(r"[,\s]+", value) if name]
-    return list(dict.fromkeys(name.strip() for name in to_list(value)))
+        value = [word for word in re.split(r"[,\s]+", value) if word]
+    return [word.strip() for word in to_list(value)]
 
 
 def to_environment(value: Any) -> Dict[str, str]:

@@ -11,7 +11,7 @@ from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
-from mxcluster.job import option_types
+from mxcluster.job import launchers, option_types
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
@@ -50,6 +50,8 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
+# The knobs with variables of processes: of all processes, of servers, of workers.
+ENVIRONMENTS = ("env", "env_server", "env_worker")
 # The schemes whose updates keep their step with unequal batches.
 BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 
@@ -94,6 +96,26 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["bigarray_bound"] and BOUND in given["env"],
         "bigarray_bound=%(bigarray_bound)d and env: {bound}=%(given_bound)s set the same value: "
         "leave one of them out".format(bound=BOUND),
+    ),
+    (
+        lambda given: given["round_robin"] and not (given["num_workers"] and given["num_servers"]),
+        "round_robin=%(round_robin)s without num_workers and num_servers: give both numbers, which "
+        "are those of the processes to place",
+    ),
+    (
+        lambda given: given["round_robin"] and (given["hosts_file"] or given["without"]),
+        "round_robin=%(round_robin)s with hosts_file or without: each of them chooses hosts; leave "
+        "all but one out",
+    ),
+    (
+        lambda given: given["mpi_runtime"] != "auto" and given["launcher"] != launchers.MPI,
+        "mpi_runtime=%(mpi_runtime)s with launcher=%(launcher)s: only launcher=mpi has an MPI "
+        "engine; leave mpi_runtime out, or use -e launcher=mpi",
+    ),
+    (
+        lambda given: given["mpirun"] and given["launcher"] != launchers.MPI,
+        "mpirun=%(mpirun)s with launcher=%(launcher)s: only launcher=mpi runs mpirun; leave mpirun "
+        "out, or use -e launcher=mpi",
     ),
     (
         lambda given: given["script_args"] and not given["script"],
@@ -345,7 +367,7 @@ def is_own(variable: str) -> bool:
 
 
 def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
-    cut = ("script_args", "server_classes", "data_src")
+    cut = ("script_args", "server_classes", "data_src", "round_robin")
     texts = dict(
         options,
         no_compression=schemes.of(options["kv"]).no_compression,
@@ -360,15 +382,12 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(options["data"], options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
-    for name in sorted(options["env"]):
-        if is_own(name):
-            yield (
-                "env: %s=%s is refused: mxcluster sets %s itself; take it out"
-                % (name, shown(options["env"][name]), name)
-            )
-        elif name in LOADER_VARIABLES:
-            yield "env: %s=%s is refused: %s" % (
-                name,
-                shown(options["env"][name]),
-                LOADER_VARIABLES[name],
-            )
+    for knob in ENVIRONMENTS:
+        for name in sorted(options[knob]):
+            given = "%s: %s=%s is refused" % (knob, name, shown(options[knob][name]))
+            if is_own(name):
+                yield "%s: mxcluster sets %s itself; take it out" % (given, name)
+            elif name in LOADER_VARIABLES:
+                yield "%s: %s" % (given, LOADER_VARIABLES[name])
+            elif name == BOUND and knob != "env":
+                yield "%s: all processes need the same value; give it in env" % given

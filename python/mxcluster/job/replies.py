@@ -313,12 +313,16 @@ _meeting = fields(
         "limits": fields({"open_files": whole(-1)}),
     }
 )
+_engine = fields({"path": words, "runtime": words, "version": words})
 _offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
     "record": {"record": node_records.of_node},
     "check": {"check": _found},
     "start": {"job": _job, "pid": whole(1), "status": either(None, status)},
+    "prepare": {"job": _job},
+    "launch": {"job": _job, "pid": whole(1)},
+    "join": {"job": _job, "pid": whole(1), "status": status},
     "wait": {"status": status, "progress": progress},
     "status": {"status": status, "progress": progress},
     "stop": {"ran": flag, "status": either(None, status)},
@@ -339,6 +343,7 @@ ALSO = {
     "cleared": list_of(words),
     "units": either(None, list_of(words, 10000)),
     "facts": ANY,
+    "engine": either(None, _engine),
 }
 # The names that the action plugin and Ansible add to the answer of the node's program.
 MODULES_OWN = (

@@ -12,7 +12,11 @@ from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-_ENDINGS = {"lease": "ended: the lease ran out", "stopped": "ended: the job was stopped on request"}
+_ENDINGS = {
+    "lease": "ended: the lease ran out",
+    "stopped": "ended: the job was stopped on request",
+    "engine": "ended: the engine of the launcher ended the agent; its messages are in mpirun.log",
+}
 _PEER = "ended, since another node's part of the job had failed"
 
 NOT_DONE = "exited with status 0 before it was done: its training is not complete"
@@ -196,13 +200,14 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
         return first
     for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
         if status.get("reason") in _ENDINGS:
-            # When a node is lost, the controller stops the other nodes. So a stop is no cause.
+            # When a node is lost, the controller stops the other nodes. When an agent has ended, an
+            # engine ends all agents. So neither is a cause.
             told = _ENDINGS[status["reason"]] + (
                 _of_lease(status.get("lease")) if status["reason"] == "lease" else ""
             )
             return dict(
                 _agent_failure(status["host"], told, status.get("ended")),
-                echo=status["reason"] == "stopped",
+                echo=status["reason"] in ("stopped", "engine"),
             )
     peers = [
         _agent_failure(status["host"], _PEER, status.get("ended"))

@@ -646,7 +646,9 @@ def test_a_refused_start_undoes_nothing_on_that_node(started, done):
     from tests.ansible_modules import PROJECT
 
     tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "undo.yml").read_text())
-    templar = Templar(DataLoader(), variables={"__train_job_started": started})
+    variables = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())
+    known = {"__train_job_begun": variables["__train_job_begun"]}
+    templar = Templar(DataLoader(), variables=dict(known, __train_job_started=started))
     runs = [
         task
         for task in tasks

@@ -63,7 +63,7 @@ def completed(asked: Json, host: str) -> Json:
             found["problems"] = asked["problems"] + moved(plan["nodes"][host], asked)
     elif asked["command"] == "check":
         found["request"] = dict(asked["request"], cuda=plan["nodes"][host].get("cuda") or {})
-    elif asked["command"] == "start":
+    elif asked["command"] in ("start", "prepare"):
         part = for_node(plan, host)
         found["plan"] = dict(part, processes=[]) if asked["only_meet"] else dict(part, whole=plan)
     elif asked["command"] == "wait":

@@ -30,6 +30,7 @@ def test_the_keys_of_a_plan():
         "job",
         "kv",
         "lease",
+        "launcher",
         "workers",
         "servers",
         "heartbeat",

@@ -1,0 +1,230 @@
+"""Start the agents of a job by an engine of the site: one `mpirun` on the first node.
+
+On the first node `launch` starts a watcher, the parent of the engine's program. The program starts
+a holder on each node (`hold`), and the holder starts the agent:
+
+    watcher - mpirun - (ssh, the engine's daemon on the node) - holder - agent
+
+The agent is a session of its own, as without an engine. So it can end its processes in order even
+if the engine kills the holder. The agent ends with its holder, and the holder with its parent.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Set, cast
+
+from mxcluster.agent import commands, daemon, engine_file
+from mxcluster.agent.folder import JobFolder
+from mxcluster.errors import MxclusterError
+from mxcluster.node import addresses, mpi, processes
+
+Json = Dict[str, Any]
+
+ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+PERIOD = 0.5  # seconds between two looks
+STARTS = 60.0  # seconds until the engine must have started all agents
+STOPS = 10.0  # seconds in which an agent ends its processes
+# Seconds for which the engine's program, or its daemon, may outlive a failed part of the job on its
+# node. The program waits for a lost node for much longer.
+LINGERS = 10.0
+MOST_LOG = 1 << 20  # bytes of the engine's log in which holders report their starts
+LINES = 8  # lines of the engine's log in a message
+
+
+def launch(folder: JobFolder) -> Json:
+    """Start the engine's program for the prepared job, and wait until all agents have started.
+
+    Returns {"job", "pid": that of the watcher}. A repeated call waits only. Raises MxclusterError
+    with the program's messages if it ends, or if an agent has not started after STARTS seconds.
+    """
+    hosts = set(folder.whole_plan()["nodes"])
+    state = engine_file.read(folder)
+    if state is None:
+        log = folder.open_log(engine_file.LOG)
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "mxcluster.agent", "watch", "--job-dir", folder.path],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        watcher = cast(processes.Identity, processes.identity(child.pid))
+    else:
+        child, watcher = None, processes.Identity(**state["watcher"])
+    deadline = time.monotonic() + STARTS
+    while True:
+        missing = hosts - started(folder)
+        if not missing:
+            return {"job": folder.plan()["job"], "pid": watcher.pid}
+        ended = not processes.alive(watcher)
+        if ended or time.monotonic() >= deadline:
+            processes.end_groups([watcher], grace=STOPS)
+            raise MxclusterError(_why(folder, sorted(missing), ended))
+        if child:
+            child.poll()  # a zombie counts as ended
+        time.sleep(0.1)
+
+
+def _answers(folder: JobFolder) -> List[Json]:
+    """Return the JSON objects in the engine's log, which holders have printed."""
+    found = []
+    with open(folder.file(engine_file.LOG + ".log"), "rb") as stream:
+        lines = stream.read(MOST_LOG).decode(errors="replace").splitlines()
+    for line in lines:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(answer, dict):
+            found.append(answer)
+    return found
+
+
+def started(folder: JobFolder) -> Set[str]:
+    """Return the hosts whose holder has reported a started agent."""
+    return {answer["started"] for answer in _answers(folder) if "started" in answer}
+
+
+def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
+    """Return the error text of a start that failed on the nodes `missing`.
+
+    `ended`: the engine's program has ended.
+    """
+    errors = [str(answer["error"]) for answer in _answers(folder) if "error" in answer]
+    text = "mpirun has not started the agent on %s%s" % (
+        ", ".join(missing),
+        "" if ended else " within %d s, and was ended" % STARTS,
+    )
+    if errors:
+        return "%s: %s" % (text, errors[0])
+    said = folder.log_lines(engine_file.LOG)
+    last = [line for line in said if not line.startswith("{")][-LINES:]
+    return "\n".join(["%s; its last output:" % text] + (last or ["(nothing)"]))
+
+
+def watch(folder: JobFolder) -> Json:
+    """Run the engine's program to its end. Return {"job", "exit_code"}.
+
+    The program ends with this process. If the job has failed on this node, and the program still
+    runs after LINGERS seconds, it is ended, too.
+    """
+    plan, whole = folder.plan(), folder.whole_plan()
+    options, own = whole["options"], plan["host"]
+    engine = mpi.find({"runtime": options["mpi_runtime"], "program": options["mpirun"]})
+    others = [host for host in whole["nodes"] if host != own]
+    hosts = [whole["nodes"][host]["address"] for host in [own] + others]
+    argv = mpi.command(
+        engine,
+        hosts,
+        [sys.executable, "-u", "-m", "mxcluster.agent", "hold", "--job-dir", folder.path],
+        addresses.interface_of(hosts[0], addresses.interfaces()),
+    )
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS | {signal.SIGCHLD})
+    me = cast(processes.Identity, processes.identity(os.getpid()))
+    child = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        cwd="/",
+        env=mpi.environment(engine, dict(os.environ)),
+        start_new_session=True,
+        preexec_fn=lambda: _in_child(me.pid),
+    )
+    who = cast(processes.Identity, processes.identity(child.pid))
+    state = dict(who._asdict(), program=engine["path"], watcher=me._asdict(), exit_code=None)
+    engine_file.write(folder, state)
+    failed_at = 0.0  # monotonic seconds, 0.0 as long as the job goes on here
+    while child.poll() is None:
+        got = signal.sigtimedwait(ENDS | {signal.SIGCHLD}, PERIOD)
+        if got and got.si_signo in ENDS:
+            child.send_signal(signal.SIGTERM)
+        if _has_failed(folder):
+            failed_at = failed_at or time.monotonic()
+        if failed_at and time.monotonic() - failed_at > LINGERS:
+            processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
+    engine_file.write(folder, dict(state, exit_code=child.returncode))  # its agent waits for this
+    processes.end_groups([who])
+    return {"job": plan["job"], "exit_code": child.returncode}
+
+
+def _in_child(parent: int) -> None:
+    processes.set_pdeathsig(parent, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _has_failed(folder: JobFolder) -> bool:
+    """Return True if this node's part of the job has ended without success."""
+    try:
+        status = folder.status()
+    except MxclusterError:
+        return False
+    return bool(status and status["state"] == "ended" and status["reason"] != "done")
+
+
+def hold(folder: JobFolder) -> Json:
+    """Start the agent, and wait for its end. Return {"job", "reason"}.
+
+    A signal, or the end of the parent, ends the agent. Raises MxclusterError if the part of the job
+    has not ended well: then the engine ends the other holders, and its daemon on this node ends.
+    """
+    os.environ.pop("LD_LIBRARY_PATH", None)  # the engine's; the plan sets that of the processes
+    me, parent = cast(processes.Identity, processes.identity(os.getpid())), os.getppid()
+    engines = processes.identity(parent)
+    try:
+        daemon.start(folder, holder=me)
+    except BaseException:
+        if folder.status() is None:  # no other command removes the token
+            folder.forget_token()
+        raise
+    finally:
+        folder.forget_secret_env()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
+    print(json.dumps({"started": plan["host"]}), flush=True)
+    while processes.alive(agent):
+        if signal.sigtimedwait(ENDS, PERIOD) or os.getppid() != parent:
+            processes.send(agent, signal.SIGUSR1)
+            break
+    deadline = time.monotonic() + STOPS
+    while processes.alive(agent) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    reason = commands.look(folder)["reason"]
+    if reason != "done":
+        if engines and os.getppid() == parent:
+            _end_lingering(engines)
+        raise MxclusterError("the part of the job on %s has ended: %s" % (plan["host"], reason))
+    return {"job": plan["job"], "reason": reason}
+
+
+def _end_lingering(who: processes.Identity) -> None:
+    """Fork a process that kills the engine's daemon `who` if it still runs after LINGERS seconds.
+
+    Open MPI's daemon does not always end with its mpirun if mpirun has lost a node.
+    """
+    if os.fork():
+        return
+    try:
+        os.setsid()  # the engine ends the group of its holder
+        os.closerange(3, 256)
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):  # the engine waits for the end of its holder's output
+            os.dup2(null, stream)
+        deadline = time.monotonic() + LINGERS
+        while processes.alive(who) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        processes.send(who, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+def join(folder: JobFolder) -> Json:
+    """Return {"job", "pid", "status"} of the agent that a holder has started, as `start` does."""
+    status = commands.look(folder)
+    return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}

@@ -1,0 +1,54 @@
+"""The file engine.json on the first node: the program that has started the agents, and its end."""
+
+import json
+import os
+import time
+from typing import Any, Dict, Optional
+
+from mxcluster import exit_codes
+from mxcluster.agent.folder import JobFolder
+from mxcluster.file_io import replace
+
+Json = Dict[str, Any]
+
+FILE = "engine.json"
+LOG = "mpirun"  # without ".log"
+
+
+def write(folder: JobFolder, state: Json) -> None:
+    """Write {"program", "watcher", "pid", "start_time", "exit_code"} of the engine's program.
+
+    "watcher" is the Identity of the parent of that program, as a dict. "exit_code" is None while
+    the program runs, and minus the signal if a signal ended it.
+    """
+    replace(folder.file(FILE), json.dumps(state))
+
+
+def read(folder: JobFolder) -> Optional[Json]:
+    """Return the content of the file, None without it or if it is damaged."""
+    try:
+        with open(folder.file(FILE), encoding="utf-8") as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def why_killed(folder: JobFolder, seconds: float) -> Optional[str]:
+    """Return a text if a signal has ended the engine's program on this node, else None.
+
+    Waits at most `seconds` for that end to become known.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        state = read(folder)
+        if state is None:  # another node runs the engine's program
+            return None
+        code = state.get("exit_code")
+        if isinstance(code, int) or time.monotonic() >= deadline:
+            break
+        time.sleep(0.1)
+    if not isinstance(code, int) or code >= 0:
+        return None
+    name = os.path.basename(str(state.get("program")))
+    return "%s was %s, and all agents ended with it" % (name, exit_codes.describe(code))
