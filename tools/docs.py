@@ -290,7 +290,9 @@ def inherited(knob):
 def names_read(playbook, names):
     """Return, as text of a table cell, the short names of knobs that a playbook reads."""
     if playbook == "train.yml":
-        return "`attach` and all of the next table but those of MPI programs, `mpi_...`"
+        return "`attach` and all of the next table but %s" % ", ".join(
+            "`%s`" % name for name in knobs.OF_MPI
+        )
     if playbook not in (sweeps.BENCHMARK, sweeps.COMPARE):
         return ", ".join("`%s`" % name for name in names)
     own = [knob.name for knob in sweeps.knobs_of(playbook)]

@@ -217,8 +217,7 @@ options:
 notes:
   - Paths on the node may begin with C(~/), the home of the become user.
   - In check mode V(start), V(prepare), V(launch), V(join), V(wait), V(stop), V(collect) and
-    V(piece) do nothing; the other commands
-    only read.
+    V(piece) do nothing; the other commands only read.
 """
 
 EXAMPLES = r"""
@@ -275,11 +274,6 @@ ports_open:
     protects them with a firewall. For V(check), RV(check) contains it.
   returned: command is look
   type: str
-engine:
-  description: The C(path), C(runtime) and C(version) of the MPI engine's program that C(engine) of
-    O(request) asks for.
-  returned: command is look and O(request) has C(engine)
-  type: dict
 fits:
   description: Whether the ports and GPUs of O(request) are free.
   returned: command is look

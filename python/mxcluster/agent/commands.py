@@ -197,6 +197,7 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
         SCRIPT_FOLDER,
         OWN_FOLDERS,
         engine_file.FILE,
+        engine_file.HOSTS,
     }
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
     answer = {

@@ -11,16 +11,20 @@ if the engine kills the holder. The agent ends with its holder, and the holder w
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Set, cast
+from typing import Any, Dict, List, Set, Tuple, cast
 
 from mxcluster.agent import commands, daemon, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
-from mxcluster.node import addresses, mpi, processes
+from mxcluster.file_io import replace
+from mxcluster.job import launchers
+from mxcluster.node import mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
 
@@ -33,6 +37,8 @@ STOPS = 10.0  # seconds in which an agent ends its processes
 LINGERS = 10.0
 MOST_LOG = 1 << 20  # bytes of the engine's log in which holders report their starts
 LINES = 8  # lines of the engine's log in a message
+# The variables of this process that mpirun gets. A login or another engine may have set more.
+INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "SSH_AUTH_SOCK")
 
 
 def launch(folder: JobFolder) -> Json:
@@ -99,7 +105,8 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     `ended`: the engine's program has ended.
     """
     errors = [str(answer["error"]) for answer in _answers(folder) if "error" in answer]
-    text = "mpirun has not started the agent on %s%s" % (
+    text = "%s has not started the agent on %s%s" % (
+        launchers.of(folder.whole_plan()).engine,
         ", ".join(missing),
         "" if ended else " within %d s, and was ended" % STARTS,
     )
@@ -116,29 +123,21 @@ def watch(folder: JobFolder) -> Json:
     The program ends with this process. If the job has failed on this node, and the program still
     runs after LINGERS seconds, it is ended, too.
     """
-    plan, whole = folder.plan(), folder.whole_plan()
-    options, own = whole["options"], plan["host"]
-    engine = mpi.find({"runtime": options["mpi_runtime"], "program": options["mpirun"]})
-    others = [host for host in whole["nodes"] if host != own]
-    hosts = [whole["nodes"][host]["address"] for host in [own] + others]
-    argv = mpi.command(
-        engine,
-        hosts,
-        [sys.executable, "-u", "-m", "mxcluster.agent", "hold", "--job-dir", folder.path],
-        addresses.interface_of(hosts[0], addresses.interfaces()),
-    )
+    plan = folder.plan()
+    env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    program, argv, variables = PROGRAMS[launchers.of(folder.whole_plan()).name](folder, env)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS | {signal.SIGCHLD})
     me = cast(processes.Identity, processes.identity(os.getpid()))
     child = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         cwd="/",
-        env=mpi.environment(engine, dict(os.environ)),
+        env=dict(env, **variables),
         start_new_session=True,
         preexec_fn=lambda: _in_child(me.pid),
     )
     who = cast(processes.Identity, processes.identity(child.pid))
-    state = dict(who._asdict(), program=engine["path"], watcher=me._asdict(), exit_code=None)
+    state = dict(who._asdict(), program=program, watcher=me._asdict(), exit_code=None)
     engine_file.write(folder, state)
     failed_at = 0.0  # monotonic seconds, 0.0 as long as the job goes on here
     while child.poll() is None:
@@ -152,6 +151,49 @@ def watch(folder: JobFolder) -> Json:
     engine_file.write(folder, dict(state, exit_code=child.returncode))  # its agent waits for this
     processes.end_groups([who])
     return {"job": plan["job"], "exit_code": child.returncode}
+
+
+def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, str]]:
+    """Return (path of mpirun, its command line, the engine's variables) for the job.
+
+    The function writes the hosts file. mpirun starts one holder on each node, on this node first.
+    Raises MxclusterError if this node has no such engine. `env`: the environment of mpirun.
+    """
+    whole = folder.whole_plan()
+    wanted = launchers.mpi_request(whole["options"]) or {}
+    seen = mpi_installation.find(wanted["pre_execution"], wanted["runtime"], env)
+    here = seen["installed"]
+    if here is None:
+        raise MxclusterError(
+            mpi_installation.missing(wanted["runtime"], wanted["pre_execution"], seen)
+        )
+    engine, nodes = mpi_engines.ENGINES[here.engine], list(whole["nodes"].values())
+    text = mpi_engines.hosts_file(engine, [(node["address"], 1) for node in nodes])
+    replace(folder.file(engine_file.HOSTS), text)
+    line = mpi_engines.command_line(
+        engine,
+        here.mpirun,
+        folder.file(engine_file.HOSTS),
+        len(nodes),
+        (),
+        [sys.executable, "-u", "-m", "mxcluster.agent", "hold", "--job-dir", folder.path],
+        nodes[0]["address"],
+        nodes[0]["interface"],
+    )
+    variables = mpi_engines.environment(
+        engine,
+        agent=shutil.which("ssh", path=env.get("PATH")) or "ssh",
+        as_root=os.geteuid() == 0,
+        network=whole["subnet"],
+        interface=nodes[0]["interface"],
+        grace=int(STOPS),
+    )
+    words = "exec " + " ".join(map(shlex.quote, line))
+    return here.mpirun, mpi_installation.shell(wanted["pre_execution"], words), variables
+
+
+# The functions that prepare the program of an engine, by launcher.
+PROGRAMS = {launchers.MPI: _mpirun}
 
 
 def _in_child(parent: int) -> None:

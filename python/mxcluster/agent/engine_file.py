@@ -13,6 +13,7 @@ Json = Dict[str, Any]
 
 FILE = "engine.json"
 LOG = "mpirun"  # without ".log"
+HOSTS = "mpirun.hosts"  # the file of hosts for mpirun
 
 
 def write(folder: JobFolder, state: Json) -> None:

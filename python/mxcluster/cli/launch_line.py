@@ -31,6 +31,7 @@ PASSED = ("OMP_NUM_THREADS", "KMP_AFFINITY", "LD_LIBRARY_PATH")
 PASSED_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 SECRET = re.compile(r"(?i)key|token|secret|passw")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
+_SSH = launchers.LAUNCHERS[launchers.SSH]
 MOST_HOSTS = 1 << 20  # bytes of a file of hosts
 UNSUPPORTED = {
     "yarn": "YARN starts no agent of mxcluster",
@@ -109,8 +110,7 @@ def parse(
         "script_args": arguments,
         "kv": kv,
     }
-    if given.launcher in (launchers.SSH, launchers.LOCAL, launchers.MPI):
-        knobs["round_robin"] = _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL]
+    knobs["round_robin"] = _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL]
     interface = given.dmlc_interface or environ.get("DMLC_INTERFACE", "")
     knobs.update({"dmlc_interface": interface} if interface else {})
     knobs.update({"ps_verbose": environ["PS_VERBOSE"]} if environ.get("PS_VERBOSE") else {})
@@ -141,7 +141,7 @@ def _refusals(given: argparse.Namespace, command: List[str], servers: int) -> It
             UNSUPPORTED.get(given.launcher, "there is no such launcher"),
             ", ".join(launchers.LAUNCHERS),
         )
-    if given.hostfile and given.launcher not in (launchers.SSH, launchers.MPI):
+    if given.hostfile and not launchers.LAUNCHERS.get(given.launcher, _SSH).takes_hosts:
         yield (
             "--launcher %s chooses the nodes itself: leave -H %s out"
             % (given.launcher, given.hostfile)

@@ -39,7 +39,7 @@ def has_units(asked: Json) -> bool:
 def hidden(asked: Json) -> List[str]:
     """Return a line if a job in a unit could not see the data_dir of a command `look`, else []."""
     path = asked["request"].get("data_dir") or ""
-    if asked["request"].get("engine"):  # an engine starts the agent outside of a unit
+    if asked["request"].get("engine"):  # it starts the agent outside of a unit
         return []
     if not any(
         (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE

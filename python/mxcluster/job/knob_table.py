@@ -664,6 +664,34 @@ SECTIONS = {
         ),
         _switch("plan_only", "Show the plan and start nothing."),
     ),
+    "The launcher: how the agents of the nodes start.": (
+        _choice(
+            "launcher",
+            launchers.SSH,
+            tuple(launchers.LAUNCHERS),
+            "How the agents start. "
+            + " ".join(
+                "`%s`: %s." % (one.name, one.description) for one in launchers.LAUNCHERS.values()
+            ),
+        ),
+        _choice(
+            "mpi_runtime",
+            "auto",
+            MPI_ENGINES,
+            "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the one "
+            "of `mpirun` in the `PATH`.",
+        ),
+        _knob(
+            "mpi_pre_execution_command",
+            "str",
+            "",
+            message="a text",
+            description="Commands for bash that load the MPI engine, and the program of `mpi.yml`, "
+            "such as `source /opt/intel/oneapi/setvars.sh`. They run on each node when the node is "
+            "checked, and before `mpirun`; for `mpi.yml` also before the daemon of `mpirun`. So "
+            "they may only set variables.",
+        ),
+    ),
     OF_MPI: (
         _knob(
             "mpi_command",
@@ -674,12 +702,6 @@ SECTIONS = {
             description="The MPI program and its arguments, a command for bash. Every process of "
             "MPI runs it in the folder `$MXCLUSTER_WORK_DIR` of its node, where the resource files "
             "are.",
-        ),
-        _choice(
-            "mpi_runtime",
-            "auto",
-            MPI_ENGINES,
-            "The MPI engine of the nodes. `auto` takes the one of `mpirun` in the `PATH`.",
         ),
         _knob(
             "mpi_num_instances",
@@ -700,15 +722,6 @@ SECTIONS = {
             message="a number from 1 to 1024, or gpus (one process for each GPU)",
             description="The number of MPI processes on each node. `gpus`, or the recipe's "
             "`nvidia-smi -L | wc -l`, is one for each GPU of the job on the node.",
-        ),
-        _knob(
-            "mpi_pre_execution_command",
-            "str",
-            "",
-            message="a text",
-            description="Commands for bash that load the MPI engine and the program, such as "
-            "`source /opt/intel/oneapi/setvars.sh`. They run on each node before mpirun and its "
-            "daemon, and before that when the node is checked. So they may only set variables.",
         ),
         _knob(
             "mpi_coordination_command",
@@ -819,6 +832,7 @@ SECTIONS = {
 }
 
 KNOBS = tuple(knob for knobs in SECTIONS.values() for knob in knobs)
-# The knobs that are options of a plan; a plan of an MPI program has those of MPI, too.
+# The knobs that are options of a plan; a plan of an MPI program has those of MPI, too. mpi.yml also
+# reads the knobs of an MPI engine, which `launcher=mpi` needs.
 MPI = SECTIONS[OF_MPI]
 OPTIONS = tuple(knob for knob in KNOBS if not knob.own and knob not in MPI)

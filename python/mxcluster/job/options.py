@@ -11,7 +11,7 @@ from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
-from mxcluster.job import launchers, option_types
+from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
@@ -106,16 +106,6 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["round_robin"] and (given["hosts_file"] or given["without"]),
         "round_robin=%(round_robin)s with hosts_file or without: each of them chooses hosts; leave "
         "all but one out",
-    ),
-    (
-        lambda given: given["mpi_runtime"] != "auto" and given["launcher"] != launchers.MPI,
-        "mpi_runtime=%(mpi_runtime)s with launcher=%(launcher)s: only launcher=mpi has an MPI "
-        "engine; leave mpi_runtime out, or use -e launcher=mpi",
-    ),
-    (
-        lambda given: given["mpirun"] and given["launcher"] != launchers.MPI,
-        "mpirun=%(mpirun)s with launcher=%(launcher)s: only launcher=mpi runs mpirun; leave mpirun "
-        "out, or use -e launcher=mpi",
     ),
     (
         lambda given: given["script_args"] and not given["script"],

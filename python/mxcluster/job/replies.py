@@ -313,7 +313,6 @@ _meeting = fields(
         "limits": fields({"open_files": whole(-1)}),
     }
 )
-_engine = fields({"path": words, "runtime": words, "version": words})
 _offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
@@ -343,7 +342,6 @@ ALSO = {
     "cleared": list_of(words),
     "units": either(None, list_of(words, 10000)),
     "facts": ANY,
-    "engine": either(None, _engine),
 }
 # The names that the action plugin and Ansible add to the answer of the node's program.
 MODULES_OWN = (

@@ -21,6 +21,8 @@ class Engine(NamedTuple):
     - `passed`: the argument that passes variables; {names} takes all names with commas, {name} one;
     - `agent`: {variable: its value} of mpirun's environment that make mpirun start its daemons with
       the program {agent}, called as AGENT [OPTION...] HOST COMMAND...;
+    - `grace`: variables that leave a process {seconds} s between SIGTERM and SIGKILL; without them
+      Open MPI leaves 1 s;
     - `root`: variables without which mpirun refuses to run as root;
     - `address`: the arguments that name {address} or {interface} of mpirun's node for its daemons;
     - `network`: variables that bind the engine to the network {network} (address/prefix), or to the
@@ -38,6 +40,7 @@ class Engine(NamedTuple):
     arguments: Tuple[str, ...]
     passed: Tuple[str, ...]
     agent: Dict[str, str]
+    grace: Dict[str, str]
     root: Dict[str, str]
     address: Tuple[str, ...]
     network: Dict[str, str]
@@ -78,6 +81,10 @@ _OPENMPI = Engine(
         "PRTE_MCA_prte_leave_session_attached": "1",
         "PRTE_MCA_prte_keep_fqdn_hostnames": "1",
     },
+    grace={
+        "OMPI_MCA_odls_base_sigkill_timeout": "{seconds}",
+        "PRTE_MCA_odls_base_sigkill_timeout": "{seconds}",
+    },
     root={
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -104,6 +111,7 @@ _MPICH = Engine(
     arguments=("-f", "{hosts_file}", "-n", "{processes}"),
     passed=("-genvlist", "{names}"),
     agent={"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": "{agent}"},
+    grace={},
     root={},
     address=("-localhost", "{address}"),
     network={
@@ -124,6 +132,7 @@ _INTELMPI = Engine(
     arguments=("-machinefile", "{hosts_file}", "-n", "{processes}"),
     passed=("-genvlist", "{names}"),
     agent={"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "{agent}"},
+    grace={},
     root={},
     address=("-iface", "{interface}"),  # it has no argument for an address
     network={"I_MPI_TCP_NETMASK": "{network}", "FI_TCP_IFACE": "{interface}"},
@@ -189,6 +198,7 @@ def environment(
     network: str = "",
     interface: str = "",
     infiniband: Optional[bool] = None,
+    grace: int = 0,
 ) -> Dict[str, str]:
     """Return the variables of mpirun and its daemons.
 
@@ -199,10 +209,13 @@ def environment(
         network: address/prefix of the network of the nodes, "" if the engine may choose.
         interface: the node's interface in this network, "" if the engine may choose.
         infiniband: True for InfiniBand alone, False for none, None if the engine may choose.
+        grace: seconds from SIGTERM to SIGKILL of a process, 0 if the engine may choose.
     """
     env: Dict[str, str] = {}
     if agent:
         env.update({name: value.format(agent=agent) for name, value in engine.agent.items()})
+    if grace:
+        env.update({name: value.format(seconds=grace) for name, value in engine.grace.items()})
     if as_root:
         env.update(engine.root)
     place = {"network": network, "interface": interface}

@@ -165,6 +165,7 @@ def make_plan(
         "kv": options["kv"],
         "lease": 0 if options["detach"] else options["lease"],
         "launcher": options["launcher"],
+        "subnet": addresses.network(found, records),
         "workers": count,
         "servers": len(servers),
         "heartbeat": {
@@ -194,7 +195,7 @@ def make_plan(
             for host in nodes
             if scheduler
             and (
-                options["launcher"] in launchers.ENGINES
+                launchers.LAUNCHERS[options["launcher"]].engine
                 or (variables.get(host) or {}).get("mxcluster_user") == ""
             )
         ],

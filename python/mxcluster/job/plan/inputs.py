@@ -66,6 +66,7 @@ def plan_job(
     if str(given.get("resume") or "").strip():
         given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
+    launchers.refuse_unread(options["launcher"], list(anew))
     if measures:
         options["program"] = measuring.PROGRAM
     if secrets:
@@ -201,10 +202,8 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
         "package": packed,
         "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM},
         "open_files": LEAST_OPEN_FILES,
-        "launcher": options["launcher"],
-        "engine": {"runtime": options["mpi_runtime"], "program": options["mpirun"]}
-        if options["launcher"] == launchers.MPI
-        else None,
+        "engine": launchers.of(plan).engine,
+        "mpi": launchers.mpi_request(options),
     }
 
 

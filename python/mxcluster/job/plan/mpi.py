@@ -4,7 +4,6 @@ mpirun runs on the first node, in the process `mpirun`. On each other node a pro
 daemon of mpirun (`mxcluster.node.mpi_job`). The entries about servers, groups and shares are empty.
 """
 
-import ipaddress
 import os
 import posixpath
 from typing import Any, Dict, List, Optional
@@ -23,6 +22,8 @@ Json = Dict[str, Any]
 KIND = "mpi"  # in place of the kv-store's name
 # The knobs that mpi.yml reads: those of MPI, and some of train.yml.
 OF_TRAIN = (
+    "mpi_runtime",
+    "mpi_pre_execution_command",
     "without",
     "dmlc_interface",
     "root_port",
@@ -154,7 +155,7 @@ def make_plan(
             "infiniband": None
             if options["mpi_infiniband"] == "auto"
             else options["mpi_infiniband"],
-            "network": network(found, records),
+            "network": addresses.network(found, records),
             "hosts": [
                 {
                     "host": process["host"],
@@ -236,21 +237,6 @@ def environment(process: Json, plan: Json) -> Dict[str, str]:
     own = plan["options"]["mpi_env"]
     libraries += [own["LD_LIBRARY_PATH"]] if "LD_LIBRARY_PATH" in own else []
     return dict(env, **dict(own, **({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})))
-
-
-def network(found: List[addresses.Node], records: Dict[str, Json]) -> str:
-    """Return address/prefix of the one network that holds all nodes' addresses, else "".
-
-    "" for loopback addresses, too: Open MPI's daemons refuse them.
-    """
-    networks = {
-        str(own.network)
-        for node in found
-        for text in (records[node.host].get("interfaces") or {}).get(node.interface, [])
-        for own in [ipaddress.ip_interface(text)]
-        if str(own.ip) == node.address and not own.is_loopback
-    }
-    return networks.pop() if len(networks) == 1 else ""
 
 
 def _processes(host: str, numbers: List[int], options: Json) -> int:

@@ -129,12 +129,13 @@ def different_engines(told: Dict[str, Any]) -> str:
 
     Daemons of different versions do not understand each other.
 
-    Args: `told` {host: {"engine", "version"} of the look at this node, or None}.
+    Args: `told` {host: {"engine", "version"} of the look at this node, or None}. A node without an
+    answer, or of a job without an engine, does not count.
     """
     versions = grouped(
         ("%s %s" % (known.get("engine"), known.get("version")), host)
         for host, known in sorted(told.items())
-        if isinstance(known, dict)
+        if isinstance(known, dict) and known.get("engine")
     )
     if len(versions) < 2:
         return ""

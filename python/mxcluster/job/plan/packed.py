@@ -12,6 +12,7 @@ import posixpath
 import zlib
 from typing import Any, Dict, List
 
+from mxcluster.job import launchers
 from mxcluster.job.plan import for_node
 
 Json = Dict[str, Any]
@@ -20,14 +21,15 @@ Json = Dict[str, Any]
 def told(plan: Json, looks: Json) -> Json:
     """Return the small parts of a plan, for tasks, and "packed_plan", the text for `unpack`.
 
-    The parts are "job", "options", "nodes" (all hosts) and "trainers" (the hosts with workers). The
-    text holds the plan and the looks.
+    The parts are "job", "options", "nodes" (all hosts), "start" (the file of tasks that starts the
+    agents) and "trainers" (the hosts with workers). The text holds the plan and the looks.
     """
     text = json.dumps({"plan": plan, "looks": looks}, separators=(",", ":"))
     return {
         "job": plan["job"],
         "options": plan["options"],
         "nodes": list(plan["nodes"]),
+        "start": launchers.of(plan).tasks,
         "trainers": sorted(
             {process["host"] for process in plan["processes"] if process["role"] == "worker"}
         ),

@@ -71,7 +71,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             _number(plan["servers"], "server"),
         ),
     ]
-    lines += launchers.told(plan, plan.get("ports_open") or [])
+    lines += launchers.told(plan)
     alone = schemes.of(plan["kv"]).with_one_group
     profile = plan.get("profile") or {"uses": [], "notes": []}
     if alone and len(plan["groups"]) == 1:
