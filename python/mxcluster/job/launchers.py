@@ -111,8 +111,8 @@ def check(launcher: str, nodes: Nodes, variables: Dict[str, Dict[str, Any]]) -> 
     if launcher == MPI:
         if here:
             raise BadInput(
-                "launcher=mpi starts one agent on each machine over ssh, and %s are this machine "
-                "(ansible_connection: local): use launcher=local" % some(here)
+                "launcher=mpi starts one agent on each machine over ssh, and these nodes are this "
+                "machine (ansible_connection: local): %s; use launcher=local" % some(here)
             )
         refuse(
             _same(nodes, "python", "mxcluster_env_dir")

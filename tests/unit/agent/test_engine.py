@@ -14,24 +14,27 @@ from mxcluster.job import replies
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE, command_line
 
-# Open MPI's version and options; it ends with its process, and the process with it.
+# Open MPI's version, arguments and variables; it ends with its process, and the process with it.
 MPIRUN = """#!/bin/sh
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
-[ "$1 $2 $3 $4 $5 $6" = "--host 127.0.0.1:1 -np 1 --bind-to none" ] || exit 66
-shift 6
+[ "$1 $3 $4 $5 $6 $7 $8" = "--hostfile -n 1 --map-by slot --bind-to none" ] || exit 66
+[ "$(cat "$2")" = "127.0.0.1 slots=1" ] || exit 67
+[ "$OMPI_MCA_odls_base_sigkill_timeout" = 10 ] || exit 68
+[ "$OMPI_MCA_plm_rsh_agent" = "$(command -v ssh || echo ssh)" ] || exit 69
+[ "$LOADED-$OF_THE_LOGIN" = yes- ] || exit 70
+export PYTHONPATH=PACKAGE
+shift 8
 trap 'kill $child' TERM
 "$@" & child=$!
 wait $child; wait $child
-"""
+""".replace("PACKAGE", PACKAGE)
 
 
 @pytest.fixture
-def launch(job, tmp_path):
+def launch(job, tmp_path, monkeypatch):
     """Prepare a job under mpirun and start it; return (exit status, answer)."""
-    os.environ["PATH"], before = (
-        "%s:%s" % (tmp_path / "bin", os.environ["PATH"]),
-        os.environ["PATH"],
-    )
+    monkeypatch.setenv("PATH", "%s:%s" % (tmp_path / "bin", os.environ["PATH"]))
+    monkeypatch.setenv("OF_THE_LOGIN", "SLURM_JOB_ID and the like")
     (tmp_path / "bin").mkdir()
 
     def run(*commands, program=MPIRUN):
@@ -40,8 +43,14 @@ def launch(job, tmp_path):
         path.chmod(0o755)
         job.plan(*commands)
         whole = {
-            "nodes": {"node1": {"address": "127.0.0.1"}},
-            "options": {"mpi_runtime": "openmpi", "mpirun": str(path)},
+            "launcher": "mpi",
+            "subnet": "",
+            "nodes": {"node1": {"address": "127.0.0.1", "interface": "lo"}},
+            "options": {
+                "launcher": "mpi",
+                "mpi_runtime": "openmpi",
+                "mpi_pre_execution_command": "export LOADED=yes",
+            },
         }
         with open(job.folder.file("job.json"), "w") as stream:
             json.dump(whole, stream)
@@ -56,8 +65,7 @@ def launch(job, tmp_path):
             }
         return code, answer
 
-    yield run
-    os.environ["PATH"] = before
+    return run
 
 
 def test_the_agent_runs_and_everything_ends_with_the_job(job, launch):

@@ -63,8 +63,8 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "python": "/env/bin/python",
         "package": package.archive()[0],
         "open_files": inputs.LEAST_OPEN_FILES,
-        "launcher": "ssh",
-        "engine": None,
+        "engine": "",
+        "mpi": None,
         "free": {"/jobs/a": inputs.LEAST_DISK, "/dev/shm": inputs.LEAST_SHM},
     }
     assert plan(kv="local")["looks"]["a"]["ports"] == []

@@ -31,6 +31,7 @@ def test_the_keys_of_a_plan():
         "kv",
         "lease",
         "launcher",
+        "subnet",
         "workers",
         "servers",
         "heartbeat",
