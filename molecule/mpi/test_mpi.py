@@ -1,4 +1,4 @@
-"""One mpirun starts the agents of a job: each engine, each scheme, faults and refusals."""
+"""launcher=mpi: one mpirun starts the agents of a job. Engines, schemes, faults and refusals."""
 
 import json
 import os
@@ -9,7 +9,21 @@ import time
 
 import pytest
 
-ENGINES = ("openmpi", "mpich", "intelmpi")
+from mxcluster import schemes
+from tests.often import seldom
+
+# {engine: knobs that choose it}. The image has Intel MPI outside of the PATH.
+ENGINES = {
+    "openmpi": {"mpi_runtime": "openmpi"},
+    "mpich": {"mpi_runtime": "mpich"},
+    "intelmpi": {
+        "mpi_runtime": "intelmpi",
+        "mpi_pre_execution_command": "export PATH=/opt/intel/mpi/bin:$PATH",
+    },
+}
+# The cases of every run; only `make soak` runs all pairs.
+TRAINED = (("openmpi", "dist_sync"), ("mpich", "dist_async"), ("intelmpi", "dist_gsync"))
+STRUCK = (("openmpi", "mpirun"), ("mpich", "worker"), ("openmpi", "node"))
 BOUND = 20  # seconds from a fault to the end of all processes on the nodes
 FAULTS = {
     # name: (where, what ends there, words of the verdict)
@@ -59,17 +73,17 @@ def wait_for_sshd(cluster, name):
 @pytest.mark.parametrize(
     "engine, kv",
     [
-        ("openmpi", "dist_sync"),
-        ("mpich", "dist_async"),
-        ("intelmpi", "dist_gsync"),
-        pytest.param("openmpi", "dist_ssync", marks=pytest.mark.soak),
-        pytest.param("mpich", "dist_gsync", marks=pytest.mark.soak),
-        pytest.param("intelmpi", "dist_ssync", marks=pytest.mark.soak),
-        pytest.param("openmpi", "dist_device_sync", marks=pytest.mark.soak),
+        *TRAINED,
+        *(
+            seldom(engine, scheme.name)
+            for engine in ENGINES
+            for scheme in schemes.SCHEMES
+            if scheme.is_distributed and (engine, scheme.name) not in TRAINED
+        ),
     ],
 )
 def test_the_schemes_train(cluster, engine, kv):
-    job = cluster.train(kv=kv, num_epochs=20, mpi_runtime=engine)
+    job = cluster.train(kv=kv, num_epochs=20, **ENGINES[engine])
     assert job.result.code == 0 and job.verdict["ok"], job.result.output
     assert job.verdict["accuracy"] >= 0.95, job.verdict
     assert "launcher mpi: one mpirun on node1" in job.result.output
@@ -84,22 +98,19 @@ def test_the_schemes_train(cluster, engine, kv):
 @pytest.mark.parametrize(
     "engine, fault",
     [
-        ("openmpi", "mpirun"),
-        ("mpich", "worker"),
-        ("openmpi", "node"),
+        *STRUCK,
         *(
-            pytest.param(engine, fault, marks=pytest.mark.soak)
+            seldom(engine, fault)
             for engine in ENGINES
             for fault in FAULTS
-            if (engine, fault)
-            not in (("openmpi", "mpirun"), ("mpich", "worker"), ("openmpi", "node"))
+            if (engine, fault) not in STRUCK
         ),
     ],
 )
 def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     where, strike, words = FAULTS[fault]
     job = "fault-%d" % time.time_ns()
-    train = cluster.start("train.yml", job_id=job, num_epochs=5000, mpi_runtime=engine, lease=20)
+    train = cluster.start("train.yml", job_id=job, num_epochs=5000, lease=20, **ENGINES[engine])
     deadline = time.time() + 90
     while (
         "batch"
@@ -136,35 +147,45 @@ def test_status_and_stop(cluster):
     wait_for_nothing(cluster, 10)
 
 
-def test_refusals_before_a_start(cluster):
-    missing = cluster.train(mpirun="/opt/none/mpirun")
-    assert missing.result.code != 0 and "/opt/none/mpirun is missing" in missing.result.output
-    assert "apt install openmpi-bin" in missing.result.output
-    # One node has another version at the same path.
+@pytest.mark.parametrize(
+    "playbook, knobs",
+    [("train.yml", {}), ("mpi.yml", {"mpi_command": "true"})],
+    ids=["launcher", "program"],
+)
+def test_missing_and_different_engines_are_refused_by_node(cluster, playbook, knobs):
+    node = cluster.node("node2")
+    names = ("/usr/bin/mpirun.mpich", "/usr/bin/mpiexec.hydra")
+    for name in names:
+        assert node.run("mv %s %s.away", name, name).rc == 0
+    result = cluster.play(playbook, mpi_runtime="mpich", **knobs)
+    for name in names:
+        node.run("mv %s.away %s", name, name)
+    assert result.code and "MPICH is not installed on this node" in result.output, result.output
+    assert "install the package mpich" in result.output and "node2" in result.output
+    fake = "#!/bin/sh\necho 'mpirun (Open MPI) 9.9.9'\n"
+    node.run("printf %s > /usr/local/bin/mpirun; chmod 755 /usr/local/bin/mpirun", fake)
+    result = cluster.play(playbook, mpi_runtime="openmpi", **knobs)
+    node.run("rm /usr/local/bin/mpirun")
+    assert result.code, result.output
+    assert "the nodes have different MPI engines" in result.output
+    assert "openmpi 9.9.9: node2" in result.output, result.output
+
+
+def test_a_failed_start_leaves_nothing(cluster):
+    """mpirun ends before it has started an agent."""
     for name in cluster.names:
-        version = "5.0.3" if name == "node3" else "4.1.4"
         cluster.shell(
             name,
-            "printf '#!/bin/sh\\necho \"mpirun (Open MPI) %s\"\\n' > /usr/local/bin/mpirun.other; "
-            "chmod 755 /usr/local/bin/mpirun.other" % version,
+            "mkdir -p /opt/broken; printf '#!/bin/sh\\necho \"mpirun (Open MPI) 4.1.4\"; exit 1' "
+            "> /opt/broken/mpirun; chmod 755 /opt/broken/mpirun",
         )
-    differing = cluster.train(mpirun="/usr/local/bin/mpirun.other")
-    assert differing.result.code != 0, differing.result.output
-    for words in ("different versions of mpirun", "4.1.4: node1, node2", "5.0.3: node3"):
-        assert words in differing.result.output, differing.result.output
-    # The first of them starts nothing: the job's files are removed from all nodes.
-    for name in cluster.names:
-        cluster.shell(
-            name,
-            "printf '#!/bin/sh\\necho \"mpirun (Open MPI) 4.1.4\"; exit 1' "
-            "> /usr/local/bin/mpirun.other",
-        )
-    dead = cluster.train(mpirun="/usr/local/bin/mpirun.other")
-    assert dead.result.code != 0
+    dead = cluster.train(mpi_pre_execution_command="export PATH=/opt/broken:$PATH")
+    assert dead.result.code != 0, dead.result.output
     assert "mpirun has not started the agent on node1, node2, node3" in dead.result.output
     for name in cluster.names:
         assert dead.folder.name not in cluster.shell(name, "ls /opt/mxcluster/jobs")
-        cluster.shell(name, "rm /usr/local/bin/mpirun.other")
+        cluster.shell(name, "rm -r /opt/broken")
+    wait_for_nothing(cluster, 10)
 
 
 def test_the_launch_line_over_mpi(cluster, tmp_path):
