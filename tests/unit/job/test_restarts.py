@@ -58,6 +58,7 @@ AGAIN = [
     failed(None, "its status could not be collected: x", host="node2", nodes={"node2": "missing"}),
     failed(None, "stopped", kind="stopped"),
     failed(None, "no answer", kind="network"),
+    failed(None, "mpirun was killed", kind="engine"),
 ]
 NEVER = [
     failed(1),

@@ -732,9 +732,10 @@ def test_a_full_disk_of_the_controller_does_not_end_the_job(monkeypatch, tmp_pat
     assert run(made, monkeypatch) == RUNNING and "node1: cannot fetch the checkpoint" in warned[0]
 
 
-def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_path):
+@pytest.mark.parametrize("command", ["start", "prepare"])
+def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_path, command):
     monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    made, _ = plugin([{"job": "j"}], command="start", plan={"job": "j"}, job_dir="/jobs/j")
+    made, _ = plugin([{"job": "j"}], command=command, plan={"job": "j"}, job_dir="/jobs/j")
     made._connection, told = types.SimpleNamespace(become=None), []
     made.ask = lambda arguments, task_vars: told.append(arguments) or {"job": "j"}
     assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == {"job": "j"}
