@@ -30,11 +30,17 @@ class Kills:
         if now - self._looked >= PERIOD:
             self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
-    def explain(self, pid: int) -> Optional[str]:
-        """Return why the OOM killer killed the process `pid`, or None for any other SIGKILL."""
+    def explain(self, pid: Optional[int], contained: bool = False) -> Optional[str]:
+        """Return why the OOM killer killed the process `pid`, or None for any other SIGKILL.
+
+        Args: `contained` whether the process was in a container. The engine gives a container its
+        own control group, which is gone by now; only the machine's counter tells.
+        """
         now = counters(self._root)
         more = {name for name, number in now.items() if number > self._before.get(name, 0)}
         self._before = self._latest = now
+        if contained and "machine" in more:
+            return "the node or the container ran out of memory"
         if "group" in more and ("limit" in more or "limit" not in now):
             return "the job's unit reached its memory limit"
         # An OOM kill on the machine that the control group did not count belongs to another group.

@@ -24,6 +24,10 @@ PROGRAMS = ("image_classification",)
 # The networks of the program itself; those of MXNet's model zoo come with the node record.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 
+# Where processes can run. The default image is that of the role container_image.
+RUNTIMES = ("host", "docker", "podman")
+IMAGE = "localhost/mxcluster"
+
 # A smaller array gains nothing from a message to every server.
 LEAST_BOUND = 1000
 # The host variable with which the program emulates a slower machine; also its argument.
@@ -56,6 +60,14 @@ def _is_none_or_from_5_s(seconds: float) -> bool:
 
 def _is_bound(numbers: int) -> bool:
     return numbers == 0 or LEAST_BOUND <= numbers <= 2**31 - 1
+
+
+def _is_image(name: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", name))
+
+
+def _is_program(path: str) -> bool:
+    return bool(re.fullmatch(r"(/[\w.+-]+)+|\w[\w.+-]*", path))
 
 
 def _has_6_decimals(number: float) -> bool:
@@ -468,6 +480,31 @@ SECTIONS = {
         ),
     ),
     "The run: scheme, network, environment, timeouts.": (
+        _choice(
+            "runtime",
+            "host",
+            RUNTIMES,
+            "Where the processes run: `host` starts them on the node itself, `docker` and `podman` "
+            "start each of them in a container of `image`. The agent stays on the node.",
+        ),
+        _knob(
+            "image",
+            "str",
+            IMAGE,
+            check=_is_image,
+            message="the name of a container image, such as localhost/mxcluster:1",
+            description="The image for `runtime=docker` or `podman`, with Python, numpy and an "
+            "MXNet that has the distributed kv-store. Each node must have it: the role "
+            "`container_image` brings the default one, and no registry is asked.",
+        ),
+        _knob(
+            "image_python",
+            "str",
+            "python3",
+            check=_is_program,
+            message="the name or the absolute path of a program, such as python3",
+            description="The Python in the image.",
+        ),
         _knob(
             "step_ms",
             "float",

@@ -25,6 +25,7 @@ from mxcluster import errors
 from mxcluster.errors import BadInput
 from mxcluster.node import (
     addresses,
+    containers,
     driver,
     gpus,
     health_checks,
@@ -44,8 +45,9 @@ ANEW = "run provision.yml, which reads the node's facts again"
 def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     """Return the problems of this node with `request`, each with its cure, and its facts.
 
-    {"problems": [text, ...], "facts": {...}, "held", "fits"}. "held": ports and GPUs in use (see
-    `held`). "fits": whether the job's ports and GPUs are free; if not, the controller plans again.
+    {"problems": [text, ...], "facts": {...}, "held", "fits", "image"}. "held": ports and GPUs in
+    use (see `held`). "fits": whether the job's ports and GPUs are free; if not, the controller
+    plans again. "image": the id of the image of the job's containers, None without containers.
 
     `jobs_hold` returns the ports and GPUs of the jobs in "jobs_dir".
 
@@ -54,7 +56,8 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
     readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
     "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
-    process opens), "mpi" (see `mpi_installation.look`).
+    process opens), "mpi" (see `mpi_installation.look`), "container" that runs the job's processes,
+    with "cuda" (see `containers.look`).
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -79,6 +82,16 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
     engine = mpi_installation.look(request["mpi"]) if request.get("mpi") else None
     problems += engine.pop("problems") if engine else []
+    image = None
+    if request.get("container"):
+        seen = containers.look(
+            request["container"],
+            needs_gpus=bool(request.get("gpus")),
+            has_gpus=bool(gpus.count()),
+            cuda=request.get("cuda"),
+        )
+        problems += seen["problems"]
+        image = seen["image"]
     facts = {
         "mpi": engine,
         "interfaces": known,
@@ -90,7 +103,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         set(map(str, ports)) & set(taken["ports"])
         or set(map(str, request.get("gpus") or [])) & set(taken["gpus"])
     )
-    return {"problems": problems, "facts": facts, "held": taken, "fits": fits}
+    return {"problems": problems, "facts": facts, "held": taken, "fits": fits, "image": image}
 
 
 def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:

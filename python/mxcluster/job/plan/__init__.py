@@ -15,6 +15,7 @@ from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import (
     addresses,
+    containers,
     firewall,
     gpus,
     groups,
@@ -115,6 +116,11 @@ def make_plan(
     for host in nodes:
         if records[host].get("cuda"):
             nodes[host]["cuda"] = records[host]["cuda"]
+        if options["runtime"] != containers.HOST:
+            nodes[host]["mounts"] = containers.mounts(
+                options["data_dir"], (data_dirs or {}).get(host), nodes[host].get("cuda")
+            )
+    containers.check_units(options["runtime"], hosts, variables)
     lines = [nodes[host]["address"] for host in workers]
 
     fitted = profiled.fit(profile, workers) if distributed else None
@@ -179,6 +185,7 @@ def make_plan(
             "data_sharding": cluster_files.render_data_sharding(parts),
         },
         "options": options,
+        "container": containers.of(options),
         "nodes": nodes,
         # Only root can close ports. Nodes with root report their firewall at the look.
         "ports_open": [

@@ -12,6 +12,7 @@ from mxcluster.environment import BOUND, GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job import checkpoints
 from mxcluster.job.knob_table import NETWORKS, OPTIONS
+from mxcluster.job.plan import containers
 from mxcluster.package import OWN_FOLDERS
 
 HEARTBEAT_INTERVAL = 1
@@ -129,7 +130,8 @@ def command(
 
     Args: `more` further arguments of a worker's training program.
     """
-    run = [node["python"], "-u", "-m", "mxcluster.training"]
+    python = node["python"] if options["runtime"] == containers.HOST else options["image_python"]
+    run = [python, "-u", "-m", "mxcluster.training"]
     if process["role"] != "worker":
         return run + ["serve"]
     if options["script"]:

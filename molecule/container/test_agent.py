@@ -1,0 +1,147 @@
+"""The agent with containers of this machine. The processes are small shell commands.
+
+MXCLUSTER_ENGINE=podman runs the tests with podman, which must have the image.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mxcluster.node import processes
+from tests.unit.agent.jobs import Job
+
+IMAGE = os.environ["MXCLUSTER_NODE_IMAGE"]
+ENGINE = os.environ.get("MXCLUSTER_ENGINE", "docker")
+SLEEP = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done"
+
+
+class Contained(Job):
+    """A job of one worker per command, each in a container."""
+
+    image = IMAGE
+
+    def plan(self, *commands, env=None, **options):
+        super().plan(*commands, **options)
+        with open(self.folder.file("plan.json")) as stream:
+            plan = json.load(stream)
+        for part in plan["processes"]:
+            part["env"] = dict(
+                env or {},
+                MXCLUSTER_JOB_DIR=self.path,
+                MXCLUSTER_ROLE=part["role"],
+                MXCLUSTER_INDEX=str(part["index"]),
+            )
+        plan["container"] = {"engine": ENGINE, "image": self.image, "python": "python3"}
+        plan["nodes"] = {plan["host"]: {"mounts": []}}
+        with open(self.folder.file("plan.json"), "w") as stream:
+            json.dump(plan, stream)
+
+    def containers(self):
+        """Return the ids of the containers of this job, also of those that have ended."""
+        label = "label=mxcluster.job_dir=%s" % self.path
+        return subprocess.check_output([ENGINE, "ps", "-aq", "--filter", label]).decode().split()
+
+    def running(self, number):
+        """Wait until `number` processes run in containers, and return their pids."""
+
+        def pids():
+            found = [part["pid"] for part in self.folder.status()["processes"]]
+            logs = [self.log("worker-%d" % index) for index in range(number)]
+            return all(found) and all("ready" in log for log in logs) and found
+
+        return self.until(pids, 60)
+
+    def nothing_left(self):
+        self.until(lambda: not self.containers(), 20)
+
+
+@pytest.fixture
+def job(tmp_path):
+    made = Contained(tmp_path)
+    yield made
+    made.ask("stop")
+    assert not made.containers()
+
+
+def test_processes_end_with_their_own_status(job):
+    job.start("id -u; echo $HOME; pwd; exit 0", "sleep 1; exit 91")
+    status = job.end(60)
+    first, second = status["processes"]
+    assert (first["exit_code"], second["exit_code"]) == (0, 91)
+    assert job.log("worker-0").split() == [str(os.geteuid()), "/tmp", job.path]
+    job.nothing_left()
+
+
+def test_the_agent_knows_the_process_by_the_pid_of_the_node(job):
+    job.start(SLEEP)
+    (pid,) = job.running(1)
+    assert processes.variable(pid, "MXCLUSTER_JOB_DIR") == job.path
+    os.kill(pid, signal.SIGUSR1)
+    assert job.end(60)["processes"][0]["exit_code"] == 0
+
+
+def test_a_killed_process_ends_the_others_and_leaves_no_container(job):
+    job.start(SLEEP, SLEEP)
+    pids = job.running(2)
+    os.kill(pids[1], signal.SIGKILL)
+    status = job.end(60)
+    assert status["first_failure"]["name"] == "worker-1"
+    assert status["first_failure"]["exit_code"] == -signal.SIGKILL
+    assert status["left"] == []
+    job.nothing_left()
+
+
+def test_containers_end_with_a_killed_agent(job):
+    status = job.start(SLEEP, SLEEP)
+    pids = job.running(2)
+    known = [processes.identity(pid) for pid in pids]
+    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    begun = time.monotonic()
+    job.until(lambda: not any(map(processes.alive, known)), 20)
+    print("processes gone %.2f s after the agent" % (time.monotonic() - begun))
+    job.nothing_left()
+
+
+def test_a_stop_ends_stubborn_processes(job):
+    job.start("trap '' TERM; echo ready; while :; do sleep 0.1; done")
+    job.running(1)
+    assert job.ask("stop")["left"] == []
+    job.nothing_left()
+
+
+def test_a_killed_client_leaves_no_container(job):
+    status = job.start(SLEEP)
+    job.running(1)
+    (client,) = [
+        who.pid
+        for who in processes.family([job.agent(status)])
+        if processes.command_name(who.pid) == ENGINE
+    ]
+    os.kill(client, signal.SIGKILL)
+    assert job.end(60)["reason"] == "failed"
+    job.nothing_left()
+
+
+def test_an_expired_lease_ends_the_containers(job):
+    job.start(SLEEP, lease=2)
+    assert job.end(60)["reason"] == "lease"
+    job.nothing_left()
+
+
+def test_a_container_that_does_not_start_is_named(job):
+    job.image = "localhost/nobody"
+    job.start(SLEEP)
+    failure = job.end(60)["first_failure"]
+    assert "could not be started in a container by " + ENGINE in failure["reason"], failure
+
+
+def test_secrets_are_in_no_file_of_the_engine(job):
+    job.start(SLEEP, env={"PASSWORD": "hush-7"})
+    (pid,) = job.running(1)
+    assert processes.variable(pid, "PASSWORD") == "hush-7"
+    (container,) = job.containers()
+    assert "hush-7" not in subprocess.check_output([ENGINE, "inspect", container]).decode()
