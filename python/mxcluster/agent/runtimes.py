@@ -3,27 +3,28 @@
 `of_plan` chooses. The two classes have the same methods, so the supervisor knows no difference.
 
 The agent's child for a process in a container is the client of the engine, which lives as long as
-the container. The process itself is a child of the container's first process (`contained`). The
-node sees it under a pid of its own, and knows it by the environment that the plan gives it.
+the container. The process itself is a child of the container's first process
+(`mxcluster.node.contained`). The node sees it under a pid of its own, and knows it by two variables
+of its environment.
 """
 
 import json
 import os
 import subprocess
 import tempfile
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
 
-from mxcluster.agent.contained import OF_SIGNAL
 from mxcluster.agent.folder import AGENT_LOCK
 from mxcluster.node import containers, gpus, processes
+from mxcluster.node.contained import OF_SIGNAL
 
 Json = Dict[str, Any]
 
 # Variables that processes on the host inherit from the agent, besides the plan's environment. In a
 # container they are those of the image.
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
-# The plan gives these variables to every process.
-VARIABLE, ROLE, INDEX = "MXCLUSTER_JOB_DIR", "MXCLUSTER_ROLE", "MXCLUSTER_INDEX"
+VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
+NAME = "MXCLUSTER_PROCESS"  # a process in a container has its name in the plan
 SIGNALS = 64
 # Exit statuses of a client whose container has not run: the engine failed, or lacks the program.
 OF_ENGINE = (125, 126, 127)
@@ -115,8 +116,7 @@ class Containers:
         words = containers.run_options(self.container, self.mounts, self.gpus)
         words += ["--interactive", "--label", "%s=%s" % (containers.LABEL, self.path)]
         words += ["--label", "mxcluster.process=%s" % process["name"], "--workdir", self.path]
-        words += [self.container["image"], self.container["python"], "-u"]
-        return words + ["-m", "mxcluster.agent.contained", os.path.join(self.path, AGENT_LOCK)]
+        return words + containers.first_process(self.container)
 
     def popen(self, process: Json, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
         """Start the client that runs `process`, an entry of the plan. `options`: those of Popen.
@@ -124,8 +124,12 @@ class Containers:
         Command and environment of the process go to `contained` in a file without a name that lies
         in memory, so that no secret gets to the disk.
         """
+        asked = {
+            "command": process["command"],
+            "env": dict(environment, **{NAME: process["name"]}),
+            "lock": os.path.join(self.path, AGENT_LOCK),
+        }
         with tempfile.TemporaryFile(dir=containers.SHARED_MEMORY) as told:
-            asked = {"command": process["command"], "env": environment}
             told.write(json.dumps(asked).encode("utf-8"))
             told.seek(0)
             return subprocess.Popen(
@@ -137,21 +141,21 @@ class Containers:
 
         Args: `child` the pid of its client; `part` the process's entry in the status.
         """
-        there = self.find().get((part["role"], part["index"]))
+        there = self.find().get(part["name"])
         return there.process if there else None
 
-    def find(self) -> Dict[Tuple[str, int], Found]:
-        """Return the running processes of the job in containers, by (role, index)."""
+    def find(self) -> Dict[str, Found]:
+        """Return the running processes of the job in containers, by their names in the plan."""
         lines = {line.pid: line for line in processes.table()}
-        own = {}  # type: Dict[int, Tuple[str, int]]
+        own = {}  # type: Dict[int, str]
         for pid, line in lines.items():
             if line.start_time < self.agent.start_time or line.state in processes.DEAD:
                 continue
             if processes.variable(pid, VARIABLE) == self.path:
-                role, index = (processes.variable(pid, name) for name in (ROLE, INDEX))
-                if role and index and index.isdigit():
-                    own[pid] = (role, int(index))
-        found = {}  # type: Dict[Tuple[str, int], Found]
+                name = processes.variable(pid, NAME)
+                if name:
+                    own[pid] = name
+        found = {}  # type: Dict[str, Found]
         # An orphan in the container has the same parent and environment, and is younger.
         for pid in sorted(own, key=lambda one: lines[one].start_time):
             first = lines.get(lines[pid].parent)

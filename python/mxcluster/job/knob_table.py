@@ -66,6 +66,10 @@ def _is_image(name: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", name))
 
 
+def _is_image_or_empty(name: str) -> bool:
+    return name == "" or _is_image(name)
+
+
 def _is_program(path: str) -> bool:
     return bool(re.fullmatch(r"(/[\w.+-]+)+|\w[\w.+-]*", path))
 
@@ -222,7 +226,7 @@ SECTIONS = {
             check=_is_absolute_or_empty,
             message="a path on the nodes that begins with '/'",
             description="The folder on the nodes with the files of mnist, cifar10 or imagenet. An "
-            "absolute path.",
+            "absolute path. Containers can read it.",
             inherited=True,
         ),
         _path(
@@ -485,7 +489,8 @@ SECTIONS = {
             "host",
             RUNTIMES,
             "Where the processes run: `host` starts them on the node itself, `docker` and `podman` "
-            "start each of them in a container of `image`. The agent stays on the node.",
+            "start each of them in a container of `image`, or of `mpi_image` for mpi.yml. The "
+            "agent stays on the node.",
         ),
         _knob(
             "image",
@@ -730,10 +735,11 @@ SECTIONS = {
             "mpi_image",
             "str",
             "",
-            check=("",),
-            message="empty: mpi.yml runs no containers; install the MPI engine and the program on "
-            "the nodes",
-            description="Not supported, so refused: `mpi.yml` runs no containers.",
+            check=_is_image_or_empty,
+            message="the name of a container image, such as localhost/solve:1, or empty",
+            description="The container image with the MPI engine, the program, bash and Python 3.6 "
+            "or newer. With `runtime=docker` or `podman` everything of the program runs in it: one "
+            "container a node. Each node must have it.",
         ),
         _knob(
             "mpi_gpus",

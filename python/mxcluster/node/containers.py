@@ -16,13 +16,14 @@ import subprocess
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from mxcluster import errors
+from mxcluster.node.mpi_installation import INFINIBAND
 
 Json = Dict[str, Any]
 
 LABEL = "mxcluster.job_dir"  # on each container of a job: the path of its job folder on the node
 SHARED_MEMORY = "/dev/shm"
-INFINIBAND = "/dev/infiniband"
 CHECK_SECONDS = 120.0  # a large image reads slowly for the first time
+CLIENT_SECONDS = 10.0  # more for the client, so that the container ends before it
 LAST_LINES = 3
 # The variables by which a client finds its engine and the user's files of the engine.
 CLIENT = (
@@ -144,11 +145,17 @@ def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]
     return None
 
 
+def first_process(container: Json) -> List[str]:
+    """Return the words of `docker run` from the image on; stdin has what `contained` asks for."""
+    return [container["image"], container["python"], "-u", "-m", "mxcluster.node.contained"]
+
+
 def ask(engine: str, *words: str, stdin: str = "") -> Tuple[int, str, str]:
     """Run a client of the engine with `words` and return (exit status, stdout, stderr).
 
-    The status is 124 if the client takes longer than CHECK_SECONDS.
+    The status is 124 if the client takes longer than CHECK_SECONDS and CLIENT_SECONDS.
     """
+    patience = CHECK_SECONDS + CLIENT_SECONDS
     try:
         done = subprocess.run(
             [engine] + list(words),
@@ -157,10 +164,10 @@ def ask(engine: str, *words: str, stdin: str = "") -> Tuple[int, str, str]:
             stderr=subprocess.PIPE,
             env=client_environment(),
             cwd="/",
-            timeout=CHECK_SECONDS,
+            timeout=patience,
         )
     except subprocess.TimeoutExpired:
-        return 124, "", "no answer within %d s" % CHECK_SECONDS
+        return 124, "", "no answer within %d s" % patience
     except OSError as error:
         return 127, "", str(error)
     return (
@@ -175,32 +182,43 @@ def info_of(engine: str) -> Json:
     return _json(ask(engine, "info", "--format", "{{json .}}")[1]) or {}
 
 
-def look(container: Json, needs_gpus: bool, has_gpus: bool, cuda: Optional[str]) -> Json:
-    """Return {"problems": [text, ...], "image": id or None}: whether this node can run `container`.
+def look(
+    container: Json,
+    needs_gpus: bool,
+    has_gpus: bool,
+    cuda: Optional[str] = None,
+    mpi: Optional[Json] = None,
+) -> Json:
+    """Return whether this node can run `container`: {"problems": [text, ...], "image", "mpi"}.
 
-    The image is run once, and imports its MXNet.
+    "image" is the id of the image, or None. The image is run once, and imports its MXNet or finds
+    its MPI engine. "mpi" is the answer of `mpi_installation.look` in the image, None without `mpi`.
 
-    Args: `container` as for `run_options`; `needs_gpus` whether a process of the job trains on GPUs
-    here; `has_gpus` whether the node has any; `cuda` the folder of CUDA on the node, if any.
+    Args: `container` as for `run_options`; `needs_gpus` whether a process of the job uses GPUs
+    here; `has_gpus` whether the node has any; `cuda` the folder of CUDA on the node, if any; `mpi`
+    the request of `mpi_installation.look`, for an MPI program.
     """
     engine = container["engine"]
     info, problem = _engine(engine)
     if problem:
-        return {"problems": [problem], "image": None}
+        return _seen(None, problem)
     image, problem = _image(container)
     if problem:
-        return {"problems": [problem], "image": image}
+        return _seen(image, problem)
     gpus = gpu_options(engine, info) if has_gpus else []
     if gpus is None and needs_gpus:
-        return {
-            "problems": [
-                "%s offers no GPU to containers on this node: install nvidia-container-toolkit and "
-                "configure %s for it, or use runtime=host, or -e gpus=''" % (engine, engine)
-            ],
-            "image": image,
-        }
-    problem = _contents(container, gpus or [], cuda)
-    return {"problems": [problem] if problem else [], "image": image}
+        return _seen(
+            image,
+            "%s offers no GPU to containers on this node: install nvidia-container-toolkit and "
+            "configure %s for it, or use runtime=host, or let the job use no GPU"
+            % (engine, engine),
+        )
+    found, problem = _contents(container, gpus or [], cuda, mpi)
+    return _seen(image, problem) if problem else dict(found, image=image)
+
+
+def _seen(image: Optional[str], problem: str) -> Json:
+    return {"problems": [problem], "image": image, "mpi": None}
 
 
 def _engine(engine: str) -> Tuple[Json, Optional[str]]:
@@ -261,29 +279,35 @@ def _image(container: Json) -> Tuple[Optional[str], Optional[str]]:
     return image.get("Id"), None
 
 
-def _contents(container: Json, gpus: List[str], cuda: Optional[str]) -> Optional[str]:
-    """Run the image once. Return a problem with its Python or its MXNet, None without one."""
+def _contents(
+    container: Json, gpus: List[str], cuda: Optional[str], mpi: Optional[Json]
+) -> Tuple[Json, Optional[str]]:
+    """Run `image_check` in the image. Return (its answer, why there is none or None)."""
     engine, name, python = (container[key] for key in ("engine", "image", "python"))
     words = run_options(container, [(cuda, False)] if cuda else [], gpus)[1:]
-    if cuda:
-        words += ["--env", "LD_LIBRARY_PATH=%s/lib64" % cuda]
-    words += [name, python, "-m", "mxcluster.node.image_check"]
-    code, out, err = ask(engine, *words)
+    words += ["--interactive"] + first_process(container)
+    asked = {
+        "command": [python, "-m", "mxcluster.node.image_check"]
+        + [json.dumps({"image": name, "mpi": mpi})],
+        "env": {"LD_LIBRARY_PATH": cuda + "/lib64"} if cuda else {},
+        "seconds": CHECK_SECONDS,
+    }
+    code, out, err = ask(engine, *words, stdin=json.dumps(asked))
     told = _json(out.strip().splitlines()[-1]) if out.strip() else None
     if code in NO_PROGRAM and told is None:
-        return "the image %s cannot run %s (%s): name its Python with -e image_python=..." % (
+        return {}, "the image %s cannot run %s (%s): name its Python with -e image_python=..." % (
             name,
             python,
             last_lines(err),
         )
-    if not isinstance(told, dict):
-        return "the image %s could not be run by %s on this node (status %d): %s" % (
+    if not isinstance(told, dict) or not {"problems", "mpi"} <= set(told):
+        return {}, "the image %s could not be run by %s on this node (status %d): %s" % (
             name,
             engine,
             code,
             last_lines(err or out),
         )
-    return "the image %s %s" % (name, told["problem"]) if told.get("problem") else None
+    return {"problems": told["problems"], "mpi": told["mpi"]}, None
 
 
 def remove(engine: str, folder: str) -> List[str]:

@@ -1,38 +1,65 @@
-"""Check the MXNet of a container image: ``python -m mxcluster.node.image_check`` inside it.
+"""Check what a job needs in a container image: ``python -m mxcluster.node.image_check`` inside it.
 
-The last line of stdout is a JSON object, {"mxnet", "problem"}. "problem" is text that follows the
-name of the image, or None.
+The argument is a JSON object: {"image": name, "mpi": request of `mpi_installation.look`, null for a
+training}. The last line of stdout is a JSON object: {"problems": [text, ...], "mpi": answer of
+`mpi_installation.look`, or null}.
+
+An image may have a Python that is too old for mxcluster. So this file imports the other modules
+only after it has checked the version.
 """
 
 import ctypes
 import json
 import os
 import sys
-from typing import Any, Dict, Optional
-
-from mxcluster.node import mxnet_compat
 
 LEAST = (3, 6)
 
 
-def check() -> Dict[str, Any]:
-    """Return {"mxnet": version or None, "problem": text or None} of this Python."""
-    if sys.version_info < LEAST:
-        return _answer(None, "has Python %d.%d, and a job needs 3.6" % sys.version_info[:2])
+def check(image, mpi):
+    """Return {"problems": [text, ...], "mpi": dict or None} of the image `image` and this Python.
+
+    Args: `mpi` the request of `mpi_installation.look`, None for a training.
+    """
+    problem = python_problem(sys.version_info) or (None if mpi else mxnet_problem())
+    if problem or not mpi:
+        return {"problems": ["the image %s %s" % (image, problem)] if problem else [], "mpi": None}
+    from mxcluster.node import mpi_installation
+
+    found = mpi_installation.look(dict(mpi, where="in the image " + image))
+    return {"problems": found.pop("problems"), "mpi": found}
+
+
+def python_problem(version):
+    """Return a problem with the Python of this version (tuple), None without one."""
+    if tuple(version[:2]) >= LEAST:
+        return None
+    return (
+        "has Python %d.%d as its %s, and a job needs 3.6 or newer: name another one with -e "
+        "image_python=..." % (version[0], version[1], os.path.basename(sys.executable))
+    )
+
+
+def mxnet_problem():
+    """Return a problem with the MXNet of this Python as text, None without one.
+
+    The text follows the name of the image.
+    """
+    from mxcluster.node import mxnet_compat
+
     try:
-        mxnet = mxnet_compat.import_mxnet()
+        mxnet_compat.import_mxnet()
     except ImportError as error:
-        return _answer(None, "has no MXNet (%s): give an image that has one" % error)
+        return "has no MXNet (%s): give an image that has one" % error
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
-        return _answer(
-            None,
-            "cannot import its MXNet (%s: %s): install the library that the error names"
-            % (type(error).__name__, error),
+        return "cannot import its MXNet (%s: %s): install the library that the error names" % (
+            type(error).__name__,
+            error,
         )
-    return _answer(mxnet.__version__, without_distributed_store())
+    return without_distributed_store()
 
 
-def without_distributed_store() -> Optional[str]:
+def without_distributed_store():
     """Return a problem if this MXNet was built without its distributed kv-store, else None.
 
     MXNet makes the store of a server without a connection, and raises an error if it has none.
@@ -50,11 +77,7 @@ def without_distributed_store() -> Optional[str]:
     )
 
 
-def _answer(version: Optional[str], problem: Optional[str]) -> Dict[str, Any]:
-    return {"mxnet": version, "problem": problem}
-
-
 if __name__ == "__main__":
-    print(json.dumps(check()))
+    print(json.dumps(check(**json.loads(sys.argv[1]))))
     sys.stdout.flush()
     os._exit(0)  # the store is not freed: MXNet would look for its peers

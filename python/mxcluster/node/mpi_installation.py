@@ -15,6 +15,7 @@ Json = Dict[str, Any]
 SHELL = "/bin/bash"  # the commands of a job are for this shell: sites write `source` in them
 PATIENCE = 30.0  # seconds for the commands that load an engine, and for all version texts
 INFINIBAND = "/dev/infiniband"
+HERE = "on this node"
 _MARK = "mxcluster found mpirun: "
 _ASK = (
     'for program in %%s; do\n  if found=$(command -v "$program"); then\n'
@@ -83,8 +84,8 @@ def look(request: Json) -> Json:
     """Return {"problems": [text, ...], "engine", "version"} of this node for an MPI job.
 
     `request` has "runtime" (name of an engine, "" for any), "pre_execution" (shell commands that
-    load the engine), "env" ({variable: value} of the job) and "infiniband" (True if the job needs
-    it). "engine" and "version" are "" without a usable engine.
+    load the engine), "env" ({variable: value} of the job), "infiniband" (True if the job needs it)
+    and "where" (see `missing`). "engine" and "version" are "" without a usable engine.
     """
     seen = find(
         request["pre_execution"], request["runtime"], dict(os.environ, **(request.get("env") or {}))
@@ -98,7 +99,8 @@ def look(request: Json) -> Json:
         )
     here = seen["installed"]
     if here is None:
-        problems.append(missing(request["runtime"], request["pre_execution"], seen))
+        where = request.get("where") or HERE
+        problems.append(missing(request["runtime"], request["pre_execution"], seen, where))
     return {
         "problems": problems,
         "engine": here.engine if here else "",
@@ -106,19 +108,23 @@ def look(request: Json) -> Json:
     }
 
 
-def missing(wanted: str, pre_execution: str, seen: Json) -> str:
-    """Return the message for a node without the engine `wanted`; `seen` is the result of `find`."""
+def missing(wanted: str, pre_execution: str, seen: Json, where: str = HERE) -> str:
+    """Return the message for a place without the engine `wanted`.
+
+    Args: `pre_execution` the commands that load it; `seen` the result of `find`; `where` the place,
+    a node or an image.
+    """
     name = ENGINES[wanted].title if wanted else "an MPI engine"
     cure = (
         ENGINES[wanted].install
         if wanted
         else "install one (packages openmpi-bin or mpich, or Intel MPI)"
     )
-    text = "%s is not installed on this node" % name
+    text = "%s is not installed %s" % (name, where)
     if seen["others"]:
         other = seen["others"][0]
         text += " (its %s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
-    elif pre_execution and seen["output"]:
+    elif seen["output"] and (pre_execution or not os.path.exists(SHELL)):
         text += " (the shell answers: %s)" % " / ".join(seen["output"])
     return text + ": %s, or load it in mpi_pre_execution_command%s" % (
         cure,

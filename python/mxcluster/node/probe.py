@@ -80,18 +80,20 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
-    engine = mpi_installation.look(request["mpi"]) if request.get("mpi") else None
-    problems += engine.pop("problems") if engine else []
-    image = None
+    image, engine = None, None
     if request.get("container"):
         seen = containers.look(
             request["container"],
             needs_gpus=bool(request.get("gpus")),
             has_gpus=bool(gpus.count()),
             cuda=request.get("cuda"),
+            mpi=request.get("mpi"),
         )
         problems += seen["problems"]
-        image = seen["image"]
+        image, engine = seen["image"], seen["mpi"]
+    elif request.get("mpi"):
+        engine = mpi_installation.look(request["mpi"])
+        problems += engine.pop("problems")
     facts = {
         "mpi": engine,
         "interfaces": known,

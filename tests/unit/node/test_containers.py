@@ -91,9 +91,7 @@ def test_gpus_come_by_the_way_that_the_engine_offers(tmp_path):
 def engine(tmp_path, monkeypatch):
     """Return a function that installs a program docker with the given answers, (status, text)."""
 
-    def install(
-        info=None, image=None, run=(0, '{"mxnet": "1.9.1", "problem": null}'), name="docker"
-    ):
+    def install(info=None, image=None, run=(0, '{"problems": [], "mpi": null}'), name="docker"):
         answers = {
             "info": info or (0, json.dumps({"ServerVersion": "20.10.24+dfsg1"})),
             "image": image or (0, json.dumps([{"Id": "sha256:12", "Architecture": OURS}])),
@@ -121,8 +119,8 @@ def look(needs_gpus=False, has_gpus=False):
 
 def test_a_good_node_has_no_problem_and_names_its_image(engine):
     asked = engine()
-    assert look() == {"problems": [], "image": "sha256:12"}
-    assert "training:1 python3 -m mxcluster.node.image_check" in asked.read_text()
+    assert look() == {"problems": [], "image": "sha256:12", "mpi": None}
+    assert "--interactive training:1 python3 -u -m mxcluster.node.contained" in asked.read_text()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,8 @@ def test_a_good_node_has_no_problem_and_names_its_image(engine):
         ({"image": (0, json.dumps([{"Id": "1", "Architecture": "s390x"}]))}, "is built for s390x"),
         ({"run": (127, "exec: python3: not found")}, "name its Python with -e image_python"),
         ({"run": (125, "no space left on device")}, "no space left on device"),
-        ({"run": (0, '{"mxnet": null, "problem": "has no MXNet"}')}, "training:1 has no MXNet"),
+        ({"run": (0, '{"problems": ["it has no MXNet"], "mpi": null}')}, "it has no MXNet"),
+        ({"run": (1, "  File x\nSyntaxError: invalid syntax")}, "(status 1): File x SyntaxError"),
     ],
 )
 def test_a_node_that_cannot_run_the_image_says_why(engine, answers, problem):

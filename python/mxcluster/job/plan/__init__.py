@@ -118,7 +118,9 @@ def make_plan(
             nodes[host]["cuda"] = records[host]["cuda"]
         if options["runtime"] != containers.HOST:
             nodes[host]["mounts"] = containers.mounts(
-                options["data_dir"], (data_dirs or {}).get(host), nodes[host].get("cuda")
+                options["data_dir"],
+                (data_dirs or {}).get(host),
+                (nodes[host].get("cuda") or {}).get("folder"),
             )
     containers.check_units(options["runtime"], hosts, variables)
     lines = [nodes[host]["address"] for host in workers]
@@ -185,7 +187,7 @@ def make_plan(
             "data_sharding": cluster_files.render_data_sharding(parts),
         },
         "options": options,
-        "container": containers.of(options),
+        "container": containers.of(options, options["image"]),
         "nodes": nodes,
         # Only root can close ports. Nodes with root report their firewall at the look.
         "ports_open": [

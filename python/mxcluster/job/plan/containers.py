@@ -8,24 +8,25 @@ from mxcluster.lists import unique
 HOST = "host"  # the runtime without containers
 
 
-def of(options: Dict[str, Any]) -> Optional[Dict[str, str]]:
+def of(options: Dict[str, Any], image: str) -> Optional[Dict[str, str]]:
     """Return {"engine", "image", "python"} of a job, None if its processes run on the host."""
     if options["runtime"] == HOST:
         return None
-    return {
-        "engine": options["runtime"],
-        "image": options["image"],
-        "python": options["image_python"],
-    }
+    return {"engine": options["runtime"], "image": image, "python": options["image_python"]}
 
 
-def mounts(data_dir: str, own_data_dir: Optional[str], cuda: Optional[Dict[str, str]]) -> List[str]:
+def python(options: Dict[str, Any], node: Dict[str, Any]) -> str:
+    """Return the Python that runs a job's processes on `node`, an entry of the plan's nodes."""
+    path: str = node["python"] if options["runtime"] == HOST else options["image_python"]
+    return path
+
+
+def mounts(*folders: Optional[str]) -> List[str]:
     """Return the folders of a node that a container reads, besides the job folder and the package.
 
-    Args: `data_dir` the option; `own_data_dir` the folder of mxcluster's own data sets; `cuda` the
-    node's CUDA, {"folder"}.
+    Args: `folders` the option data_dir, and those of mxcluster's own data sets and of CUDA; "" or
+    None for a folder that the node does not have.
     """
-    folders = [data_dir, own_data_dir, (cuda or {}).get("folder")]
     return unique(folder for folder in folders if folder)
 
 

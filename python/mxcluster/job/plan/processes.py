@@ -130,8 +130,7 @@ def command(
 
     Args: `more` further arguments of a worker's training program.
     """
-    python = node["python"] if options["runtime"] == containers.HOST else options["image_python"]
-    run = [python, "-u", "-m", "mxcluster.training"]
+    run = [containers.python(options, node), "-u", "-m", "mxcluster.training"]
     if process["role"] != "worker":
         return run + ["serve"]
     if options["script"]:

@@ -8,12 +8,16 @@ from mxcluster.job.plan import containers, processes
 
 
 def test_a_job_on_the_host_has_no_container():
-    assert containers.of(options.cast({})) is None
+    assert containers.of(options.cast({}), "training:1") is None
 
 
 def test_the_container_of_a_job():
     given = options.cast({"runtime": "docker", "image": "training:1"})
-    assert containers.of(given) == {"engine": "docker", "image": "training:1", "python": "python3"}
+    assert containers.of(given, given["image"]) == {
+        "engine": "docker",
+        "image": "training:1",
+        "python": "python3",
+    }
 
 
 def test_a_container_runs_its_own_python():
@@ -23,7 +27,7 @@ def test_a_container_runs_its_own_python():
 
 
 def test_a_container_reads_the_data_and_cuda_of_its_node():
-    found = containers.mounts("/data", "/opt/data", {"folder": "/usr/local/cuda-9.2"})
+    found = containers.mounts("/data", "/opt/data", "/usr/local/cuda-9.2")
     assert found == ["/data", "/opt/data", "/usr/local/cuda-9.2"]
     assert containers.mounts("", "/opt/data", None) == ["/opt/data"]
 
