@@ -6,12 +6,12 @@ short_description: The wheels of a container image, and the nodes that lack the 
 description:
   - V(recipe) returns the wheels of an image, in the form of the needs for M(mxcluster_downloads).
   - V(distribution) returns which node gives the image to which others.
-  - V(id) returns the id of the image in an archive.
+  - V(ids) returns the ids that the image in an archive can have.
 positional: what
 options:
   _input:
     description: The environment of a node (V(recipe)), the answers of C(image inspect) by host
-      (V(distribution)), or the text of manifest.json in an archive (V(id)).
+      (V(distribution)), or the text of manifest.json in an archive (V(ids)).
     type: raw
     required: true
   what:
@@ -19,7 +19,7 @@ options:
       C(mxcluster.cluster.container_image).
     type: str
     required: true
-    choices: [recipe, distribution, id]
+    choices: [recipe, distribution, ids]
 """
 
 EXAMPLES = r"""
@@ -42,7 +42,7 @@ from mxcluster.errors import MxclusterError
 FUNCTIONS = {
     "recipe": container_image.recipe,
     "distribution": container_image.distribution,
-    "id": container_image.id_in,
+    "ids": container_image.ids_in,
 }
 
 

@@ -5,6 +5,7 @@ import json
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster.errors import BadInput
+from mxcluster.lists import unique
 
 Json = Dict[str, Any]
 
@@ -54,19 +55,19 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
         seen: {host: the answer of `image inspect`, "" without the image}.
         hosts: the nodes in the order of the inventory.
         name: the name of the image.
-        wanted: {"recipe": digest, "id": id}; "" each if any image of this name will do.
+        wanted: {"recipe": digest, "ids": [id, ...]}; "" and [] if any image of this name will do.
 
     Returns:
-        {"source", "build", "lacking", "id"}: "source" the node that has the wanted image, "" for
-        none; "build" whether it has to be built there first; "lacking" the nodes with another image
-        or none; "id" the id of the image, "" if it is not known yet.
+        {"source", "build", "lacking"}: "source" the node that has the wanted image, "" for none;
+        "build" whether it has to be built there first; "lacking" the nodes with another image or
+        none.
 
     BadInput if no node has an image that is not built here.
     """
     found = {host: _image(seen.get(host) or "") for host in hosts}
-    if wanted["id"]:  # an archive of the controller
-        other = [host for host in hosts if _id(found[host]) != _bare(wanted["id"])]
-        return {"source": "", "build": False, "lacking": other, "id": wanted["id"]}
+    if wanted["ids"]:  # an archive of the controller
+        other = [host for host in hosts if _id(found[host]) not in wanted["ids"]]
+        return {"source": "", "build": False, "lacking": other}
     right = [
         host
         for host in hosts
@@ -81,7 +82,7 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
     source = (right or list(hosts))[0]
     image = _id(found[source]) if right else ""
     other = [host for host in hosts if host != source and (not image or _id(found[host]) != image)]
-    return {"source": source, "build": not right, "lacking": other, "id": image}
+    return {"source": source, "build": not right, "lacking": other}
 
 
 def _image(text: str) -> Optional[Json]:
@@ -106,11 +107,15 @@ def _bare(identity: str) -> str:
     return identity.split(":")[-1]
 
 
-def id_in(manifest: str, archive: str) -> str:
-    """Return the id of the image in an archive of `docker save`.
+def ids_in(manifest: str, index: str, archive: str) -> List[str]:
+    """Return the ids that the image in an archive of `docker save` can have on a node.
 
-    Args: `manifest` the text of manifest.json in it; `archive` its path, for the message. BadInput
-    if the archive holds no image, or several.
+    The id is the digest of the image's configuration. Where docker keeps its images in containerd,
+    it is that of the image's manifest, which index.json names.
+
+    Args: `manifest` and `index` the texts of manifest.json and index.json in the archive, `index`
+    "" without such a file; `archive` its path, for the message. BadInput if the archive holds no
+    image, or several.
     """
     try:
         found = json.loads(manifest)
@@ -122,5 +127,9 @@ def id_in(manifest: str, archive: str) -> str:
             "container_image_archive=%s holds %d images: make it with `docker save --output FILE "
             "IMAGE`" % (archive, len(configs))
         )
+    try:
+        manifests = [str(one["digest"]) for one in json.loads(index)["manifests"]]
+    except (ValueError, KeyError, TypeError):
+        manifests = []
     # "<id>.json" of the older form of the archive, "blobs/sha256/<id>" of the newer one
-    return configs[0].split("/")[-1].replace(".json", "")
+    return unique([configs[0].split("/")[-1].replace(".json", "")] + list(map(_bare, manifests)))

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
@@ -98,12 +99,14 @@ def run_options(
     uid, gid, groups = user or (os.geteuid(), os.getegid(), os.getgroups())
     rootless = engine == "podman" and uid != 0
     has_infiniband = os.path.isdir(INFINIBAND) if infiniband is None else infiniband
-    words = [engine, "run", "--rm", "--pull", "never", "--log-driver", "none"]
+    words = [engine, "run", "--rm", "--pull", "never", "--log-driver", "none", "--no-healthcheck"]
     words += ["--network", "host", "--user", "%d:%d" % (uid, gid)]
     words += ["--userns", "keep-id"] if rootless else ["--userns", "host"]
     if not rootless:  # a rootless engine can map no group but the user's own
         for group in sorted(set(groups) - {gid}):
             words += ["--group-add", str(group)]
+        # The engine's own limit may be 1024; a server has a connection to each worker.
+        words += ["--ulimit", "nofile=%d:%d" % resource.getrlimit(resource.RLIMIT_NOFILE)]
     words += ["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]
     words += ["--env", "HOME=/tmp", "--env", "PYTHONPATH=" + package_folder()]
     for path, writable in [(SHARED_MEMORY, True), (package_folder(), False), *mounts]:
@@ -146,8 +149,12 @@ def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]
 
 
 def first_process(container: Json) -> List[str]:
-    """Return the words of `docker run` from the image on; stdin has what `contained` asks for."""
-    return [container["image"], container["python"], "-u", "-m", "mxcluster.node.contained"]
+    """Return the last words of `docker run`; stdin has what `mxcluster.node.contained` asks for.
+
+    A program that the image would run before (ENTRYPOINT) does not run.
+    """
+    words = ["--entrypoint", container["python"], container["image"]]
+    return words + ["-u", "-m", "mxcluster.node.contained"]
 
 
 def ask(engine: str, *words: str, stdin: str = "") -> Tuple[int, str, str]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mxcluster.cluster.container_image import distribution, id_in, recipe
+from mxcluster.cluster.container_image import distribution, ids_in, recipe
 from mxcluster.errors import BadInput
 
 ENVIRONMENT = {
@@ -12,7 +12,7 @@ ENVIRONMENT = {
     "builds": [{"python": ["3.11"], "wheels": ["mxnet==1.9.1"], "pip": "pip==25.0.1"}],
     "hashes": {"mxnet==1.9.1": ["a" * 64], "pip==25.0.1": ["b" * 64, "c" * 64]},
 }
-ANY, BUILT = {"recipe": "", "id": ""}, {"recipe": "r1", "id": ""}
+ANY, BUILT = {"recipe": "", "ids": []}, {"recipe": "r1", "ids": []}
 
 
 def image(identity, made_of="r1"):
@@ -45,7 +45,7 @@ def test_a_python_without_wheels_is_refused():
         ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
         ({"a": image("1"), "b": image("2")}, BUILT, "a", False, ["b"]),
         ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),
-        ({"a": image("7"), "b": image("8")}, {"recipe": "", "id": "7"}, "", False, ["b"]),
+        ({"a": image("7"), "b": image("8")}, {"recipe": "", "ids": ["0", "7"]}, "", False, ["b"]),
     ],
 )
 def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lacking):
@@ -58,9 +58,10 @@ def test_an_image_that_nobody_has_and_nobody_builds_is_refused():
         distribution({"a": "[]", "b": ""}, ["a", "b"], "training", ANY)
 
 
-def test_the_id_of_an_archive_is_that_of_its_one_image():
-    assert id_in('[{"Config": "abc.json"}]', "x.tar") == "abc"
-    assert id_in('[{"Config": "blobs/sha256/abc"}]', "x.tar") == "abc"
+def test_the_ids_of_an_archive_are_those_of_its_one_image():
+    assert ids_in('[{"Config": "abc.json"}]', "", "x.tar") == ["abc"]
+    index = '{"manifests": [{"digest": "sha256:def"}]}'
+    assert ids_in('[{"Config": "blobs/sha256/abc"}]', index, "x.tar") == ["abc", "def"]
     for broken in ("", "{}", '[{"Config": "a.json"}, {"Config": "b.json"}]'):
         with pytest.raises(BadInput, match="docker save"):
-            id_in(broken, "x.tar")
+            ids_in(broken, "", "x.tar")

@@ -114,7 +114,7 @@ def test_the_client_gets_no_variable_of_the_job(tmp_path, monkeypatch):
     assert "mxcluster.job_dir=/jobs/j" in seen["argv"] and "/does/not/exist" not in str(
         seen["argv"]
     )
-    assert seen["argv"][-5:] == ["i", "python3", "-u", "-m", "mxcluster.node.contained"]
+    assert seen["argv"][-4:] == ["i", "-u", "-m", "mxcluster.node.contained"]
 
 
 def test_only_an_engine_that_failed_has_not_started_a_process(tmp_path):

@@ -6,6 +6,7 @@ The engines here are small programs that answer as docker and podman do.
 import json
 import os
 import platform
+import resource
 
 import pytest
 
@@ -56,8 +57,14 @@ def test_only_infiniband_brings_a_device_and_locked_memory():
     line = words(infiniband=True)
     assert values(line, "--device") == ["/dev/infiniband"]
     assert values(line, "--cap-add") == ["IPC_LOCK"]
-    assert values(line, "--ulimit") == ["memlock=-1:-1"]
-    assert "--device" not in words()
+    assert "memlock=-1:-1" in values(line, "--ulimit")
+    assert "--device" not in words() and "memlock" not in str(words())
+
+
+def test_a_process_may_open_as_many_files_as_the_agent():
+    limits = "nofile=%d:%d" % resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert limits in values(words(), "--ulimit")
+    assert values(words("podman"), "--ulimit") == []  # rootless podman keeps those of the user
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,8 @@ def look(needs_gpus=False, has_gpus=False):
 def test_a_good_node_has_no_problem_and_names_its_image(engine):
     asked = engine()
     assert look() == {"problems": [], "image": "sha256:12", "mpi": None}
-    assert "--interactive training:1 python3 -u -m mxcluster.node.contained" in asked.read_text()
+    run = "--interactive --entrypoint python3 training:1 -u -m mxcluster.node.contained"
+    assert run in asked.read_text()
 
 
 @pytest.mark.parametrize(
