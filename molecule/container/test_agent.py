@@ -3,7 +3,6 @@
 MXCLUSTER_ENGINE=podman runs the tests with podman, which must have the image.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -12,48 +11,22 @@ import time
 import pytest
 
 from mxcluster.node import processes
-from tests.unit.agent.jobs import Job
+from tests.unit.agent import jobs
 
 IMAGE = os.environ["MXCLUSTER_NODE_IMAGE"]
 ENGINE = os.environ.get("MXCLUSTER_ENGINE", "docker")
 SLEEP = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done"
 
 
-class Contained(Job):
-    """A job of one worker per command, each in a container."""
+class Contained(jobs.Contained):
+    """A job in containers of the engine and the image of this scenario."""
 
-    image = IMAGE
-
-    def plan(self, *commands, env=None, **options):
-        super().plan(*commands, **options)
-        with open(self.folder.file("plan.json")) as stream:
-            plan = json.load(stream)
-        for part in plan["processes"]:
-            part["env"] = dict(
-                env or {},
-                MXCLUSTER_JOB_DIR=self.path,
-                MXCLUSTER_ROLE=part["role"],
-                MXCLUSTER_INDEX=str(part["index"]),
-            )
-        plan["container"] = {"engine": ENGINE, "image": self.image, "python": "python3"}
-        plan["nodes"] = {plan["host"]: {"mounts": []}}
-        with open(self.folder.file("plan.json"), "w") as stream:
-            json.dump(plan, stream)
+    engine, image = ENGINE, IMAGE
 
     def containers(self):
         """Return the ids of the containers of this job, also of those that have ended."""
         label = "label=mxcluster.job_dir=%s" % self.path
         return subprocess.check_output([ENGINE, "ps", "-aq", "--filter", label]).decode().split()
-
-    def running(self, number):
-        """Wait until `number` processes run in containers, and return their pids."""
-
-        def pids():
-            found = [part["pid"] for part in self.folder.status()["processes"]]
-            logs = [self.log("worker-%d" % index) for index in range(number)]
-            return all(found) and all("ready" in log for log in logs) and found
-
-        return self.until(pids, 60)
 
     def nothing_left(self):
         self.until(lambda: not self.containers(), 20)
