@@ -741,6 +741,12 @@ SECTIONS = {
             "or newer. With `runtime=docker` or `podman` everything of the program runs in it: one "
             "container a node. Each node must have it.",
         ),
+        _count(
+            "mpi_shm_size",
+            1024,
+            16,
+            "The size of `/dev/shm` of a container of `mpi_image`, in MB. At least 16.",
+        ),
         _knob(
             "mpi_gpus",
             "raw",

@@ -86,14 +86,14 @@ def run_options(
 ) -> List[str]:
     """Return the words of `docker run` up to the image, without --interactive and labels.
 
-    Args: `container` {"engine", "image", "python"} of the plan; `mounts` (path, writable?) of files
-    and folders that have the same path inside; `gpus` the result of `gpu_options`; `infiniband`
-    whether the node has it, by default as /dev shows; `user` (uid, gid, further groups), by default
-    those of this process.
+    Args: `container` {"engine", "image", "python", "shm_size"} of the plan; `mounts` (path,
+    writable?) of files and folders that have the same path inside; `gpus` the result of
+    `gpu_options`; `infiniband` whether the node has it, by default as /dev shows; `user` (uid, gid,
+    further groups), by default those of this process.
 
-    The container shares the node's /dev/shm instead of a memory of its own: the servers of a node
-    keep the weights there, and no size has to be set. The engine keeps no second copy of the log.
-    SELinux would deny the node's files, whose labels belong to the node.
+    Without "shm_size" (MB) the container shares the node's /dev/shm: the servers of a node keep the
+    weights there. The engine keeps no second copy of the log. SELinux would deny the node's files,
+    whose labels belong to the node.
     """
     engine = container["engine"]
     uid, gid, groups = user or (os.geteuid(), os.getegid(), os.getgroups())
@@ -109,7 +109,9 @@ def run_options(
         words += ["--ulimit", "nofile=%d:%d" % resource.getrlimit(resource.RLIMIT_NOFILE)]
     words += ["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]
     words += ["--env", "HOME=/tmp", "--env", "PYTHONPATH=" + package_folder()]
-    for path, writable in [(SHARED_MEMORY, True), (package_folder(), False), *mounts]:
+    size = container.get("shm_size")
+    words += ["--shm-size", "%dm" % size] if size else ["--mount", _mount(SHARED_MEMORY, True)]
+    for path, writable in [(package_folder(), False), *mounts]:
         words += ["--mount", _mount(path, writable)]
     if has_infiniband:  # RDMA pins memory
         words += ["--device", INFINIBAND, "--cap-add", "IPC_LOCK"]

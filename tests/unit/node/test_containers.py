@@ -53,6 +53,12 @@ def test_mounts_have_the_same_path_inside_and_only_the_job_is_writable():
     ]
 
 
+def test_a_container_has_the_shared_memory_of_its_node_or_its_own():
+    own = containers.run_options(dict(job(), shm_size=512), [], user=ALICE, infiniband=False)
+    assert values(own, "--shm-size") == ["512m"] and "/dev/shm" not in str(own)
+    assert "--shm-size" not in words()
+
+
 def test_only_infiniband_brings_a_device_and_locked_memory():
     line = words(infiniband=True)
     assert values(line, "--device") == ["/dev/infiniband"]

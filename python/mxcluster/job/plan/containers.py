@@ -8,11 +8,22 @@ from mxcluster.lists import unique
 HOST = "host"  # the runtime without containers
 
 
-def of(options: Dict[str, Any], image: str) -> Optional[Dict[str, str]]:
-    """Return {"engine", "image", "python"} of a job, None if its processes run on the host."""
+def of(
+    options: Dict[str, Any], image: str, shm_size: Optional[int] = None
+) -> Optional[Dict[str, Any]]:
+    """Return {"engine", "image", "python", "shm_size"}, None if a job's processes run on the host.
+
+    Args: `shm_size` the MB of a container's own /dev/shm. None for that of the node, in which the
+    servers of the node share the weights.
+    """
     if options["runtime"] == HOST:
         return None
-    return {"engine": options["runtime"], "image": image, "python": options["image_python"]}
+    return {
+        "engine": options["runtime"],
+        "image": image,
+        "python": options["image_python"],
+        "shm_size": shm_size,
+    }
 
 
 def python(options: Dict[str, Any], node: Dict[str, Any]) -> str:

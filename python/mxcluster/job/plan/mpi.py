@@ -161,7 +161,7 @@ def make_plan(
         "slowdowns": [],
         "files": {},
         "options": options,
-        "container": containers.of(options, options["mpi_image"]),
+        "container": containers.of(options, options["mpi_image"], options["mpi_shm_size"]),
         "nodes": nodes,
         "ports_open": [],
         "processes": processes,

@@ -17,6 +17,7 @@ def test_the_container_of_a_job():
         "engine": "docker",
         "image": "training:1",
         "python": "python3",
+        "shm_size": None,
     }
 
 

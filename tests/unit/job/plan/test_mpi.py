@@ -140,7 +140,12 @@ def test_an_image_runs_everything_of_the_program_in_containers(planned):
         runtime="docker", mpi_image="cntk:2", image_python="/opt/python3", data_dir="/set"
     )
     plan = plan_of(found)
-    assert plan["container"] == {"engine": "docker", "image": "cntk:2", "python": "/opt/python3"}
+    assert plan["container"] == {
+        "engine": "docker",
+        "image": "cntk:2",
+        "python": "/opt/python3",
+        "shm_size": 1024,
+    }
     assert {one["command"][0] for one in plan["processes"]} == {"/opt/python3"}
     assert plan["nodes"]["a"]["mounts"] == ["/set"]
     assert "in containers of docker, image cntk:2" in found["table"]
