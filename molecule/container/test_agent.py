@@ -3,7 +3,9 @@
 MXCLUSTER_ENGINE=podman runs the tests with podman, which must have the image.
 """
 
+import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -110,6 +112,20 @@ def test_a_container_that_does_not_start_is_named(job):
     job.start(SLEEP)
     failure = job.end(60)["first_failure"]
     assert "could not be started in a container by " + ENGINE in failure["reason"], failure
+
+
+def test_a_container_has_the_rights_of_its_user_and_no_more(job):
+    job.start(SLEEP)
+    (pid,) = job.running(1)
+    (container,) = job.containers()
+    host = json.loads(subprocess.check_output([ENGINE, "inspect", container]))[0]["HostConfig"]
+    assert not host["Privileged"] and not host.get("CapAdd") and host["NetworkMode"] == "host"
+    with open("/proc/%d/status" % pid) as stream:
+        lines = dict(line.rstrip("\n").split(":\t", 1) for line in stream if ":\t" in line)
+    assert lines["NoNewPrivs"] == "1" and lines["Uid"].split()[0] == str(os.geteuid())
+    with open("/proc/%d/limits" % pid) as stream:
+        (files,) = [line.split()[3:5] for line in stream if line.startswith("Max open files")]
+    assert files == [str(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE)]
 
 
 def test_secrets_are_in_no_file_of_the_engine(job):
