@@ -111,7 +111,7 @@ def test_containers_that_a_killed_agent_left_are_removed_by_the_next_question(jo
     status = job.start(SLEEP)
     job.running(1)
     os.kill(status["agent"]["pid"], signal.SIGKILL)
-    job.until(lambda: not processes.alive(job.agent(status)))
+    job.until(lambda: not processes.alive(job.agent(status)), 30)
     assert not any(line.startswith("rm") for line in asked(job))
     assert job.ask("stop")["left"] == []
     assert asked(job)[-1] == "rm --force --volumes c0ffee"
