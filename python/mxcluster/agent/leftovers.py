@@ -9,11 +9,10 @@ from typing import Any, Dict, List
 
 from mxcluster.agent import claims, runtimes
 from mxcluster.agent.folder import JobFolder
-from mxcluster.node import addresses, processes
+from mxcluster.node import addresses, containers, processes
 
 Json = Dict[str, Any]
 
-ANYBODY = processes.Identity(0, 0)  # older than all agents
 PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 
 
@@ -76,8 +75,8 @@ def remove_containers(folder: JobFolder) -> List[str]:
 
     The containers end with the agent. An engine that was just making one keeps it.
     """
-    plan = claims.read_plan(folder)
-    return runtimes.of_plan(folder.path, plan, ANYBODY).clean()
+    container = (claims.read_plan(folder) or {}).get("container")
+    return containers.remove(container["engine"], folder.path) if container else []
 
 
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:

@@ -12,7 +12,8 @@ import json
 import os
 import subprocess
 import tempfile
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from mxcluster.agent.folder import AGENT_LOCK
 from mxcluster.node import containers, gpus, processes
@@ -28,6 +29,7 @@ NAME = "MXCLUSTER_PROCESS"  # a process in a container has its name in the plan
 SIGNALS = 64
 # Exit statuses of a client whose container has not run: the engine failed, or lacks the program.
 OF_ENGINE = (125, 126, 127)
+LATE = 3.0  # seconds in which an engine may still make the container of a client that was killed
 
 
 class Found(NamedTuple):
@@ -100,11 +102,9 @@ class Containers:
         self.mounts = [(path, True)] + [
             (one, False) for one in node["mounts"] if os.path.exists(one)
         ]
-        self.gpus = []  # type: List[str]
-        if gpus.count():
-            info = containers.info_of(self.engine)
-            self.gpus = containers.gpu_options(self.engine, info) or []
-        self.firsts: Set[processes.Identity] = set()
+        self.gpus = None  # type: Optional[List[str]]  # asked of the engine by the first process
+        self.firsts = set()  # type: set  # Identities
+        self.cut_off = False  # whether a client was killed before its process was known
 
     @staticmethod
     def kept() -> Dict[str, str]:
@@ -113,6 +113,9 @@ class Containers:
 
     def client(self, process: Json) -> List[str]:
         """Return the command line of the client that runs `process`, an entry of the plan."""
+        if self.gpus is None:
+            info = containers.info_of(self.engine) if gpus.count() else {}
+            self.gpus = (containers.gpu_options(self.engine, info) or []) if info else []
         words = containers.run_options(self.container, self.mounts, self.gpus)
         words += ["--interactive", "--label", "%s=%s" % (containers.LABEL, self.path)]
         words += ["--label", "mxcluster.process=%s" % process["name"], "--workdir", self.path]
@@ -183,13 +186,19 @@ class Containers:
         Args: `code` the exit code of the client; `last` the last lines of its log.
         """
         if code not in OF_ENGINE:
+            self.cut_off = self.cut_off or code != 0
             return None
         told = " ".join(last) or "status %d" % code
         return "could not be started in a container by %s: %s" % (self.engine, told)
 
     def clean(self) -> List[str]:
         """Remove the containers of the job that the engine still has. Return their ids."""
-        return containers.remove(self.engine, self.path)
+        removed = containers.remove(self.engine, self.path)
+        deadline = time.monotonic() + (LATE if self.cut_off else 0)
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+            removed += containers.remove(self.engine, self.path)
+        return removed
 
 
 Runtime = Union[Host, Containers]

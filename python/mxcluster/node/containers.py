@@ -25,6 +25,7 @@ LABEL = "mxcluster.job_dir"  # on each container of a job: the path of its job f
 SHARED_MEMORY = "/dev/shm"
 CHECK_SECONDS = 120.0  # a large image reads slowly for the first time
 CLIENT_SECONDS = 10.0  # more for the client, so that the container ends before it
+REMOVE_SECONDS = 20.0  # the end of a job waits no longer for an engine without an answer
 LAST_LINES = 3
 # The variables by which a client finds its engine and the user's files of the engine.
 CLIENT = (
@@ -159,12 +160,13 @@ def first_process(container: Json) -> List[str]:
     return words + ["-u", "-m", "mxcluster.node.contained"]
 
 
-def ask(engine: str, *words: str, stdin: str = "") -> Tuple[int, str, str]:
+def ask(
+    engine: str, *words: str, stdin: str = "", patience: float = CHECK_SECONDS + CLIENT_SECONDS
+) -> Tuple[int, str, str]:
     """Run a client of the engine with `words` and return (exit status, stdout, stderr).
 
-    The status is 124 if the client takes longer than CHECK_SECONDS and CLIENT_SECONDS.
+    The status is 124 if the client takes longer than `patience` seconds.
     """
-    patience = CHECK_SECONDS + CLIENT_SECONDS
     try:
         done = subprocess.run(
             [engine] + list(words),
@@ -321,12 +323,11 @@ def _contents(
 
 def remove(engine: str, folder: str) -> List[str]:
     """Remove the containers of the job in `folder` that the engine still has. Return their ids."""
-    code, out, _ = ask(
-        engine, "ps", "--all", "--quiet", "--filter", "label=%s=%s" % (LABEL, folder)
-    )
+    label = "label=%s=%s" % (LABEL, folder)
+    code, out, _ = ask(engine, "ps", "--all", "--quiet", "--filter", label, patience=REMOVE_SECONDS)
     found = out.split() if code == 0 else []
     if found:
-        ask(engine, "rm", "--force", "--volumes", *found)
+        ask(engine, "rm", "--force", "--volumes", *found, patience=REMOVE_SECONDS)
     return found
 
 
