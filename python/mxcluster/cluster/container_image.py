@@ -124,8 +124,8 @@ def ids_in(manifest: str, index: str, archive: str) -> List[str]:
         configs = []
     if len(configs) != 1:
         raise BadInput(
-            "container_image_archive=%s holds %d images: make it with `docker save --output FILE "
-            "IMAGE`" % (archive, len(configs))
+            "container_image_archive=%s is no file that holds one image (%d found): make it with "
+            "`docker save --output FILE IMAGE`" % (archive, len(configs))
         )
     try:
         manifests = [str(one["digest"]) for one in json.loads(index)["manifests"]]
