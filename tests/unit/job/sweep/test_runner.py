@@ -108,7 +108,7 @@ def test_a_job_that_failed_because_of_the_interruption_runs_again(cluster):
 
 def test_a_job_without_a_verdict_ends_the_sweep(cluster):
     cluster.verdicts["mine-001"] = None
-    with pytest.raises(BadInput, match="mine-001 ended with status 4 before its verdict"):
+    with pytest.raises(BadInput, match="mine-001 ended with exit status 4 and no verdict"):
         cluster.go(cluster.opened(LISTS))
     assert cluster.started == ["mine-001"]
 
