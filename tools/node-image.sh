@@ -44,7 +44,7 @@ refuse() {
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
 mkdir -p .state
 exec 9>.state/node-image.lock
-flock 9 # another run may be making it
+flock 9 # another run may be making the image
 if docker image inspect "$name" >/dev/null 2>&1; then
     echo "$name"
     exit
@@ -52,7 +52,7 @@ fi
 
 [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null ||
     refuse "only root on Debian or Ubuntu can make the image $name, with debootstrap." \
-        "Run this there once, or name another image: MXCLUSTER_NODE_IMAGE=..." \
+        "Run this command once as root, or name another image: MXCLUSTER_NODE_IMAGE=..." \
         "(it needs systemd, sshd, sudo for a user admin, python3, iproute2)."
 if ! command -v debootstrap >/dev/null; then
     apt-get update -qq >&2
@@ -64,7 +64,7 @@ release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mirror=$(apt-get indextargets --format '$(REPO_URI)' \
     "Created-By: Packages" "Codename: $release" "Component: main" | sort -u | head -n 1)
 [[ -n $mirror ]] ||
-    refuse "apt knows no source of the packages of $release: run apt-get update, then this again."
+    refuse "apt has no source for the packages of $release: run apt-get update, then this again."
 
 echo "mxcluster: making the image $name ($release; about a minute, the first time only)" >&2
 folder=$(mktemp -d)

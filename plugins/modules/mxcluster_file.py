@@ -2,9 +2,9 @@
 # -*- coding: utf-8 -*-
 """Ansible module: write or remove a file or a folder with the rights of a user.
 
-ansible.builtin.copy cannot replace this module, because it writes as root where the training user
-can place links. This module also writes the digits and the package into folders of root. There copy
-would need two calls, and would fail in check mode if the folder is missing.
+ansible.builtin.copy cannot replace this module, because copy writes as root where the training user
+can place links. This module also writes the digits and the package into folders of root. For these
+folders, copy would need two calls, and would fail in check mode if the folder is missing.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -133,7 +133,7 @@ from ansible.module_utils.mxcluster_user import act_as, other
 def open_source(module):
     """Return the option `src` as an open file, None without this option.
 
-    The module opens the file before it changes to `user`, who may not read it.
+    The module opens the file before it changes to `user`, who has no right to read the file.
     """
     if not module.params["src"]:
         return None
