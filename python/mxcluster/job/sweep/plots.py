@@ -187,7 +187,8 @@ def _bars_of_y(axis: Any, groups: Dict[str, Dict[int, float]]) -> None:
     axis.set_title("Histogram of Y of GSP, all seeds")
     axis.set_xlabel("Y, up to %d" % MOST_BARS)
     axis.set_ylabel("% of the group's updates")
-    axis.legend(fontsize=9)
+    axis.set_ylim(top=1.3 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(fontsize=9, ncols=2)
     _whole(axis)
 
 
