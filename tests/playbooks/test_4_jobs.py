@@ -177,7 +177,7 @@ def test_jobs_beside_each_other(nodes):
 
 
 def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
-    detach(nodes, "goes-on", kv="dist_gsync", network="lenet", num_epochs=4)
+    detach(nodes, "goes-on", kv="dist_gsync", step_ms=40, num_epochs=8)
     with another_controller(nodes):
         result = nodes.run("train.yml", "-e", "attach=goes-on")
         run = nodes.path / "runs" / "goes-on"
