@@ -1,6 +1,7 @@
 """Choose MXNet, CUDA, cuDNN and driver of a node from the user's settings and the node's facts.
 
-The code runs on the controller and asks no node. The table versions.yml holds all known versions.
+The code runs on the controller and connects to no node. The table versions.yml holds all known
+versions.
 """
 
 import functools
@@ -19,7 +20,7 @@ CPU = "cpu"
 @functools.lru_cache(maxsize=None)
 def table() -> Json:
     """Return the content of versions.yml."""
-    import yaml  # only the controller has it
+    import yaml  # only the controller has PyYAML
 
     with open(TABLE, encoding="utf-8") as stream:
         found: Json = yaml.safe_load(stream)
@@ -76,7 +77,7 @@ def wheel(mxnet: str, wanted: str) -> str:
         what = spoken(wanted)
         others = [version for version in known if wanted in known[version]["wheels"]]
         cures = (
-            ['set mxnet_version: "%s", the nearest version for it' % nearest(mxnet, others)]
+            ['set mxnet_version: "%s", the nearest one with a wheel' % nearest(mxnet, others)]
             if others
             else []
         )
@@ -126,8 +127,8 @@ def nearest(version: str, others: Sequence[str]) -> str:
 def environment(mxnet: str, wanted: str) -> Json:
     """Return {"builds", "hashes", "name", "note"} of an MXNet version for a target.
 
-    The module mxcluster_env takes these values. The list has a build for each version of Python
-    that this MXNet supports. BadInput if MXNet has no wheel for the target.
+    These values are arguments of the module mxcluster_env. "builds" has an entry for each version
+    of Python that this MXNet supports. BadInput if MXNet has no wheel for the target.
     """
     first = wheel(mxnet, wanted)
     row, builds, hashes = table()["mxnet"][mxnet], [], {}
@@ -156,18 +157,18 @@ def pythons(mxnet: str) -> List[str]:
 def check_python(mxnet: str, python: str) -> None:
     """Raise BadInput if this MXNet does not support Python `python` ("3.6").
 
-    The message names the reason and the nearest version of MXNet that supports it.
+    The message names the reason and the nearest version of MXNet that supports this Python.
     """
     if python in pythons(mxnet):
         return
     if number(python) < (3, 6):
         raise BadInput(
             "Python %s is too old for mxcluster's nodes: install Python 3.6 (CentOS 7: yum install "
-            "python3) and set mxnet_python to it" % python
+            "python3) and set mxnet_python to its path" % python
         )
     works = [version for version in table()["mxnet"] if python in pythons(version)]
     cure = (
-        'Set mxnet_version: "%s", the nearest that runs on it; or set' % nearest(mxnet, works)
+        'Set mxnet_version: "%s", the nearest one for this Python; or set' % nearest(mxnet, works)
         if works
         else "Set"
     )
@@ -202,7 +203,7 @@ def check_gpus(cuda: str, devices: Iterable[str]) -> None:
         name, capability = chip(device)
         if capability is None or runs_on(
             cuda, capability
-        ):  # a device newer than the table cannot be judged
+        ):  # unknown devices, newer than the table, are not judged
             continue
         works = [one for one in table()["cuda"] if runs_on(one, capability)]
         age = "old" if number(capability) < number(cuda_row(cuda)["capabilities"][0]) else "new"
@@ -212,14 +213,14 @@ def check_gpus(cuda: str, devices: Iterable[str]) -> None:
             else "no CUDA of mxcluster's table supports it, so remove the GPU from the node"
         )
         raise BadInput(
-            "its GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for %s "
-            "to %s: %s"
+            "its GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for "
+            "compute capabilities %s to %s: %s"
             % (device, name, capability, age, cuda, *cuda_row(cuda)["capabilities"], cure)
         )
 
 
 def check_driver(cuda: str, driver: Optional[str]) -> None:
-    """Raise BadInput if the node's loaded `driver` (None without one) is too old for this CUDA."""
+    """Raise BadInput if the node's loaded `driver` (None: no driver) is too old for this CUDA."""
     least = cuda_row(cuda)["driver"]
     if driver and number(driver) < number(least):
         works = [
@@ -228,7 +229,7 @@ def check_driver(cuda: str, driver: Optional[str]) -> None:
             if number(table()["cuda"][one]["driver"]) <= number(driver)
         ]
         raise BadInput(
-            "its driver %s is too old for CUDA %s, which needs %s or newer: install a newer one%s"
+            "its driver %s is too old for CUDA %s, which needs %s or newer: update the driver%s"
             % (
                 driver,
                 cuda,
@@ -241,7 +242,7 @@ def check_driver(cuda: str, driver: Optional[str]) -> None:
 def driver_branch(cuda: str, devices: Iterable[str]) -> int:
     """Return the driver branch, such as 470, for this CUDA and all GPUs in `devices`.
 
-    BadInput if no branch serves all of them.
+    BadInput if no branch supports them together.
     """
     newest = []
     for device in devices:
@@ -254,8 +255,8 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
         if branch <= min(newest, default=10**6) and branch >= number(cuda_row(cuda)["driver"])[0]:
             return branch
     raise BadInput(
-        "no driver serves its GPUs %s and CUDA %s: set cuda_version to 8.0 for Fermi, or remove "
-        "the old GPU" % (", ".join(sorted(set(devices))), cuda)
+        "no driver supports its GPUs %s and CUDA %s: if they are Fermi GPUs, set cuda_version to "
+        "8.0; otherwise remove the oldest GPU" % (", ".join(sorted(set(devices))), cuda)
     )
 
 
@@ -281,9 +282,9 @@ def cudnn(cuda: str, wanted: str = "") -> Json:
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
-    """Return (name, row) of an operating system; None if unknown.
+    """Return (name, row) of an operating system in the table; None if the table lacks it.
 
-    ("CentOS", "7.9") is "CentOS 7", and ("Ubuntu", "20.04") is "Ubuntu 20.04".
+    The table's name for ("CentOS", "7.9") is "CentOS 7", for ("Ubuntu", "20.04") "Ubuntu 20.04".
     """
     rows = table()["systems"]
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
@@ -337,23 +338,25 @@ def check_system(node: Json) -> None:
 
 
 def decide(choice: Json, node: Json) -> Json:
-    """Return the software of one node. BadInput names the reason and the nearest cure.
+    """Return the software to install on one node. BadInput names the reason and the nearest cure.
 
     Args:
         choice: the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
-            ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first that the system
-            has), "cudnn_version" ("" for the table's choice, or "none"), "mirror" (of NVIDIA's
-            files, or ""), "sha256" (the user's own, by file name), "keys" ([] for NVIDIA's own).
+            ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first way that the
+            system has), "cudnn_version" ("" for the table's choice, or "none"), "mirror" (URL of
+            a mirror of NVIDIA's files, or ""), "sha256" ({file name: the user's digest}), "keys"
+            (the user's signing keys, [] for NVIDIA's).
         node: "system", "system_version", "architecture", "python" ("3.6", None without one), "gpus"
             (PCI device numbers), "driver" (version of the loaded module, or None), "own_system"
             (True if mxcluster may install system packages there), "family" (Ansible's os_family),
             "missing" (the necessary libraries and programs that the node lacks).
 
     Returns:
-        {"target", "gpus": number of GPUs on the node's bus that train, "system", "environment",
-        "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", ...},
-        "driver": None or {"branch", "least", "installable"}, "installed": None or the state that
-        verify.yml expects}. Each file of NVIDIA's is {"url", "name", "sha256" or ""}.
+        {"target", "gpus": number of the node's GPUs, 0 for training on the CPU, "system",
+        "environment", "cuda": None or {"version", "source", ...its row}, "cudnn": None or
+        {"version", ...}, "driver": None or {"branch", "least", "installable"}, "installed": None
+        or the state that verify.yml expects}. Each of NVIDIA's files is {"url", "name", "sha256"
+        or ""}.
     """
     if node["architecture"] != "x86_64":
         raise BadInput(

@@ -17,7 +17,7 @@ IFA_ADDRESS, IFA_LOCAL = 1, 2
 CARDS = "/sys/class/net"
 TCP, TCP6 = "/proc/net/tcp", "/proc/net/tcp6"
 LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
-RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s with a short round trip
+RETRANSMITS = 3  # of unacknowledged data: with a short round trip, the third comes after 1.4 s
 
 
 def interfaces() -> Dict[str, List[str]]:
@@ -25,8 +25,8 @@ def interfaces() -> Dict[str, List[str]]:
 
     {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}. Source: rtnetlink(7). A label
     such as eth0:1 does not appear: its address belongs to the interface eth0. An interface without
-    an address appears only if it is a device: container engines make and remove others, and the
-    node record would differ at each look.
+    an address appears only if it is a network card: container engines make and remove virtual
+    interfaces, and each of these changes would change the node record.
     """
     names = dict(socket.if_nameindex())
     found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
@@ -54,10 +54,10 @@ def _is_device(name: str) -> bool:
 
 
 def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
-    """Parse `data`, one answer to RTM_GETADDR.
+    """Parse `data`, one part of the kernel's reply to RTM_GETADDR.
 
     Returns ([(interface index, "address/prefix"), ...], True if this was the last part). Raises
-    OSError if the kernel answers with an error.
+    OSError if the kernel reports an error.
     """
     found, offset = [], 0  # type: Tuple[List[Tuple[int, str]], int]
     while offset < len(data):
@@ -113,8 +113,8 @@ def default_route_address() -> Optional[str]:
 def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
     """Return the interface that has `address`, or None if there is none.
 
-    `known` is the result of `interfaces`. A loopback address that it does not list belongs to the
-    interface with 127.0.0.0/8: Linux owns all these addresses.
+    `known` is the result of `interfaces`. A loopback address that `known` does not list belongs
+    to the interface with 127.0.0.0/8, because Linux accepts all these addresses there.
     """
     wanted = ipaddress.IPv4Address(address)
     for name, addresses in known.items():

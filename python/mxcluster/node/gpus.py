@@ -16,7 +16,7 @@ Gpu = NamedTuple("Gpu", [("number", int), ("uuid", str), ("name", str), ("driver
 
 PROC = "/proc/driver/nvidia/gpus"
 SECONDS = 20  # for nvidia-smi, which may have to load the driver
-FIRST_SECONDS = 300  # for MXNet on all GPUs: a driver may have to compile its code first
+FIRST_SECONDS = 300  # for MXNet on all GPUs: the driver may have to compile MXNet's code first
 # The test of MXNet's own page "Validate your installation"
 # (mxnet.apache.org/get_started/validate_mxnet), on every GPU.
 ONES = """
@@ -26,7 +26,7 @@ mx = mxnet_compat.import_mxnet()
 for number in range(int(sys.argv[1])):
     try:
         there = (mx.nd.ones((2, 3), mx.gpu(number)) * 2 + 1).asnumpy()
-        why = None if (there == 3).all() else "the sum of ones is %s" % there.tolist()
+        why = None if (there == 3).all() else "ones * 2 + 1 is %s" % there.tolist()
     except Exception as error:
         why = str(error).strip().splitlines()[0]
     print("\\nGPU " + json.dumps([number, why]), flush=True)
@@ -90,10 +90,10 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return why a job that uses all GPUs would not get all of them, or None if it would.
+    """Return why a job that uses all GPUs would not get all of them, or None if it gets all.
 
-    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if it
-    chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
+    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if
+    provision.yml chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
     """
     if not wanted:
         return None
@@ -157,7 +157,7 @@ def device_query(folder: str) -> Optional[str]:
     program = folder + "/extras/demo_suite/deviceQuery"
     if not os.access(program, os.X_OK):
         return None
-    return ((said_by([program]) or "").strip().splitlines() or ["it fails"])[-1]
+    return ((said_by([program]) or "").strip().splitlines() or ["an error or a timeout"])[-1]
 
 
 def cudnn(folder: str) -> Optional[str]:
@@ -213,7 +213,7 @@ def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str
         for line in out.decode(errors="replace").splitlines()
         if line.startswith("GPU ")
     )
-    last = (err.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
+    last = (err.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
     return {str(one): told.get(one, last) for one in range(number)}
 
 
@@ -222,7 +222,7 @@ def said_by(
 ) -> Optional[str]:
     """Return the stdout of the program `argv`, None if it cannot run, fails or does not end.
 
-    `environment`: further variables of the program. `seconds`: until it must have ended.
+    `environment`: further variables of the program. `seconds`: the time limit.
     """
     try:
         return subprocess.check_output(

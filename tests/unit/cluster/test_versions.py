@@ -163,7 +163,7 @@ def test_every_combination_gives_a_decision_or_a_proposal():
             {},
             {"cuda_version": "9.1", "mxnet_version": "1.3.1"},
             'MXNet 1.3.1 was never made for CUDA 9.1: set mxnet_version: "1.2.1", the nearest '
-            'version for it; or set cuda_version: "9.2"',
+            'one with a wheel; or set cuda_version: "9.2"',
         ),
         (
             {},
@@ -184,26 +184,25 @@ def test_every_combination_gives_a_decision_or_a_proposal():
         (
             {"python": "3.8"},
             {},
-            "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer refuse",
+            "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer cannot",
         ),
         (
             {"driver": "390.87"},
             {},
-            "its driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: install a "
-            "newer one, "
-            "or set cuda_version to 9.1",
+            "its driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: update the "
+            "driver, or set cuda_version to 9.1",
         ),
         (
             {"gpus": [FERMI]},
             {},
-            "GF100, compute capability 2.0) is too old for CUDA 9.2, which has code for 3.0 to "
-            "7.0: set "
-            "cuda_version to 8.0",
+            "GF100, compute capability 2.0) is too old for CUDA 9.2, which has code for compute "
+            "capabilities 3.0 to 7.0: set cuda_version to 8.0",
         ),
         (
             {"gpus": [AMPERE]},
             {},
-            "too new for CUDA 9.2, which has code for 3.0 to 7.0: set cuda_version to 11.0 or 11.2",
+            "too new for CUDA 9.2, which has code for compute capabilities 3.0 to 7.0: set "
+            "cuda_version to 11.0 or 11.2",
         ),
         (
             {"gpus": []},
@@ -243,7 +242,7 @@ def test_new_gpus_run_code_for_older_ones():
 def test_a_driver_serves_every_gpu_of_a_node():
     assert versions.driver_branch("9.2", [VOLTA, KEPLER, TURING]) == 470
     assert versions.driver_branch("8.0", [FERMI]) == 390
-    with pytest.raises(BadInput, match="no driver serves"):
+    with pytest.raises(BadInput, match="no driver supports"):
         versions.driver_branch("9.2", [FERMI])
 
 

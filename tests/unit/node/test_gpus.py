@@ -166,4 +166,4 @@ def test_a_gpu_that_does_not_compute_gives_the_error(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert gpus.computes(2, {}) == {"0": "GPU support is disabled", "1": "GPU support is disabled"}
     (tmp_path / "mxnet.py").write_text("import os; os.abort()")
-    assert gpus.computes(1, {}) == {"0": "no answer"}
+    assert gpus.computes(1, {}) == {"0": "no output"}

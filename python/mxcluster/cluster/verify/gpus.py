@@ -1,4 +1,4 @@
-"""Make the verdict's lines about GPUs from the answers of the nodes with GPUs."""
+"""Make the verdict's lines about GPUs from the check results of the nodes with GPUs."""
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -17,7 +17,7 @@ def judge(
 
     For each check, one "not run" line names all nodes on which the check could not run.
 
-    Args: `answers` {host: answer of `gpus.check`, plus "wanted": the host's "cuda" in the plan};
+    Args: `answers` {host: result of `gpus.check`, plus "wanted": the host's "cuda" in the plan};
     `line` and `skipped` the functions of `verify` that build a line.
     """
     if not answers:
@@ -44,11 +44,11 @@ def driver(answer: Json) -> Result:
     wanted = answer["wanted"]
     if not answer["driver"]:
         return False, (
-            "the PCI bus has %d GPUs and nvidia-smi shows none: install a driver, %s or newer, or "
-            "restart the node if one is installed" % (wanted["gpus"], wanted["driver"])
+            "the PCI bus has %d GPUs and nvidia-smi shows none: if no driver is installed, install "
+            "version %s or newer; otherwise restart the node" % (wanted["gpus"], wanted["driver"])
         )
     if number(answer["driver"]) < number(wanted["driver"]):
-        return False, "driver %s is older than %s, which CUDA %s needs: install a newer one" % (
+        return False, "driver %s is older than %s, which CUDA %s needs: install a newer driver" % (
             answer["driver"],
             wanted["driver"],
             wanted["version"],
@@ -90,7 +90,7 @@ def device_query(answer: Json) -> Result:
         )
     if said.endswith("Result = PASS"):
         return True, ""
-    return False, "deviceQuery says: %s: see dmesg on this node" % said
+    return False, "deviceQuery did not pass (%s): see dmesg on this node" % said
 
 
 def libraries(answer: Json) -> Result:

@@ -64,7 +64,7 @@ def test_no_lines_without_gpus():
         (
             {"device_query": "Result = FAIL"},
             "NVIDIA's deviceQuery",
-            "b: deviceQuery says: Result = FAIL",
+            "b: deviceQuery did not pass (Result = FAIL)",
         ),
         (
             {"unresolved": ["libcudart.so.9.2"]},

@@ -125,7 +125,9 @@ def test_a_worker_without_a_speed():
 def test_workers_that_are_gone():
     got = plan(num_workers=3)
     assert got["groups"] == [[1, 2], [0]] and got["group_labels"] == ["speed1", "speed3"]
-    assert "also has node4 worker 0, not in this job: the others keep their groups" in table(got)
+    assert "also has node4 worker 0, not in this job: the job's workers keep their groups" in table(
+        got
+    )
     assert lengths(plan(num_workers=3, data_allocator=1)) == pytest.approx(
         [25 / 225, 100 / 225, 100 / 225]
     )
