@@ -304,9 +304,9 @@ def environment(known: Json) -> Json:
         mxnet = mxnet_compat.import_mxnet()
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
         raise BadInput(
-            "%s cannot import MXNet (%s: %s). If the error names a library, install it; otherwise "
-            "remove the folder %s on this node. Then run provision.yml again"
-            % (sys.executable, type(error).__name__, error, sys.prefix)
+            "%s cannot import MXNet (%s: %s). If the error names a library, install it and run "
+            "provision.yml again; otherwise %s"
+            % (sys.executable, type(error).__name__, error, software.cure())
         ) from error
     import numpy
 

@@ -18,13 +18,13 @@ NO_JOBS = {"ports": {}, "gpus": {}}
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
 
 
-def call(*argv, **environment):
+def call(*argv, python=sys.executable, **environment):
     """Run `python -m mxcluster.node.probe argv`; return (exit status, JSON answer)."""
     paths = environment.pop("PYTHONPATH", "").split() + [
         os.path.dirname(os.path.dirname(mxcluster.__file__))
     ]
     ran = subprocess.run(
-        [sys.executable, "-m", "mxcluster.node.probe"] + list(argv),
+        [python, "-m", "mxcluster.node.probe"] + list(argv),
         stdout=subprocess.PIPE,
         timeout=30,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **environment),
@@ -241,9 +241,17 @@ def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):
     assert code == 1
     assert told["error"] == (
         "%s cannot import MXNet (ImportError: No module named numpy). If the error names a "
-        "library, install it; otherwise remove the folder %s on this node. Then run "
-        "provision.yml again" % (sys.executable, sys.prefix)
+        "library, install it and run provision.yml again; otherwise remove %s on this node and run "
+        "provision.yml, which builds it again" % (sys.executable, sys.prefix)
     )
+
+
+def test_no_advice_removes_the_folder_of_the_systems_python(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ImportError('No module named numpy')")
+    system = os.path.join(sys.base_prefix, "bin", "python3")
+    code, told = call("record", python=system, PYTHONPATH=str(tmp_path))
+    assert code == 1 and "remove" not in told["error"], told
+    assert "install MXNet and numpy for %s again" % system in told["error"], told
 
 
 @pytest.mark.parametrize(
