@@ -66,7 +66,7 @@ def test_a_worker_has_a_sample_for_each_of_its_gpus():
 
 def test_a_maximum_that_leaves_samples_over_is_refused():
     hosts = {"node%d" % number: {"worker_batch_max": 31} for number in (1, 2, 3, 4)}
-    with pytest.raises(BadInput, match="balance=batch with batch_size=32: .* 124 at most: use a"):
+    with pytest.raises(BadInput, match="balance=batch with batch_size=32: .* at most 124: use a"):
         plan(hosts, **BALANCED)
     assert plan(hosts, kv="dist_sync")["balance"] is None
 
