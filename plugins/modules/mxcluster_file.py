@@ -112,6 +112,7 @@ lacking:
 """
 
 import base64
+import errno
 import os
 import pwd
 import stat
@@ -178,8 +179,18 @@ def written(module, path, mode):
 
 
 def removed(module, path):
-    """Remove the file or folder `path`. Return {"changed": True if it existed, "path"}."""
-    result = dict(changed=os.path.lexists(path), path=path)
+    """Remove the file or folder `path`. Return {"changed": True if it existed, "path"}.
+
+    Raises OSError if the user cannot remove the path, or cannot know whether the path exists.
+    """
+    try:
+        os.lstat(path)
+        there = True
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise
+        there = False
+    result = dict(changed=there, path=path)
     if result["changed"] and not module.check_mode:
         remove(path)
     return result
