@@ -20,6 +20,7 @@ Json = Dict[str, Any]
 Say = Callable[[str], None]
 
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
+STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep their folders
 HOSTS = "fastest.hosts"
 
 
@@ -305,6 +306,7 @@ def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, 
     if interrupted:
         means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted["id"])
         means.stop(interrupted["id"])
+        files.write_json(os.path.join(folder, STOPPED), _stopped(folder) + [interrupted["id"]])
         job = next(
             (
                 job
@@ -324,10 +326,19 @@ def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, 
     return records
 
 
+def _stopped(folder: str) -> List[str]:
+    """Return the ids of the interrupted jobs of the sweep in `folder`."""
+    found = files.read_json(os.path.join(folder, STOPPED))
+    return found if isinstance(found, list) else []
+
+
 def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json:
     """Run one job to its end, and return its record."""
+    stopped = _stopped(folder)
     job_id = specs.job_id(
-        spec["sweep"], job.name, lambda name: os.path.exists(os.path.join(runs_dir, name))
+        spec["sweep"],
+        job.name,
+        lambda name: name in stopped or os.path.exists(os.path.join(runs_dir, name)),
     )
     running = os.path.join(folder, RUNNING)
     files.write_json(running, {"job": job.name, "id": job_id})

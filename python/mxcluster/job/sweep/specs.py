@@ -372,7 +372,7 @@ def _default(name: str) -> Any:
 def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:
     """Return the id of the next run of a job: `<sweep>-<name>`, then with -a2, -a3 and so on.
 
-    Args: `used(id)` True if runs/ has a folder of this name.
+    Args: `used(id)` True if a run has or had this id.
     """
     first = "%s-%s" % (sweep, re.sub(r"[^A-Za-z0-9._-]", "_", name))
     number = 1
