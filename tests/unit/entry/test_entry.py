@@ -374,7 +374,8 @@ def test_input_that_is_no_command_is_refused():
     )
     assert (
         done.returncode == 1
-        and "the arguments of the module mxcluster_node" in json.loads(done.stdout.decode())["error"]
+        and "the arguments of the module mxcluster_node"
+        in json.loads(done.stdout.decode())["error"]
     )
     with pytest.raises(MxclusterError, match="one JSON object"):
         entry.check({"job": "j"})
