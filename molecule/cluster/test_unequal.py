@@ -6,6 +6,8 @@ import subprocess
 import pytest
 
 QUOTAS = {"node1": 0.4, "node2": 0.4, "node3": 0.4, "node4": 0.13}  # processors
+# Shorter than a step: the median of steps does not see a pause between two of them.
+PERIOD = 10000  # microseconds
 MODEL = {"network": "lenet", "batch_size": 32}
 
 
@@ -14,11 +16,11 @@ def throttled(cluster):
     """Give each container a part of a processor, and take the quota away after the tests."""
 
     def limit(name, quota):
-        command = ["docker", "update", "--cpu-quota", str(quota), cluster.container(name)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        command = ["docker", "update", "--cpu-period", str(PERIOD), "--cpu-quota", str(quota)]
+        subprocess.run([*command, cluster.container(name)], check=True, stdout=subprocess.DEVNULL)
 
     for name, processors in QUOTAS.items():
-        limit(name, int(100000 * processors))  # of each 100 ms
+        limit(name, int(PERIOD * processors))
     yield
     for name in QUOTAS:
         limit(name, -1)
