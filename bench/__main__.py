@@ -21,7 +21,7 @@ parser.add_argument(
 parser.add_argument(
     "--tracker", help="for start: the folder that holds dmlc_tracker (dmlc-core's folder tracker)"
 )
-parser.add_argument("--task", help="for compare: digits or warped, to run only this one")
+parser.add_argument("--task", help="for compare: run only this task, digits or warped")
 options = parser.parse_args()
 for name in options.names:
     if name not in NAMES:

@@ -5,9 +5,9 @@
     python tools/bundle.py unpack FILE  on the controller without one
 
 TARGET is the build of MXNet: cpu, cu92, cpu-mkl ... The archive contains the wheels of the nodes,
-for every Python of the table in python/mxcluster/cluster/versions.yml. It also contains the
+for every Python of the table in python/mxcluster/cluster/mxnet.yml. It also contains the
 controller's wheels of requirements/: for the Python that makes the bundle, and for each line of
-ansible-core that runs on that Python. With cuXX it also contains CUDA for CentOS 7 and cuDNN.
+ansible-core that runs on that Python. With cuXX it also contains CUDA for CentOS 7, cuDNN and NCCL.
 
 WHAT is the value of mxnet_packages: names separated by commas, or a requirements file.
 
@@ -43,7 +43,7 @@ def sha256(path):
 
 
 def refuse(*lines):
-    """Exit with status 1 and the `lines` as error message."""
+    """Exit with status 1, with the texts `lines` as error message."""
     sys.exit("\n".join("mxcluster: " + line for line in lines))
 
 
@@ -54,16 +54,17 @@ def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
     `packages` the value of mxnet_packages.
     """
     from mxcluster.cluster import extra_packages as extras
-    from mxcluster.cluster import versions, wheels
+    from mxcluster.cluster import pairs, wheels
     from mxcluster.errors import MxclusterError
 
     try:
         wishes = extras.wishes(packages, os.getcwd())
         environments = {
-            one: versions.environment(version, one)
-            for one in {wanted, versions.target("", wanted.endswith("-mkl"))}
+            one: pairs.environment(version, one)
+            for one in {wanted, pairs.target("", wanted.endswith("-mkl"))}
         }
-        paths = files(versions.version_of(wanted), mirror) if versions.version_of(wanted) else set()
+        pairs.check(version, wanted, {"python": None, "gpus": [], "driver": None, "libcuda": True})
+        paths = files(version, wanted, mirror) if pairs.cuda_of(wanted) else set()
     except MxclusterError as refusal:
         refuse(str(refusal))
     for environment in environments.values():  # nodes without a GPU get the wheel for CPUs
@@ -128,7 +129,7 @@ def packages_of(environment, wishes, fetch=None):
     The function leaves out a Python for which a package has no wheel, with a message. It exits if
     no Python is left.
 
-    Args: `environment` from `versions.environment`; `wishes` from `extra_packages.wishes`; `fetch`
+    Args: `environment` from `pairs.environment`; `wishes` from `extra_packages.wishes`; `fetch`
     as in `extra_packages.extended`.
     """
     from mxcluster.cluster import extra_packages, wheels
@@ -156,22 +157,24 @@ def packages_of(environment, wishes, fetch=None):
     return found
 
 
-def files(cuda, mirror):
-    """Fetch NVIDIA's files for a CUDA version, and return the set of ("archives", path).
+def files(version, wanted, mirror):
+    """Fetch NVIDIA's files for an MXNet and its target, and return the set of ("archives", path).
 
-    The files are the repository for CentOS 7 with its patches and keys, and the newest cuDNN.
+    The files are the repository for CentOS 7 with its patches and keys, cuDNN and NCCL.
 
-    Args: `mirror` a URL in place of NVIDIA's servers, or "".
+    Args: `version` of MXNet; `wanted` the target; `mirror` a URL in place of NVIDIA's servers, or
+    "".
     """
-    from mxcluster.cluster import archives, versions, wheels
+    from mxcluster.cluster import archives, pairs, version_table, versions, wheels
 
     source, store = versions.Source(mirror, {}), str(CACHE / "archives")
-    row, cudnn = versions.cuda_row(cuda), versions.cudnn(cuda)
-    wanted = [
-        source.file(url) for url in row["rpm"] + [key["url"] for key in versions.table()["keys"]]
-    ]
+    row, keys = version_table.cuda_row(pairs.cuda_of(wanted)), version_table.table()["keys"]
+    needed = [source.file(url) for url in row["rpm"] + [key["url"] for key in keys]]
+    for library in (pairs.cudnn(version, wanted), pairs.nccl(version, wanted)):
+        if library:
+            needed.append(source.file(library["url"], library["sha256"]))
     found = set()
-    for one in wanted + [source.file(cudnn["url"], cudnn["sha256"])]:
+    for one in needed:
         print("mxcluster: %s" % one["name"], flush=True)
         with wheels.locked(store):
             found.add(("archives", archives.provide(store, one)))

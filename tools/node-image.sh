@@ -21,7 +21,7 @@ kind=${1:-plain}
 sources=(tools/node-image.sh)
 given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
-    packages+=(rpm dnf python3-dnf gnupg)
+    packages+=(rpm dnf python3-dnf dnf-plugins-core gnupg)
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
 fi

@@ -68,6 +68,10 @@ options:
   path:
     description: For V(status), the file that gets the JSON too.
     type: path
+  records_dir:
+    description: For V(status), the folder of the node records, which name the nodes that wait for a
+      restart.
+    type: path
 """
 
 EXAMPLES = r"""
@@ -125,9 +129,24 @@ mxcluster_verdict_text:
 import os
 
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.cluster import driver
+from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
+from mxcluster.job.plan.inputs import read_records
+
+
+def restarts(folder, hosts):
+    """Return {host: why its driver needs a restart}, from the node records in `folder`.
+
+    Args: `hosts` of the inventory. A damaged record must not hide the jobs: the plan refuses it.
+    """
+    try:
+        records = read_records(folder) if folder else {}
+    except BadInput:
+        return {}
+    return driver.restarts({host: records[host] for host in hosts if host in records})
 
 
 def carry_out(given, check):
@@ -150,14 +169,17 @@ def carry_out(given, check):
     found = listing.merge(answers)
     lost = [host for host, answer in answers.items() if answer is None]
     if given["command"] == "status":
-        as_json = listing.as_json(found, lost)
+        waiting = restarts(given["records_dir"], answers)
+        as_json = listing.as_json(found, lost, waiting)
         if given["path"]:
             replace(os.path.abspath(given["path"]), as_json + "\n")
         return {
             "jobs": found,
             "mxcluster_verdict_text": [as_json]
             if given["json"]
-            else listing.table(found) + ["not asked %s" % host for host in sorted(lost)],
+            else listing.table(found)
+            + ["not asked %s" % host for host in sorted(lost)]
+            + ["restart needed %s: %s" % (host, why) for host, why in waiting.items()],
         }
     if given["command"] == "detached":
         return {

@@ -104,12 +104,11 @@ class ActionModule(NodeTask):
         if arguments.get("board"):  # ansible-playbook removes this folder when it ends
             arguments["board"] = os.path.join(C.DEFAULT_LOCAL_TMP, arguments["board"])
         result.update(self._wait(arguments, task_vars))
-        if (
-            arguments.get("board")
-            and (result.get("lost") or result.get("failed"))
-            and arguments.get("keeper", True)
-        ):
-            post(arguments["board"], task_vars["inventory_hostname"])
+        if arguments.get("board") and (result.get("lost") or result.get("failed")):
+            if arguments.get("keeper", True):
+                post(arguments["board"], task_vars["inventory_hostname"])
+            # The retries have ended, so the other hosts need no short polls any more.
+            unmark(arguments["board"], task_vars["inventory_hostname"])
         elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
             blamed = (
@@ -335,7 +334,7 @@ class ActionModule(NodeTask):
                 error = str(failure)
             if not error and not answer.get("failed"):
                 if tries and board:
-                    os.remove(os.path.join(board, SILENT + host))
+                    unmark(board, host)
                 return answer
             if time.monotonic() - began < patience():
                 if not tries:
@@ -485,6 +484,13 @@ def others(board, host):
         if os.path.isdir(board)
         else []
     )
+
+
+def unmark(board, host):
+    """Remove the mark from the board that `host` is silent, if there is one."""
+    path = os.path.join(board, SILENT + host)
+    if os.path.exists(path):
+        os.remove(path)
 
 
 def any_is_silent(board):

@@ -142,6 +142,7 @@ except ImportError:  # `refused_controller` reports the missing package, for all
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
+COMMANDS = ("controller", "connection")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
     "{name} is a variable of the inventory or of a play, and no knob of {playbooks}: use "
@@ -161,9 +162,17 @@ class ActionModule(NodeTask):
     def run(self, tmp=None, task_vars=None):
         """Run one task and return its result (dict) to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
-        if self._task.args.get("command") == "connection":
+        command = self._task.args.get("command")
+        if command == "connection":
             return dict(result, **self._connect(task_vars))
-        return dict(result, **self._check_controller(task_vars))
+        if command == "controller":
+            return dict(result, **self._check_controller(task_vars))
+        return dict(
+            result,
+            failed=True,
+            msg="mxcluster_preflight has no command %s: set command to one of %s"
+            % (command or "in its arguments", ", ".join(COMMANDS)),
+        )
 
     def _connect(self, task_vars):
         """Open Ansible's connection to the node, and return its user and Python, or a failure."""
@@ -213,12 +222,12 @@ class ActionModule(NodeTask):
         )
         if problem:
             return {"failed": True, "msg": problem}
+        try:
+            block = ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes))
+        except ssh_mesh.BadInput as refusal:
+            return {"failed": True, "msg": str(refusal)}
         # Check mode writes the keys, too: without them ssh refuses to connect to the nodes.
-        changed = believe(
-            given["known_hosts"],
-            given["name"],
-            ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes)),
-        )
+        changed = believe(given["known_hosts"], given["name"], block)
         return {"changed": changed, "notes": notes}
 
     def _names(self, task_vars, documented):

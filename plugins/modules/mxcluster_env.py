@@ -218,7 +218,7 @@ def requirement(wheel, hashes):
     if not hashes.get(wheel):
         raise Refused(
             "no SHA-256 digest is known for %s: add the digest to "
-            "python/mxcluster/cluster/versions.yml" % wheel
+            "python/mxcluster/cluster/mxnet.yml" % wheel
         )
     return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
 
@@ -575,7 +575,7 @@ class Environment(object):
         told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
         if told != wanted:
             raise Refused(
-                "the wheel %s contains MXNet %s: correct python/mxcluster/cluster/versions.yml"
+                "the wheel %s contains MXNet %s: correct python/mxcluster/cluster/mxnet.yml"
                 % (self.wheels[0], told)
             )
 

@@ -1,7 +1,8 @@
 """Check the shape of data from other machines. Pure.
 
-A shape is a function of a value: it returns the value to use, or raises Wrong. Texts for people
-lose their control characters. Values that control the program must match exactly.
+A shape is a function of a value: it returns the value to use, or raises Wrong. The shape `words`
+removes control characters from texts that a user reads. Values that control the program must match
+their shape exactly.
 """
 
 import ipaddress
@@ -22,7 +23,10 @@ class Wrong(ValueError):
     """A value does not have its shape: "host_keys[0]='x' is not a public ssh key"."""
 
     def __init__(self, what: str, value: Any, where: str = ""):
-        text = _CONTROL.sub("?", repr(value))
+        try:
+            text = _CONTROL.sub("?", repr(value))
+        except (RecursionError, ValueError):  # hundreds of levels, thousands of digits
+            text = "(%s)" % type(value).__name__
         self.what, self.where = what, where
         self.shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "value", self.shown, what))
@@ -169,6 +173,31 @@ def json_of(depth: int = 4, most: int = 1000) -> Shape:
         raise Wrong("JSON of a few levels", value)
 
     return shape
+
+
+def is_json(value: Any, deepest: int) -> bool:
+    """Return True if `value` is JSON of at most `deepest` levels, without NaN and infinities.
+
+    The function holds the open values in a list. Recursion would fail at hundreds of levels.
+    """
+    waiting = [(value, 0)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, (list, dict)):
+            if depth == deepest:
+                return False
+            if isinstance(item, dict) and not all(isinstance(name, str) for name in item):
+                return False
+            inner = item.values() if isinstance(item, dict) else item
+            waiting += [(one, depth + 1) for one in inner]
+        elif isinstance(item, (int, float)) and not isinstance(item, bool):
+            try:
+                number(item)
+            except Wrong:
+                return False
+        elif not (item is None or isinstance(item, (str, bool))):
+            return False
+    return True
 
 
 def ipv4(value: Any) -> str:

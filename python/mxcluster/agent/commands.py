@@ -7,7 +7,7 @@ import signal
 import stat
 import tarfile
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Union
+from typing import IO, Any, BinaryIO, Callable, Dict, List, Optional, Set, Union, cast
 
 from mxcluster import exit_codes
 from mxcluster.agent import checkpoint_transfer, daemon, leftovers, script_files
@@ -419,7 +419,8 @@ def _open(path: str) -> int:
 def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
     """Add the file of the descriptor `source` to `archive` as `name`, and close the descriptor.
 
-    The archive has a growing log up to its size at the time of opening. It has no owner and no
+    The archive has a growing log up to its size at the time of opening. If the file shrinks while
+    it is packed, zeros fill the rest of its size in the archive. The archive has no owner and no
     special permissions such as setuid, which mean nothing on another machine. Each hard link to a
     file is a whole file in the archive.
     """
@@ -431,4 +432,18 @@ def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
             int(found.st_mtime),
             0o644 if found.st_mode & 0o044 else 0o600,
         )
-        archive.addfile(info, stream)
+        archive.addfile(info, cast(IO[bytes], _Padded(stream)))
+
+
+class _Padded:
+    """A file to pack. `read` returns zeros after the end of the file.
+
+    tarfile writes the size of a file before its content. Shorter content would break the archive.
+    """
+
+    def __init__(self, stream: BinaryIO):
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes."""
+        return self._stream.read(size).ljust(size, b"\0")

@@ -44,14 +44,14 @@ PASSWORDS = ("ask_pass", "become_ask_pass", "ask_vault_pass")
 
 
 def is_child() -> bool:
-    """Return True if another ansible-playbook has started this one."""
+    """Return True if another ansible-playbook has started this process."""
     return CHILD in os.environ
 
 
 def parent() -> str:
     """Return the file name of the sweep's playbook whose command line this child has, else "".
 
-    The names of -e on that command line are knobs of that playbook.
+    The names of -e on this command line are knobs of the sweep's playbook.
     """
     name = os.environ.get(CHILD, "")
     return name if name.endswith(".yml") else ""
@@ -87,7 +87,7 @@ def end_with_parent() -> None:
 
 
 def command_line(argv: List[str], extra: Json, own: str = "", playbook: str = "") -> List[str]:
-    """Return the arguments of a child: those of the command line `argv`, then the knobs `extra`.
+    """Return the arguments of a child: the arguments of `argv`, then the knobs `extra`.
 
     Args: `own` the playbook as `argv` names it, and `playbook` the file name in its folder that
     takes its place; "" for the same playbook.
@@ -103,10 +103,10 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
     """Run one child to its end.
 
     Args:
-        extra: the knobs of the child, which win over those of the command line.
+        extra: the knobs of the child, which override the knobs of the command line.
         show: called with each piece of the child's output, and True for its stderr.
         own: the playbook as `sys.argv` names it, see `command_line`.
-        playbook: the file name that takes its place.
+        playbook: the file name that takes the place of `own`, "" for the same playbook.
 
     Returns:
         The exit status of the child, or 128 plus the signal that ended the child.

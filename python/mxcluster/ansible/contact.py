@@ -83,9 +83,10 @@ def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
 def pythons_of(interpreter: str) -> List[str]:
     """Return the names or paths of the Pythons that the shell looks for.
 
-    Args: `interpreter` the value of ansible_python_interpreter: a path, or "auto" and the like.
+    Args: `interpreter` the value of ansible_python_interpreter without templates: a path, the name
+    of a program such as "python3.8", or "auto" and the like.
     """
-    return [interpreter] if interpreter.startswith("/") else list(PYTHONS)
+    return list(PYTHONS) if interpreter.startswith("auto") else [interpreter]
 
 
 def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:
@@ -206,7 +207,7 @@ def no_shell(host: str, address: str, answer: Json) -> str:
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:
-    """Return the message for a login as `user`, who is not among the allowed `users`."""
+    """Return the message for a login as `user`, a name outside the allowed `users`."""
     return (
         "%s: Ansible is %s there, and this playbook needs %s: set ansible_user, or set "
         "ansible_become: true if %s may use sudo; or set mxcluster_user: '' to do everything as %s"

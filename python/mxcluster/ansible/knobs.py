@@ -79,7 +79,7 @@ def unknown(
 def beside_attach(given: Iterable[str]) -> List[str]:
     """Return a problem for each name of -e that train.yml does not read beside attach=<job>.
 
-    Such a name would change the plan, but the job already has one.
+    Such a name would change the plan, but the job already has a plan.
 
     Args: `given` the names of -e.
     """
@@ -92,7 +92,7 @@ def beside_attach(given: Iterable[str]) -> List[str]:
 
 
 def _longer(name: str, names: Iterable[str]) -> str:
-    """Return a hint with those of `names` that are `name` after the name of a role, or ""."""
+    """Return a hint with the `names` of the form <role>_<name>, "" without such a name."""
     found = sorted(longer for longer in names if longer.endswith("_" + name))
     return " (did you mean %s?)" % " or ".join(map(repr, found[:3])) if found else ""
 

@@ -10,7 +10,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import BLOCK, sha256
@@ -31,11 +31,12 @@ CUT = (
 )  # errors of a connection; urllib's errors are OSErrors
 
 
-def provide(store: str, file: Json) -> str:
+def provide(store: str, file: Json, sha256_of: Callable[[str], str] = sha256) -> str:
     """Return the path of a file in the folder `store`. Fetch the file if it is missing.
 
-    Args: `file` {"url", "name", "sha256" ("" if unknown)}. MxclusterError if the file cannot be
-    fetched or has another digest.
+    Args: `file` {"url", "name", "sha256" ("" if unknown)}; `sha256_of` a function that returns the
+    SHA-256 of the file at a path, in hexadecimal. MxclusterError if the file cannot be fetched or
+    has another digest.
     """
     path = os.path.join(store, file["name"])
     if not os.path.exists(path):
@@ -50,10 +51,10 @@ def provide(store: str, file: Json) -> str:
                 % (file["url"], file["name"], found, file["sha256"], _instead(file, store))
             )
         os.replace(draft, path)
-    elif file["sha256"] and sha256(path) != file["sha256"]:
+    elif file["sha256"] and sha256_of(path) != file["sha256"]:
         raise MxclusterError(
             "%s has the sha256 %s, not %s: remove it, or put the right file there; if the file is "
-            "right, set its digest in nvidia_sha256" % (path, sha256(path), file["sha256"])
+            "right, set its digest in nvidia_sha256" % (path, sha256_of(path), file["sha256"])
         )
     return path
 

@@ -19,7 +19,7 @@ SOURCES = (
     "plugins",
     "playbooks",
     "python/mxcluster",
-)  # folders of the project whose content decides, too
+)  # folders of the project whose content is an input of each node's provisioning
 
 
 def of_sources(project: str) -> str:
@@ -69,9 +69,9 @@ def remembered(path: str) -> Json:
 
 
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
-    """Return the reason to provision a node that the controller knows without asking it, or None.
+    """Return a reason to provision a node that the controller finds without contact, or None.
 
-    Args: `known` from `remembered`; `digest` the present one, from `digest_of`.
+    Args: `known` from `remembered`; `digest` the present digest, from `digest_of`.
     """
     if not known.get("digest"):
         return "its provisioning from here has never completed"

@@ -1,8 +1,8 @@
 """Choose wheels for the packages that scripts need besides MXNet (mxnet_packages).
 
 The controller chooses the wheels once for each version of Python. It saves the choice beside the
-wheels, under a digest of all inputs. So the same packages give the same wheels without another
-question to an index, and the choice fits into a bundle.
+wheels, under a digest of all inputs. Later runs with the same packages read this choice and need no
+package index. A bundle can hold the choice, too.
 """
 
 import hashlib
@@ -72,12 +72,26 @@ def _file(path: str) -> List[Wish]:
             "%s: %s cannot be read on the controller (%s): correct the path"
             % (KNOB, path, getattr(error, "strerror", None) or "it is not UTF-8 text")
         ) from error
-    lines = re.sub(r"\\\n", " ", text).split("\n")  # pip-compile writes such line ends
     stripped = (
         (re.sub(r"(^|\s)#.*", "", line).strip(), "%s, line %d" % (path, number))
-        for number, line in enumerate(lines, 1)
+        for number, line in _joined(text)
     )
     return _parsed((line, where) for line, where in stripped if line)
+
+
+def _joined(text: str) -> Iterator[Tuple[int, str]]:
+    """Yield (number of its first line, line) of `text`, with continued lines joined.
+
+    A line goes on after a backslash at its end, as in the files of pip-compile.
+    """
+    first, parts = 1, []  # type: int, List[str]
+    for number, line in enumerate(text.split("\n"), 1):
+        parts.append(line[:-1] if line.endswith("\\") else line)
+        if not line.endswith("\\"):
+            yield first, " ".join(parts)
+            first, parts = number + 1, []
+    if parts:
+        yield first, " ".join(parts)
 
 
 def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
@@ -88,10 +102,7 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
         if not match or not all(
             re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options
         ):
-            problems.append(
-                "%s: %r is refused: write NAME or NAME==VERSION; options, addresses, paths and "
-                "conditions cannot be used" % (where, line[:200])
-            )
+            problems.append("%s: %r is refused: %s" % (where, line[:200], _instead(line)))
             continue
         name = plain(match.group(1))
         if name in OWN or name.startswith("mxnet"):
@@ -112,6 +123,21 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
     return [found[name] for name in sorted(found)]
 
 
+def _instead(line: str) -> str:
+    """Return what to write in place of a requirement `line` that is refused."""
+    nested = re.match(r"(-r|--requirement|-c|--constraint)\b", line)
+    if nested and nested.group(1) in ("-r", "--requirement"):
+        return "write the packages of that file into this one; a file cannot name another file"
+    if nested:
+        return (
+            "write the versions of that file beside the names, as NAME==VERSION; a file cannot "
+            "name another file"
+        )
+    if "===" in line:
+        return "write NAME==VERSION with two signs =, and a version of PEP 440"
+    return "write NAME or NAME==VERSION; options, addresses, paths and conditions cannot be used"
+
+
 def extended(
     environment: Json,
     wanted: Sequence[Wish],
@@ -125,7 +151,7 @@ def extended(
     Without a saved choice, the function chooses the wheels and puts them into the store.
 
     Args:
-        environment: see `versions.environment`.
+        environment: see `pairs.environment`.
         wanted: the packages, from `wishes`.
         python: the version of Python, such as "3.11".
         store: the folder of the wheels and of the saved choices.

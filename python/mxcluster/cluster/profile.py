@@ -31,7 +31,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 from mxcluster import shapes
 from mxcluster.cluster import files, grouping
 from mxcluster.errors import BadInput, refuse, some
-from mxcluster.lists import grouped
+from mxcluster.lists import grouped, several
 
 Json = Dict[str, Any]
 
@@ -407,11 +407,11 @@ def _measured(content: Any, name: str) -> Json:
             if times > 1
         ]
     problems += [
-        "%s: %s has the network times of %d servers, and there are %d: %s"
+        "%s: %s has the network times of %s, and the profile has %d: %s"
         % (
             name,
             name_of(worker["host"], worker["number"]),
-            len(worker["servers"]),
+            several(len(worker["servers"]), "server"),
             len(found["servers"]),
             CURE,
         )
@@ -419,8 +419,14 @@ def _measured(content: Any, name: str) -> Json:
         if len(worker["servers"]) != len(found["servers"])
     ]
     problems += [
-        "%s: %s has %d GPUs and the speeds of %d: %s"
-        % (name, name_of(worker["host"], worker["number"]), len(numbers), len(speeds), CURE)
+        "%s: %s has %s and the speeds of %d: %s"
+        % (
+            name,
+            name_of(worker["host"], worker["number"]),
+            several(len(numbers), "GPU"),
+            len(speeds),
+            CURE,
+        )
         for worker in found["workers"]
         for numbers, speeds in [(worker.get("gpus", []), worker.get("gpu_speeds", []))]
         if len(numbers) != len(speeds)
@@ -460,7 +466,8 @@ def _check_added(profile: Json) -> None:
     refuse(problems)
     if len(profile["labels"]) != len(profile["groups"]):
         problems.append(
-            "%d labels for %d groups" % (len(profile["labels"]), len(profile["groups"]))
+            "%s for %s"
+            % (several(len(profile["labels"]), "label"), several(len(profile["groups"]), "group"))
         )
     group_of = {one: number for number, group in enumerate(profile["groups"]) for one in group}
     together: Dict[str, int] = {}

@@ -1,283 +1,56 @@
-"""Choose MXNet, CUDA, cuDNN and driver of a node from the user's settings and the node's facts.
+"""Choose MXNet, CUDA, cuDNN, NCCL and driver of a node from the user's settings and its facts.
 
-The code runs on the controller and asks no node. The table versions.yml holds all known versions.
+The code runs on the controller and asks no node. The tables are in `version_table`; `pairs` knows
+which of their versions fit together.
 """
 
-import functools
-import os
 import re
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from mxcluster.errors import BadInput, did_you_mean
+from mxcluster.cluster import pairs
+from mxcluster.cluster.version_table import architecture, chip, cuda_row, number, table
+from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 
-TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "versions.yml")
-CPU = "cpu"
 
-
-@functools.lru_cache(maxsize=None)
-def table() -> Json:
-    """Return the content of versions.yml."""
-    import yaml  # only the controller has it
-
-    with open(TABLE, encoding="utf-8") as stream:
-        found: Json = yaml.safe_load(stream)
-    return found
-
-
-def number(version: str) -> Tuple[int, ...]:
-    """Return a version as numbers, for comparisons: (9, 2, 148) for "9.2.148"."""
-    return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def chip(device: str) -> Tuple[str, Optional[str]]:
-    """Return (chip, compute capability) of a PCI device number: ("GK210", "3.7") for "102d" (hex).
-
-    An unknown device gives ("", None).
-    """
-    for first, last, name, capability in table()["devices"]:
-        if int(first, 16) <= int(device, 16) <= int(last, 16):
-            return name, capability
-    return "", None
-
-
-def architecture(capability: str) -> str:
-    """Return the name of the architecture of a compute capability: "Kepler" for "3.7"."""
-    found: str = next(
-        name
-        for name, known in table()["architectures"].items()
-        if capability in known["capabilities"]
-    )
-    return found
-
-
-def target(cuda: str, mkl: bool = False) -> str:
-    """Return the target of a wheel: "cpu", "cu92", "cpu-mkl" or "cu92-mkl".
-
-    `cuda` is "9.2", or "" for none.
-    """
-    return ("cu" + cuda.replace(".", "") if cuda else CPU) + ("-mkl" if mkl else "")
-
-
-def wheel(mxnet: str, wanted: str) -> str:
-    """Return the wheel of an MXNet version for a target.
-
-    For ("1.2.1", "cu92") the wheel is "mxnet-cu92==1.2.1.post1". BadInput names the nearest
-    versions if there is no such wheel.
-    """
-    known = table()["mxnet"]
-    if mxnet not in known:
-        raise BadInput(
-            "there is no MXNet %s in mxcluster's table%s: set mxnet_version to one of %s"
-            % (mxnet, did_you_mean(mxnet, known), ", ".join(known))
-        )
-    if wanted not in known[mxnet]["wheels"]:
-        what = spoken(wanted)
-        others = [version for version in known if wanted in known[version]["wheels"]]
-        cures = (
-            ['set mxnet_version: "%s", the nearest version for it' % nearest(mxnet, others)]
-            if others
-            else []
-        )
-        same = [
-            one
-            for one in known[mxnet]["wheels"]
-            if one.endswith("-mkl") == wanted.endswith("-mkl") and one.startswith("cu")
-        ]
-        if wanted.startswith("cu") and same:
-            cures.append(
-                'set cuda_version: "%s", the nearest version for MXNet %s'
-                % (nearest(version_of(wanted), [version_of(one) for one in same]), mxnet)
-            )
-        if wanted.endswith("-mkl"):
-            cures.append("set mxnet_build: openblas")
-        raise BadInput("MXNet %s was never made for %s: %s" % (mxnet, what, "; or ".join(cures)))
-    wheel: str = known[mxnet]["wheels"][wanted]
-    return wheel
-
-
-def spoken(wanted: str) -> str:
-    """Return a target as words for messages: "CUDA 9.2 with MKL" for "cu92-mkl"."""
-    cuda = version_of(wanted)
-    return ("CUDA " + cuda if cuda else "CPUs only") + (
-        " with MKL" if wanted.endswith("-mkl") else ""
-    )
-
-
-def version_of(wanted: str) -> str:
-    """Return the CUDA version of a target: "9.2" for "cu92-mkl", "" for "cpu"."""
-    digits = re.sub(r"\D", "", wanted)
-    return "%s.%s" % (digits[:-1], digits[-1]) if digits else ""
-
-
-def nearest(version: str, others: Sequence[str]) -> str:
-    """Return the version in `others` that is the fewest releases from `version`.
-
-    Of two equally near versions, the newer one is returned.
-    """
-    order = sorted(set(others) | {version}, key=number)
-    return min(
-        sorted(others, key=number, reverse=True),
-        key=lambda other: abs(order.index(other) - order.index(version)),
-    )
-
-
-def environment(mxnet: str, wanted: str) -> Json:
-    """Return {"builds", "hashes", "name", "note"} of an MXNet version for a target.
-
-    The module mxcluster_env takes these values. The list has a build for each version of Python
-    that this MXNet supports. BadInput if MXNet has no wheel for the target.
-    """
-    first = wheel(mxnet, wanted)
-    row, builds, hashes = table()["mxnet"][mxnet], [], {}
-    for numpy, pythons in row["pythons"].items():
-        for python in pythons:
-            stand = table()["pythons"][python]
-            wheels = [first, numpy, stand["graphviz"]] + list(row.get("instead") or stand["beside"])
-            builds.append({"python": [python], "pip": stand["pip"], "wheels": wheels})
-            hashes.update({one: table()["wheel_sha256"][one] for one in wheels + [stand["pip"]]})
-    return {
-        "builds": builds,
-        "hashes": hashes,
-        "name": "MXNet %s for %s" % (mxnet, spoken(wanted)),
-        "note": row["note"],
-    }
-
-
-def pythons(mxnet: str) -> List[str]:
-    """Return the versions of Python that this MXNet supports, the oldest first."""
-    return sorted(
-        (python for known in table()["mxnet"][mxnet]["pythons"].values() for python in known),
-        key=number,
-    )
-
-
-def check_python(mxnet: str, python: str) -> None:
-    """Raise BadInput if this MXNet does not support Python `python` ("3.6").
-
-    The message names the reason and the nearest version of MXNet that supports it.
-    """
-    if python in pythons(mxnet):
-        return
-    if number(python) < (3, 6):
-        raise BadInput(
-            "Python %s is too old for mxcluster's nodes: install Python 3.6 (CentOS 7: yum install "
-            "python3) and set mxnet_python to it" % python
-        )
-    works = [version for version in table()["mxnet"] if python in pythons(version)]
-    cure = (
-        'Set mxnet_version: "%s", the nearest that runs on it; or set' % nearest(mxnet, works)
-        if works
-        else "Set"
-    )
-    raise BadInput(
-        "MXNet %s does not run on Python %s, only on %s. %s %s mxnet_python to another interpreter"
-        % (mxnet, python, ", ".join(pythons(mxnet)), table()["mxnet"][mxnet]["note"], cure)
-    )
-
-
-def cuda_row(cuda: str) -> Json:
-    """Return the table's row of a CUDA version. BadInput if the table has no such version."""
-    rows = table()["cuda"]
-    if cuda not in rows:
-        raise BadInput(
-            "there is no CUDA %s in mxcluster's table%s: set cuda_version to one of %s"
-            % (cuda, did_you_mean(cuda, rows), ", ".join(rows))
-        )
-    row: Json = rows[cuda]
-    return row
-
-
-def runs_on(cuda: str, capability: str) -> bool:
-    """Return True if this CUDA has code for a GPU of this compute capability."""
-    row = cuda_row(cuda)
-    oldest, newest = (number(one) for one in row["capabilities"])
-    return oldest <= number(capability) <= newest or capability in row.get("also", [])
-
-
-def check_gpus(cuda: str, devices: Iterable[str]) -> None:
-    """Raise BadInput if a GPU in `devices` (PCI numbers) is too old or too new for this CUDA."""
+def check_branch(branch: int, cuda: str, devices: Iterable[str]) -> None:
+    """Raise BadInput if the driver branch does not serve this CUDA and all GPUs in `devices`."""
+    reasons, least = [], cuda_row(cuda)["driver"]
+    if branch < number(least)[0]:
+        reasons.append("CUDA %s needs %s or newer" % (cuda, least))
     for device in sorted(set(devices)):
         name, capability = chip(device)
-        if capability is None or runs_on(
-            cuda, capability
-        ):  # a device newer than the table cannot be judged
-            continue
-        works = [one for one in table()["cuda"] if runs_on(one, capability)]
-        age = "old" if number(capability) < number(cuda_row(cuda)["capabilities"][0]) else "new"
-        cure = (
-            "set cuda_version to %s" % " or ".join(works)
-            if works
-            else "no CUDA of mxcluster's table supports it, so remove the GPU from the node"
-        )
-        raise BadInput(
-            "its GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for %s "
-            "to %s: %s"
-            % (device, name, capability, age, cuda, *cuda_row(cuda)["capabilities"], cure)
-        )
-
-
-def check_driver(cuda: str, driver: Optional[str]) -> None:
-    """Raise BadInput if the node's loaded `driver` (None without one) is too old for this CUDA."""
-    least = cuda_row(cuda)["driver"]
-    if driver and number(driver) < number(least):
-        works = [
-            one
-            for one in table()["cuda"]
-            if number(table()["cuda"][one]["driver"]) <= number(driver)
-        ]
-        raise BadInput(
-            "its driver %s is too old for CUDA %s, which needs %s or newer: install a newer one%s"
-            % (
-                driver,
-                cuda,
-                least,
-                ", or set cuda_version to %s" % nearest(cuda, works) if works else "",
+        row = table()["architectures"][architecture(capability)] if capability else {}
+        if branch > row.get("newest_driver", branch):
+            reasons.append(
+                "the GPU %s (%s) needs %d or older" % (device, name, row["newest_driver"])
             )
+        if branch < row.get("oldest_driver", branch):
+            reasons.append(
+                "the GPU %s (%s) needs %d or newer" % (device, name, row["oldest_driver"])
+            )
+    if reasons:
+        raise BadInput(
+            "driver branch %d does not serve it: %s. Set nvidia_driver_branch to another, or "
+            "remove the GPU" % (branch, "; ".join(reasons))
         )
 
 
 def driver_branch(cuda: str, devices: Iterable[str]) -> int:
-    """Return the driver branch, such as 470, for this CUDA and all GPUs in `devices`.
+    """Return the first driver branch of the table for this CUDA and all GPUs in `devices`.
 
     BadInput if no branch serves all of them.
     """
-    newest = []
-    for device in devices:
-        capability = chip(device)[1]
-        if capability:
-            row = table()["architectures"][architecture(capability)]
-            newest.append(row.get("newest_driver", 10**6))
+    refusals: List[BadInput] = []
     branch: int
     for branch in table()["driver_branches"]:
-        if branch <= min(newest, default=10**6) and branch >= number(cuda_row(cuda)["driver"])[0]:
+        try:
+            check_branch(branch, cuda, devices)
             return branch
-    raise BadInput(
-        "no driver serves its GPUs %s and CUDA %s: set cuda_version to 8.0 for Fermi, or remove "
-        "the old GPU" % (", ".join(sorted(set(devices))), cuda)
-    )
-
-
-def cudnn(cuda: str, wanted: str = "") -> Json:
-    """Return {"version", "url", "sha256"} of a cuDNN for a CUDA version.
-
-    Args: `wanted` "7.6.5" or "7.6.5.32", "" for the table's choice. BadInput if the table has no
-    such cuDNN.
-    """
-    cuda_row(cuda)
-    rows = table()["cudnn"][cuda]
-    found = (
-        [version for version in rows if version == wanted or version.startswith(wanted + ".")]
-        if wanted
-        else [table()["cuda"][cuda]["cudnn"]]
-    )
-    if not found:
-        raise BadInput(
-            "there is no cuDNN %s for CUDA %s in mxcluster's table: set cudnn_version to one of %s"
-            % (wanted, cuda, ", ".join(rows))
-        )
-    return dict(rows[found[-1]], version=found[-1])
+        except BadInput as error:
+            refusals.append(error)
+    raise refusals[0]
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
@@ -343,17 +116,21 @@ def decide(choice: Json, node: Json) -> Json:
         choice: the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
             ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first that the system
             has), "cudnn_version" ("" for the table's choice, or "none"), "mirror" (of NVIDIA's
-            files, or ""), "sha256" (the user's own, by file name), "keys" ([] for NVIDIA's own).
+            files, or ""), "driver_install" ("true" if a driver that is too old is replaced,
+            "false" if mxcluster installs none), "sha256" (the user's own, by file name), "keys" ([]
+            for NVIDIA's own).
         node: "system", "system_version", "architecture", "python" ("3.6", None without one), "gpus"
-            (PCI device numbers), "driver" (version of the loaded module, or None), "own_system"
-            (True if mxcluster may install system packages there), "family" (Ansible's os_family),
-            "missing" (the necessary libraries and programs that the node lacks).
+            (PCI device numbers), "driver" and "driver_installed" (versions of the loaded and of the
+            installed module, or None), "own_system" (True if mxcluster may install system packages
+            there), "family" (Ansible's os_family), "missing" (the necessary libraries and programs
+            that the node lacks).
 
     Returns:
         {"target", "gpus": number of GPUs on the node's bus that train, "system", "environment",
-        "cuda": None or {"version", "source", ...its row}, "cudnn": None or {"version", ...},
-        "driver": None or {"branch", "least", "installable"}, "installed": None or the state that
-        verify.yml expects}. Each file of NVIDIA's is {"url", "name", "sha256" or ""}.
+        "cuda": None or {"version", "source", ...its row}, "cudnn" and "nccl": None or
+        {"version", ...}, "driver": None or {"branch", "cuda", "least", "installable"}, "installed":
+        None or the state that verify.yml expects}. Each file of NVIDIA's is {"url", "name",
+        "sha256" or ""}.
     """
     if node["architecture"] != "x86_64":
         raise BadInput(
@@ -377,24 +154,35 @@ def decide(choice: Json, node: Json) -> Json:
         )
     if not node["gpus"]:
         cuda = ""
-    wanted = target(cuda, choice["mxnet_build"] == "mkl")
-    built = environment(choice["mxnet_version"], wanted)
-    python = node["python"] or row.get("python")
-    if python:
-        check_python(choice["mxnet_version"], python)
+    mxnet, wanted = choice["mxnet_version"], pairs.target(cuda, choice["mxnet_build"] == "mkl")
+    if cuda:
+        cuda_row(cuda)  # an unknown CUDA is refused here
+    installable = bool(row.get("driver")) and node["own_system"]
+    installs = installable and choice["driver_install"] != "false"
+    # The role nvidia_driver replaces an older driver, or refuses the node.
+    replaces = installable and choice["driver_install"] == "true"
+    pairs.check(
+        mxnet,
+        wanted,
+        {
+            "python": node["python"] or row.get("python"),
+            "gpus": node["gpus"],
+            "driver": None if replaces else node["driver"],
+            "libcuda": bool(node["driver"] or node["driver_installed"] or installs),
+        },
+    )
     decision: Json = {
         "target": wanted,
         "gpus": len(node["gpus"]) if cuda else 0,
         "system": known[0] if known else "",
-        "environment": built,
+        "environment": pairs.environment(mxnet, wanted),
         "cuda": None,
         "cudnn": None,
+        "nccl": None,
         "driver": None,
         "installed": None,
     }
     if cuda:
-        check_gpus(cuda, node["gpus"])
-        check_driver(cuda, node["driver"])
         source = Source(choice["mirror"], choice["sha256"])
         decision["cuda"] = dict(
             cuda_row(cuda),
@@ -408,15 +196,19 @@ def decide(choice: Json, node: Json) -> Json:
                 dict(key, **source.file(key["url"])) for key in choice["keys"] or table()["keys"]
             ],
         )
-        if choice["cudnn_version"] != "none":
-            found = cudnn(cuda, choice["cudnn_version"])
-            decision["cudnn"] = dict(
-                source.file(found["url"], found["sha256"]), version=found["version"]
-            )
+        for name, found in (
+            ("cudnn", pairs.cudnn(mxnet, wanted, choice["cudnn_version"])),
+            ("nccl", pairs.nccl(mxnet, wanted)),
+        ):
+            if found:
+                decision[name] = dict(
+                    source.file(found["url"], found["sha256"]), version=found["version"]
+                )
         decision["driver"] = {
             "branch": driver_branch(cuda, node["gpus"]),
+            "cuda": cuda,
             "least": cuda_row(cuda)["driver"],
-            "installable": bool(row.get("driver")),
+            "installable": installable,
         }
         if decision["cuda"]["source"] != "none":
             decision["installed"] = {
@@ -425,6 +217,8 @@ def decide(choice: Json, node: Json) -> Json:
                 "driver": cuda_row(cuda)["driver"],
                 "folder": "/usr/local/cuda-" + cuda,
                 "cudnn": (decision["cudnn"] or {}).get("version"),
+                "nccl": (decision["nccl"] or {}).get("version"),
+                "sass": pairs.compiled_for(mxnet, wanted),
                 "gpus": len(node["gpus"]),
             }
     return decision
@@ -467,13 +261,23 @@ def packages(cuda: str) -> Dict[str, Dict[str, str]]:
     Each value is {name of an RPM: its version, "" for any}.
     """
     row = cuda_row(cuda)
-    libraries = dict(dict.fromkeys(row["libraries"], ""), **row["patched"])
+    pinned = row.get("pinned", {})
+    libraries = dict(
+        {name: pinned.get(name, "") for name in row["libraries"]},
+        **row["patched"],
+    )
     developers = {
         name.replace("cublas", "cublas-dev"): version for name, version in row["patched"].items()
     }
     return {
         "libraries": libraries,
-        "toolkit": dict(dict.fromkeys(row["toolkit"], ""), **row["patched"], **developers),
+        "toolkit": dict(
+            dict.fromkeys(row["toolkit"], ""),
+            **row["patched"],
+            **developers,
+            **pinned,
+            **row.get("compilers", {}),
+        ),
     }
 
 
@@ -486,6 +290,12 @@ def cuda_source(wanted: str, row: Json, known: Optional[Tuple[str, Json]], node:
     """
     if not node["own_system"]:
         return "none"  # without root, users install their own CUDA
+    if not row["cuda"]:
+        raise BadInput(
+            'mxcluster cannot install CUDA on %s: set cuda_version: "" to train on CPUs, or '
+            "mxcluster_user: '' to use a CUDA that you install"
+            % (known[0] if known else node["system"])
+        )
     if wanted and wanted not in row["cuda"]:
         raise BadInput(
             "CUDA cannot be installed as %s on %s: set cuda_source to %s, or remove the setting"

@@ -31,10 +31,19 @@ DRAFT = ".fetch-"
 
 
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
-    """Return (name, version, [sha256, ...]) of a requirement line: ("mxnet", "1.9.1", [...])."""
+    """Return (name, version, [sha256, ...]) of a requirement line: ("mxnet", "1.9.1", [...]).
+
+    ValueError if the line has another form.
+    """
     pinned, *options = requirement.split()
     name, version = pinned.split("==")
-    return name, version, [option.split("sha256:")[1] for option in options]
+    digests = []
+    for option in options:
+        _, mark, digest = option.partition("--hash=sha256:")
+        if not mark or not digest:
+            raise ValueError("%s is not --hash=sha256:DIGEST" % option)
+        digests.append(digest)
+    return name, version, digests
 
 
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
@@ -234,7 +243,7 @@ def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[s
                 raise BadInput(
                     "cannot read the list of wheels for Python %s. Each line must have the form "
                     "NAME==VERSION --hash=sha256:DIGEST: correct %s in mxcluster's table, "
-                    "python/mxcluster/cluster/versions.yml"
+                    "python/mxcluster/cluster/mxnet.yml"
                     % (need["python"], _wrong(need["requirements"]))
                 ) from error
     return found

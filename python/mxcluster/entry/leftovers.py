@@ -1,5 +1,6 @@
 """Remove files of killed modules and controllers: Ansible's temporary folders and packed jobs."""
 
+import contextlib
 import glob
 import os
 import shutil
@@ -17,16 +18,18 @@ def sweep(spool: Optional[str] = None) -> List[str]:
     """Remove old temporary folders of mxcluster's modules, and old archives in the folder `spool`.
 
     Returns a line for each folder and archive that could not be removed. The function removes only
-    files of this process's user, in folders where no other user can replace them.
+    files of this process's user, in folders where no other user can replace them. If `spool`
+    belongs to this process's user, it also removes archives there that root gave to the login user.
     """
     lines = []
     for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
-        ours(spool, "*.tar", stat.S_ISREG) if spool else []
+        ours(spool, "*.tar", stat.S_ISREG, given_away=True) if spool else []
     ):
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
-            os.unlink(path)
+            with contextlib.suppress(OSError):  # a concurrent run may have removed the archive
+                os.unlink(path)
         if os.path.lexists(path):
             lines.append(
                 "%s, a leftover of a killed Ansible module, cannot be removed: remove it as root"
@@ -35,11 +38,14 @@ def sweep(spool: Optional[str] = None) -> List[str]:
     return lines
 
 
-def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
+def ours(
+    folder: str, pattern: str, kind: Callable[[int], bool], given_away: bool = False
+) -> List[str]:
     """Return the paths in `folder` that are older than OLD and belong to this process's user.
 
-    `pattern`: a glob. `kind`: a function of the module stat, such as S_ISDIR. The result is empty
-    if another user could replace files in `folder`.
+    `pattern`: a glob. `kind`: a function of the module stat, such as S_ISDIR. `given_away`: ignore
+    the owner of a path if only this process's user can change `folder`, because this user created
+    every path there. The result is empty if another user could replace files in `folder`.
     """
     try:
         above = os.stat(folder)
@@ -51,12 +57,14 @@ def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
         and not above.st_mode & stat.S_ISVTX
     ):
         return []
+    alone = above.st_uid == os.geteuid() and not above.st_mode & 0o022
     found = []
     for path in sorted(glob.glob(os.path.join(folder, pattern))):
         try:
             seen = os.lstat(path)
         except OSError:  # another process has removed the folder or archive
             continue
-        if seen.st_uid == os.geteuid() and kind(seen.st_mode) and time.time() - seen.st_mtime > OLD:
+        mine = seen.st_uid == os.geteuid() or given_away and alone
+        if mine and kind(seen.st_mode) and time.time() - seen.st_mtime > OLD:
             found.append(path)
     return found

@@ -169,8 +169,9 @@ def epoch_of(
     The ranges cover the `samples` samples of an epoch once. A set of workers gets samples in
     proportion to its weight, and shares them in proportion to the batch `sizes`. The workers of a
     set have the same number of batches: the samples of the set / sum(sizes), rounded up. A range
-    has at most this number times its worker's size of samples. The ranges and batches of a set do
-    not depend on the sizes of other sets. Raises BadInput if a worker would get no sample.
+    holds at most (number of batches) * (batch size of its worker) samples. The ranges and
+    batches of a set do not depend on the sizes of other sets. Raises BadInput if a worker would get
+    no sample.
 
     Args: `waiting` the sets of workers that wait for each other, as from `schemes.waiting_sets`;
     `weights` of the sets.
@@ -250,10 +251,11 @@ def _quotas(
 ) -> List[Fraction]:
     """Return exact shares of `total` in proportion to `weights`, within the bounds.
 
-    There is one factor for which the products with the weights, cut off at their bounds, add up to
-    `total`. In each round the factor of the free workers is either too large or too small. If the
-    cuts at lower bounds outweigh those at upper bounds it is too large, and stays so for a smaller
-    factor: these workers have their lower bounds. The other case is the mirror image.
+    One factor exists for which the weights times the factor, clipped to the bounds, add up to
+    `total`. Each round computes the factor of the free workers as if they had no bounds. If the
+    lower bounds add more samples than the upper bounds remove, this factor is too large. The
+    workers below their lower bounds stay there for any smaller factor, so their sizes are fixed.
+    In the opposite case, the workers above their upper bounds are fixed there.
     """
     exact = [Fraction(weight) for weight in weights]
     fixed: Dict[int, Fraction] = {}

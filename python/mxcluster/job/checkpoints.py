@@ -23,12 +23,13 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Pattern, Tuple
 
-from mxcluster.errors import BadInput
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
-# Files in the job folder with a checkpoint's name: held for the controller, fetched by it.
+# Files in the job folder. HELD contains the name of the checkpoint that waits for the controller,
+# TAKEN the name of the last checkpoint that the controller has fetched.
 HELD, TAKEN = "held", "taken"
 FILE = re.compile(
     r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
@@ -175,7 +176,7 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
                 )
             files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
-    except (ValueError, KeyError, TypeError) as error:
+    except DAMAGED as error:
         raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % whole) from error
 
 
@@ -200,7 +201,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
         return content
     except OSError as error:
         raise BadInput("%s cannot be read (%s)" % (error.filename, error.strerror)) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGED as error:
         raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % path) from error
 
 
@@ -217,4 +218,4 @@ def _epochs(folder: str, network: str) -> List[int]:
 
 
 def _pattern(network: str) -> Pattern[str]:
-    return re.compile(re.escape(network) + r"-(\d{4,})(\.server-\d+)?\.(params|npz|json)")
+    return re.compile(re.escape(network) + r"-([0-9]{4,})(\.server-[0-9]+)?\.(params|npz|json)")

@@ -5,13 +5,13 @@ The answer of one node is that of `python -m mxcluster.agent jobs`: {"jobs": [su
 """
 
 import json
-import os
 import posixpath
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
+from mxcluster import shapes
 from mxcluster.errors import BadInput, did_you_mean, some
-from mxcluster.job import live_line, verdict
+from mxcluster.job import live_line, plan_shape, verdict
 from mxcluster.job.option_types import is_job_id
 from mxcluster.lists import grouped
 
@@ -57,7 +57,8 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
         for entry in (answer or {}).get("jobs", []):
             if is_job_id(str(entry.get("job"))):
                 parts.setdefault(entry["job"], {})[host] = entry
-        # Root has seen the running units, and the node's own answer cannot overrule root.
+        # Root reports the running units. The summaries come from the training user's program, so
+        # they cannot overrule root.
         for name in (answer or {}).get("units") or []:
             known = parts.setdefault(name, {}).get(host)
             if not known or known["state"] in ("ended", "prepared"):
@@ -266,8 +267,14 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     """Return the one plan of a job from `plans`, {host: the plan that this node holds}.
 
     Each node keeps the plan of the whole job. Raises BadInput if the plans differ, because the
-    training user can write to a node's copy. The message names the minority.
+    training user can write to a node's copy. The message names the minority. Raises BadInput, too,
+    if a plan has too many levels.
     """
+    for host, plan in sorted(plans.items()):
+        try:
+            plan_shape.any_json(plan)
+        except shapes.Wrong as wrong:
+            raise _invalid(job, wrong.inside(host)) from None
     parties = grouped(
         (json.dumps(plan, sort_keys=True), host) for host, plan in sorted(plans.items())
     )
@@ -302,56 +309,19 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     job folder, and its paths would decide which program runs on all nodes.
     """
     try:
-        hosts, named = sorted(plan["nodes"]), [process["host"] for process in plan["processes"]]
-        wrong = (
-            plan["job"] != job
-            or plan["schema"] != 1
-            or not isinstance(plan["kv"], str)
-            or not set(named) <= set(hosts)
-        )
-        for process in plan["processes"]:
-            wrong = wrong or not {
-                "name",
-                "role",
-                "index",
-                "address",
-                "port",
-                "gpus",
-                "group",
-                "share",
-            } <= set(process)
-            wrong = wrong or os.path.basename(process["name"]) != process["name"]
-        for indices in plan.get("together") or []:
-            wrong = (
-                wrong
-                or not isinstance(indices, list)
-                or not all(isinstance(index, int) for index in indices)
-            )
-        wrong = wrong or not all(
-            isinstance(factor, (int, float)) for factor in plan.get("slowdowns") or []
-        )
-        for size in (plan.get("balance") or {"sizes": []})["sizes"]:
-            wrong = wrong or not isinstance(size, int)
-        adopted = dict(
-            plan,
-            nodes={host: dict(node) for host, node in plan["nodes"].items()},
-            options=dict(plan["options"]),
-        )
-        adopted["options"].update(
-            lease=float(plan["options"]["lease"]),
-            step_ms=float(plan["options"].get("step_ms") or 0),
-            plan_only=False,
-        )
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise BadInput(
-            "the plan of the job %s on its nodes is invalid: end the job with stop.yml -e job=%s"
-            % (job, job)
-        ) from error
-    if wrong:
-        raise BadInput(
-            "the plan of the job %s on its nodes is invalid: end the job with stop.yml -e job=%s"
-            % (job, job)
-        )
+        known = plan_shape.checked(plan)
+        if known["job"] != job:
+            raise shapes.Wrong("the requested job %s" % job, known["job"], ".job")
+    except shapes.Wrong as wrong:
+        raise _invalid(job, wrong) from None
+    hosts = sorted(known["nodes"])
+    adopted = dict(known, nodes={host: dict(node) for host, node in known["nodes"].items()})
+    adopted["options"] = dict(
+        known["options"],
+        lease=float(known["options"]["lease"]),
+        step_ms=float(known["options"].get("step_ms") or 0),
+        plan_only=False,
+    )
     strangers = [host for host in hosts if host not in asked]
     if strangers:
         raise BadInput(
@@ -365,6 +335,14 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
             job_dir=posixpath.join(paths["jobs_dir"], job) if paths else "",
         )
     return adopted
+
+
+def _invalid(job: str, wrong: shapes.Wrong) -> BadInput:
+    """Return the error for a plan of `job` that has not its shape."""
+    return BadInput(
+        "the plan of the job %s on its nodes is invalid: %s: end the job with stop.yml -e job=%s"
+        % (job, wrong, job)
+    )
 
 
 def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> List[str]:
@@ -471,9 +449,11 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
     ]
 
 
-def as_json(jobs: Iterable[Json], lost: Iterable[str]) -> str:
-    """Return one JSON line, {"jobs": [...], "not_asked": [host, ...]}.
+def as_json(jobs: Iterable[Json], lost: Iterable[str], waiting: Dict[str, str]) -> str:
+    """Return one JSON line, {"jobs": [...], "not_asked": [host, ...], "restart_needed": {...}}.
 
-    Args: `jobs` of `merge`; `lost` the hosts without an answer.
+    Args: `jobs` of `merge`; `lost` the hosts without an answer; `waiting` {host: why its driver
+    needs a restart}.
     """
-    return json.dumps({"jobs": list(jobs), "not_asked": sorted(lost)}, sort_keys=True)
+    told = {"jobs": list(jobs), "not_asked": sorted(lost), "restart_needed": waiting}
+    return json.dumps(told, sort_keys=True)

@@ -9,8 +9,8 @@ import json
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Union
 
-from mxcluster.errors import BadInput, did_you_mean
-from mxcluster.numbers import to_float
+from mxcluster.errors import BadInput, did_you_mean, shown
+from mxcluster.numbers import to_float, to_int
 
 WORDS = {
     "true": True,
@@ -81,29 +81,11 @@ def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
     )
 
 
-def shown(value: Any) -> str:
-    """Return `value` as text for a message, with quotes around a string, cut to 200 characters."""
-    text = repr(str(value)) if isinstance(value, str) else repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
 def to_text(value: Any) -> str:
     """Return `value` (str or number) as a string without outer blanks, or raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("not a text")
     return str(value).strip()
-
-
-def to_int(value: Any) -> int:
-    """Return an int from an int or a string of decimal digits.
-
-    Other values raise ValueError, such as 5.5, '5.5', True and 'five'.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)
-    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
-        return int(value)
-    raise ValueError("not a whole number")
 
 
 def to_bool(value: Any) -> bool:

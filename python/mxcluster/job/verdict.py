@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, cast
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
 from mxcluster.job import learning, stall_cause
+from mxcluster.lists import several
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -130,7 +131,7 @@ def compute(
     if failure and failure.get("kind") == "stall":
         failure = stall_cause.explain(failure, plan, statuses)
     failure = _network(failure, plan, statuses)
-    # The failures of other processes follow from these two.
+    # A false answer or a lost node causes failures of other processes.
     if untrue and _gives_way(failure):
         failure = _agent_failure(*min(untrue.items()))
     if lost and _gives_way(failure):
@@ -149,7 +150,7 @@ def compute(
     warnings = list(warnings) + [
         "%s: its files were not collected: %s" % (host, " ".join(problem.split()))
         for host, problem in sorted((problems or {}).items())
-        # A problem is a failure itself.
+        # With a problem, `failure` is never None.
         if host != cast(Json, failure)["host"] and host not in (lost or {})
     ]
     if failure is None:
@@ -230,8 +231,14 @@ def text(verdict: Json, run_dir: str) -> List[str]:
     last.append("report    %s" % os.path.join(run_dir, "report.html"))
     if verdict["ok"]:
         lines = [
-            "OK        job %s (%s): all %d processes exited with 0"
-            % (verdict["job"], verdict["kv"], len(verdict["exit_codes"]))
+            "OK        job %s (%s): %s exited with 0"
+            % (
+                verdict["job"],
+                verdict["kv"],
+                "all %d processes" % len(verdict["exit_codes"])
+                if len(verdict["exit_codes"]) > 1
+                else "its only process",
+            )
         ]
         if verdict["accuracy"] is not None:
             lines.append("accuracy  %.4f on held-out samples (worker-0)" % verdict["accuracy"])
@@ -269,8 +276,8 @@ def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
     ]
     if not lines:
         lines.append(
-            "left      nothing: no process, port, unit or firewall rule on %d node%s"
-            % (len(left), "" if len(left) == 1 else "s")
+            "left      nothing: no process, port, unit or firewall rule on %s"
+            % several(len(left), "node")
         )
     unseen = sorted(set(nodes) - set(left))
     return lines + (["not looked at: %s" % ", ".join(unseen)] if unseen else [])
@@ -435,10 +442,10 @@ def _learned(
     """Return (failure, warnings) about the learning of a job without another failure.
 
     A job that learned nothing gets a failure. A script, a job from a saved model and a job that was
-    too short to judge get a warning in its place. A job that learned gets (None, []), and so does a
-    measurement, which trains for its speed.
+    too short to judge get a warning in its place. A job that learned gets (None, []), and so do an
+    MPI job and a measurement, which trains for its speed.
     """
-    if plan["options"].get("measured"):
+    if plan["options"].get("measured") or plan.get("mpi"):
         return None, []
     options, found = plan["options"], learning.problem(plan, events, accuracy)
     if found is None:

@@ -1,36 +1,18 @@
-"""The NVIDIA GPUs of a node, as its driver lists them, and whether MXNet can compute on them."""
+"""The NVIDIA GPUs of a node, as its driver lists them. A number is always that of nvidia-smi."""
 
 import glob
-import importlib.util
-import json
 import os
 import re
 import subprocess
-import sys
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from mxcluster.environment import GPU_ORDER
-
 Json = Dict[str, Any]
-Gpu = NamedTuple("Gpu", [("number", int), ("uuid", str), ("name", str), ("driver", str)])
+Gpu = NamedTuple(
+    "Gpu", [("number", int), ("uuid", str), ("bus", str), ("name", str), ("driver", str)]
+)
 
 PROC = "/proc/driver/nvidia/gpus"
 SECONDS = 20  # for nvidia-smi, which may have to load the driver
-FIRST_SECONDS = 300  # for MXNet on all GPUs: a driver may have to compile its code first
-# The test of MXNet's own page "Validate your installation"
-# (mxnet.apache.org/get_started/validate_mxnet), on every GPU.
-ONES = """
-import json, sys
-from mxcluster.node import mxnet_compat
-mx = mxnet_compat.import_mxnet()
-for number in range(int(sys.argv[1])):
-    try:
-        there = (mx.nd.ones((2, 3), mx.gpu(number)) * 2 + 1).asnumpy()
-        why = None if (there == 3).all() else "the sum of ones is %s" % there.tolist()
-    except Exception as error:
-        why = str(error).strip().splitlines()[0]
-    print("\\nGPU " + json.dumps([number, why]), flush=True)
-"""
 
 
 def ask(option: str) -> List[List[str]]:
@@ -39,14 +21,14 @@ def ask(option: str) -> List[List[str]]:
     Returns [] if nvidia-smi is missing or fails, for example because the versions of driver and
     library differ.
     """
-    said = said_by(["nvidia-smi", option, "--format=csv,noheader"], seconds=SECONDS) or ""
+    said = said_by(["nvidia-smi", option, "--format=csv,noheader"]) or ""
     return [re.split(r",\s*", line.strip()) for line in said.splitlines() if line.strip()]
 
 
 def listed() -> List[Gpu]:
     """Return the GPUs that the driver lists, sorted by number, or [] if it lists none."""
-    rows = ask("--query-gpu=index,uuid,name,driver_version")
-    return sorted(Gpu(int(row[0]), *row[1:4]) for row in rows if len(row) >= 4 and row[0].isdigit())
+    rows = ask("--query-gpu=index,uuid,pci.bus_id,name,driver_version")
+    return sorted(Gpu(int(row[0]), *row[1:5]) for row in rows if len(row) >= 5 and row[0].isdigit())
 
 
 def count() -> int:
@@ -121,113 +103,18 @@ def busy() -> Dict[int, str]:
     return {gpu.number: ", ".join(programs[gpu.uuid]) for gpu in there if programs.get(gpu.uuid)}
 
 
-def check(cuda: Json) -> Json:
-    """Return the GPU facts of a node for verify.yml.
-
-    The result is {"listed": number of GPUs, "driver": version, "nouveau": True if this module is
-    loaded, "nvcc": version, "device_query": its last line, "cudnn": version, "unresolved":
-    [library, ...], "computes": {"0": None or the error, ...}}. A version or line is None without
-    its program, header or driver. Without a driver "listed" is 0, and "computes" is {}.
-
-    `cuda`: the value "installed" of `versions.decide`, of which the function reads "folder" only.
-    """
-    there = listed()
-    paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}
-    return {
-        "listed": len(there),
-        "driver": there[0].driver if there else None,
-        "nouveau": os.path.isdir("/sys/module/nouveau"),
-        "nvcc": nvcc(cuda["folder"]),
-        "device_query": device_query(cuda["folder"]) if there else None,
-        "cudnn": cudnn(cuda["folder"]),
-        "unresolved": unresolved(paths),
-        "computes": computes(len(there), paths) if there else {},
-    }
-
-
-def nvcc(folder: str) -> Optional[str]:
-    """Return the version of CUDA's compiler in `folder`, such as "9.2.148", or None without one."""
-    said = said_by([folder + "/bin/nvcc", "--version"])
-    found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
-    return found.group(1) if found else None
-
-
-def device_query(folder: str) -> Optional[str]:
-    """Return the last line of NVIDIA's deviceQuery in `folder`, None if it is not installed."""
-    program = folder + "/extras/demo_suite/deviceQuery"
-    if not os.access(program, os.X_OK):
-        return None
-    return ((said_by([program]) or "").strip().splitlines() or ["it fails"])[-1]
-
-
-def cudnn(folder: str) -> Optional[str]:
-    """Return the version in cuDNN's header in `folder`, such as "7.6.5", None without a header."""
-    numbers = {}  # type: Dict[str, str]
-    for name in ("cudnn_version.h", "cudnn.h"):
-        try:
-            with open(
-                os.path.join(folder, "include", name), encoding="utf-8", errors="replace"
-            ) as stream:
-                numbers.update(
-                    re.findall(r"#define\s+CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", stream.read())
-                )
-        except OSError:
-            continue
-    return "%(MAJOR)s.%(MINOR)s.%(PATCHLEVEL)s" % numbers if len(numbers) == 3 else None
-
-
-def unresolved(environment: Dict[str, str]) -> List[str]:
-    """Return the libraries that libmxnet.so needs and the linker does not find.
-
-    `environment`: further variables for the linker, such as LD_LIBRARY_PATH.
-    """
-    spec = importlib.util.find_spec("mxnet")
-    if spec is None or not spec.origin:
-        return ["libmxnet.so"]
-    said = (
-        said_by(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment)
-        or "ldd => not found"
-    )
-    return [line.split()[0] for line in said.splitlines() if "not found" in line]
-
-
-def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
-    """Return {"0": None, "1": the error, ...}: None for each GPU on which MXNet computes.
-
-    `number`: how many GPUs to test. A child process with the variables `environment` runs MXNet.
-    """
-    child = subprocess.Popen(
-        [sys.executable, "-c", ONES, str(number)],
-        env=dict(os.environ, **dict(environment, **GPU_ORDER)),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        out, err = child.communicate(timeout=FIRST_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        out, err = child.communicate()
-    told = dict(
-        json.loads(line[len("GPU ") :])
-        for line in out.decode(errors="replace").splitlines()
-        if line.startswith("GPU ")
-    )
-    last = (err.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
-    return {str(one): told.get(one, last) for one in range(number)}
-
-
 def said_by(
-    argv: List[str], environment: Optional[Dict[str, str]] = None, seconds: float = FIRST_SECONDS
+    argv: List[str], environment: Optional[Dict[str, str]] = None, seconds: float = SECONDS
 ) -> Optional[str]:
     """Return the stdout of the program `argv`, None if it cannot run, fails or does not end.
 
-    `environment`: further variables of the program. `seconds`: until it must have ended.
+    `environment`: all variables of the program, by default those of this process. `seconds`: until
+    it must have ended.
     """
     try:
         return subprocess.check_output(
             argv,
-            env=dict(os.environ, **dict(environment or {}, **GPU_ORDER)),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=seconds,

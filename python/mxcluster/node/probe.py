@@ -25,6 +25,7 @@ from mxcluster import errors
 from mxcluster.errors import BadInput
 from mxcluster.node import (
     addresses,
+    driver,
     gpus,
     health_checks,
     json_cli,
@@ -274,6 +275,7 @@ def machine(_: Json) -> Json:
         "hostname": socket.gethostname(),
         "host_keys": host_keys(),
         "gpus": gpus.count(),
+        "driver": driver.state(),
     }
 
 

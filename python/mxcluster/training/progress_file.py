@@ -13,6 +13,7 @@ import time
 from typing import Any, Dict, List, Union
 
 from mxcluster import phases
+from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
 
 SUFFIX = ".pulse"
@@ -46,15 +47,7 @@ def read(path):
             "time": float(pulse["time"]),
             "keys": _keys_told(pulse.get("keys")),
         }
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ):
+    except (OSError,) + DAMAGED:
         return None
 
 

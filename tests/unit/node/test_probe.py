@@ -12,7 +12,7 @@ import pytest
 import mxcluster
 from mxcluster.agent import claims
 from mxcluster.cluster import node_records
-from mxcluster.node import addresses, gpus, json_cli, probe, software
+from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
 
 NO_JOBS = {"ports": {}, "gpus": {}}
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
@@ -166,6 +166,7 @@ def test_the_record_of_a_node(tmp_path):
     assert record == {
         "address_of_default_route": addresses.default_route_address(),
         "interfaces": addresses.interfaces(),
+        "driver": driver.state(),
         "gpus": gpus.count(),
         "python_version": ".".join(map(str, sys.version_info[:3])),
         "mxnet": "1.9.1",

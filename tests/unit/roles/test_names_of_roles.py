@@ -1,4 +1,4 @@
-"""Variables of roles: `__<role>_x` is read by its role alone; what others read is `<role>_x`.
+"""Variables of roles: only its own role reads `__<role>_x`, and other roles read `<role>_x`.
 
 A role registers and sets names of its own prefix only.
 """

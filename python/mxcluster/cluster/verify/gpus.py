@@ -1,8 +1,9 @@
 """Make the verdict's lines about GPUs from the answers of the nodes with GPUs."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
-from mxcluster.cluster.versions import number
+from mxcluster.cluster.version_table import has_code, number
+from mxcluster.lists import several
 
 Json = Dict[str, Any]
 Result = Tuple[Optional[bool], str]
@@ -17,8 +18,8 @@ def judge(
 
     For each check, one "not run" line names all nodes on which the check could not run.
 
-    Args: `answers` {host: answer of `gpus.check`, plus "wanted": the host's "cuda" in the plan};
-    `line` and `skipped` the functions of `verify` that build a line.
+    Args: `answers` {host: answer of `gpu_check.check`, plus "wanted": the host's "cuda" in the
+    plan}; `line` and `skipped` the functions of `verify` that build a line.
     """
     if not answers:
         return []
@@ -41,11 +42,12 @@ def judge(
 
 def driver(answer: Json) -> Result:
     """Check that a driver is loaded and new enough, and that it shows all GPUs of the bus."""
-    wanted = answer["wanted"]
+    wanted, on_bus = answer["wanted"], answer["wanted"].get("gpus")
     if not answer["driver"]:
         return False, (
-            "the PCI bus has %d GPUs and nvidia-smi shows none: install a driver, %s or newer, or "
-            "restart the node if one is installed" % (wanted["gpus"], wanted["driver"])
+            "the PCI bus has %s and nvidia-smi shows none: install a driver, %s or newer, or "
+            "restart the node if one is installed"
+            % (several(on_bus, "GPU") if on_bus else "NVIDIA GPUs", wanted["driver"])
         )
     if number(answer["driver"]) < number(wanted["driver"]):
         return False, "driver %s is older than %s, which CUDA %s needs: install a newer one" % (
@@ -53,10 +55,12 @@ def driver(answer: Json) -> Result:
             wanted["driver"],
             wanted["version"],
         )
-    if answer["listed"] != wanted["gpus"]:
-        return False, "nvidia-smi shows %d GPUs and the PCI bus has %d: see dmesg on this node" % (
-            answer["listed"],
-            wanted["gpus"],
+    if on_bus is None:
+        return None, "the node record has no number of GPUs: run provision.yml"
+    if len(answer["listed"]) != on_bus:
+        return False, "nvidia-smi shows %s and the PCI bus has %d: see dmesg on this node" % (
+            several(len(answer["listed"]), "GPU"),
+            on_bus,
         )
     return True, ""
 
@@ -80,19 +84,6 @@ def nvcc(answer: Json) -> Result:
     return True, ""
 
 
-def device_query(answer: Json) -> Result:
-    """Check that NVIDIA's program deviceQuery ends with "Result = PASS"."""
-    said = answer["device_query"]
-    if said is None:
-        return (
-            None,
-            "deviceQuery (package cuda-demo-suite) is not installed, or no driver is loaded",
-        )
-    if said.endswith("Result = PASS"):
-        return True, ""
-    return False, "deviceQuery says: %s: see dmesg on this node" % said
-
-
 def libraries(answer: Json) -> Result:
     """Check that the linker finds all libraries of libmxnet.so."""
     missing = answer["unresolved"]
@@ -105,14 +96,91 @@ def libraries(answer: Json) -> Result:
     return True, ""
 
 
+def cuda_sees(answer: Json) -> Result:
+    """Check that CUDA's driver library shows the GPUs of nvidia-smi, in the same order."""
+    found = _probed(answer, "driver")
+    if isinstance(found, tuple):
+        return found
+    gpus, listed = found["gpus"], answer["listed"]
+    for index, (gpu, smi) in enumerate(zip(gpus, listed)):
+        if (gpu["uuid"] or smi["uuid"]) != smi["uuid"] or _bus(gpu["bus"]) != _bus(smi["bus"]):
+            return False, (
+                "GPU %d is %s (bus %s) for CUDA and %s (bus %s) for nvidia-smi: remove "
+                "CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER from the settings of the node's users"
+                % (index, gpu["uuid"], _bus(gpu["bus"]), smi["uuid"], _bus(smi["bus"]))
+            )
+    if len(gpus) != len(listed):
+        return False, (
+            "CUDA shows %s and nvidia-smi %d: see which of /dev/nvidia* the training user may "
+            "open" % (several(len(gpus), "GPU"), len(listed))
+        )
+    return True, ""
+
+
+def code(answer: Json) -> Result:
+    """Check that MXNet has machine code for every GPU, also for one that no table knows."""
+    found, sass = _probed(answer, "driver"), answer["wanted"].get("sass")
+    if not sass:
+        return None, "the node record is of an older mxcluster: run provision.yml"
+    if isinstance(found, tuple):
+        return None, "CUDA shows no GPU"
+    bad = [
+        "GPU %d (%s, compute capability %s)" % (index, gpu["name"], gpu["capability"])
+        for index, gpu in enumerate(found["gpus"])
+        if not has_code(sass, gpu["capability"])
+    ]
+    if bad:
+        return False, (
+            "MXNet was compiled for %s, and has no code for %s: set another mxnet_version and "
+            "cuda_version" % (", ".join(sass), "; ".join(bad))
+        )
+    return True, ""
+
+
+def runtime(answer: Json) -> Result:
+    """Check that CUDA's runtime library has the chosen version, and that the driver serves it."""
+    found, below = _probed(answer, "runtime"), _probed(answer, "driver")
+    if isinstance(found, tuple):
+        return found
+    wanted = answer["wanted"]
+    major, minor = number(wanted["version"])
+    # The version in libcudart is that of the toolkit: 9020 for 9.2.
+    if found["version"] != 1000 * major + 10 * minor:
+        return False, "libcudart in %s is of CUDA %s, not %s: run provision.yml" % (
+            wanted["folder"],
+            _cuda(found["version"]),
+            wanted["version"],
+        )
+    if not isinstance(below, tuple) and below["version"] < found["version"]:
+        return False, (
+            "the driver %s serves CUDA up to %s, not %s: install driver %s or newer"
+            % (answer["driver"], _cuda(below["version"]), wanted["version"], wanted["driver"])
+        )
+    return True, ""
+
+
 def cudnn(answer: Json) -> Result:
-    """Check that cuDNN has the chosen version."""
+    """Check that cuDNN has the chosen version: its header, and the library that is loaded."""
     wanted: Optional[str] = answer["wanted"]["cudnn"]
     if not wanted:
         return None, "cudnn_version is none"
-    if answer["cudnn"] != ".".join(wanted.split(".")[:3]):
-        return False, "cuDNN is %s, not %s: run provision.yml" % (
-            answer["cudnn"] or "missing",
+    loaded = (answer["probe"] or {}).get("cudnn")
+    for found in [answer["cudnn"]] + [loaded] * (loaded is not None):
+        if found != ".".join(wanted.split(".")[:3]):
+            return False, "cuDNN is %s, not %s: run provision.yml" % (found or "missing", wanted)
+    return True, ""
+
+
+def nccl(answer: Json) -> Result:
+    """Check that the loaded NCCL has the chosen version."""
+    wanted: Optional[str] = answer["wanted"].get("nccl")
+    if not wanted:
+        return None, "MXNet has an NCCL of its own"
+    if answer["probe"] is None:
+        return None, "no driver shows a GPU"
+    if answer["probe"].get("nccl") != wanted:
+        return False, "NCCL is %s, not %s: run provision.yml" % (
+            answer["probe"].get("nccl") or "missing",
             wanted,
         )
     return True, ""
@@ -120,18 +188,96 @@ def cudnn(answer: Json) -> Result:
 
 def computes(answer: Json) -> Result:
     """Check that MXNet has computed on every GPU."""
-    if not answer["computes"]:
+    if not answer["trials"]:
         return None, "no driver shows a GPU"
-    bad = ["GPU %s: %s" % (one, why) for one, why in sorted(answer["computes"].items()) if why]
+    bad = ["GPU %s: %s" % one for one in _wrong(answer) if "->" not in one[0]]
     return (False, "; ".join(bad)) if bad else (True, "")
 
 
+def copies(answer: Json) -> Result:
+    """Check that data arrive unchanged in copies between all pairs of GPUs."""
+    pairs = [one for one in answer["trials"] if "->" in one]
+    if not pairs:
+        return None, "it takes two GPUs that the driver shows"
+    bad = [one for one in _wrong(answer) if "->" in one[0]]
+    if not bad:
+        return True, ""
+    below = _probed(answer, "driver")
+    peers = [] if isinstance(below, tuple) else below["peers"]
+    direct = any([int(end) for end in one.split(" -> ")] in peers for one, _ in bad)
+    return False, "copies from GPU %s%s" % (
+        "; ".join("%s: %s" % one for one in bad[:6]),
+        ". The GPUs have direct access to each other: an IOMMU or ACS of the PCI bridges may spoil "
+        "it. Switch it off in the BIOS (intel_iommu=off, amd_iommu=off), or set "
+        "MXNET_ENABLE_GPU_P2P=0 for the job"
+        if direct
+        else ": see dmesg on this node",
+    )
+
+
+def _wrong(answer: Json) -> List[Tuple[str, str]]:
+    return [(what, why) for what, why in sorted(answer["trials"].items()) if why]
+
+
+def _probed(answer: Json, library: str) -> Union[Json, Result]:
+    """Return what `cuda_probe` found with a library, or the result of a check without that."""
+    probe = answer["probe"]
+    if probe is None:
+        return None, "no driver shows a GPU"
+    found: Json = probe if "error" in probe else probe[library]
+    if "error" not in found:
+        return found
+    known = DRIVER if library == "driver" else RUNTIME
+    name, cure = known.get(found.get("status") or 0, ("", "see dmesg on this node"))
+    return False, "%s%s: %s" % (found["error"], " (%s)" % name if name else "", cure)
+
+
+def _bus(text: str) -> str:
+    """Return a PCI address with four digits of the domain, which nvidia-smi writes with eight."""
+    return text.lower()[-len("0000:3b:00.0") :]
+
+
+def _cuda(version: int) -> str:
+    """Return a version of CUDA's libraries as text: "9.2" for 9020."""
+    return "%d.%d" % (version // 1000, version % 1000 // 10)
+
+
+# What a status of libcuda means (cuda.h, enum CUresult), and what to do.
+RIGHTS = "see whether the training user may open /dev/nvidia*, and run `nvidia-smi` as that user"
+RESTART = "restart the node"
+UVM = "/dev/nvidia-uvm is often missing: run `nvidia-modprobe -u -c=0` as root"
+DRIVER = {
+    1: ("invalid value", RESTART),
+    2: ("out of memory", "see with `nvidia-smi` which program holds the memory, and end it"),
+    3: ("not initialized", RESTART),
+    34: ("stub library", "remove the folder stubs of the CUDA toolkit from the linker's path"),
+    46: ("device unavailable", "end the program that holds it, or run `nvidia-smi -c DEFAULT`"),
+    100: ("no device", RIGHTS),
+    101: ("invalid device", RESTART),
+    304: ("operating system", RIGHTS),
+    800: ("not permitted", RIGHTS),
+    802: ("system not ready", "start nvidia-fabricmanager, and wait until it has started"),
+    803: ("driver and library differ", "the loaded module has another version: restart the node"),
+    804: ("compatibility package", "remove cuda-compat from the linker's path"),
+    999: ("unknown", UVM),
+}
+# What a status of libcudart means (driver_types.h, enum cudaError); the numbers changed with 10.1.
+RUNTIME = {
+    35: ("driver too old", "install a newer driver, or set an older cuda_version"),
+    38: ("no device", RIGHTS),
+    30: ("unknown", UVM),
+    **DRIVER,
+}
 CHECKS = (
     ("a driver that CUDA works with", driver),
     ("no nouveau", nouveau),
+    ("CUDA shows the GPUs of nvidia-smi", cuda_sees),
+    ("MXNet's code for every GPU", code),
     ("CUDA's compiler", nvcc),
+    ("CUDA's runtime", runtime),
     ("the libraries that MXNet needs", libraries),
     ("cuDNN", cudnn),
-    ("NVIDIA's deviceQuery", device_query),
+    ("NCCL", nccl),
     ("MXNet computes on every GPU", computes),
+    ("MXNet copies between all GPUs", copies),
 )

@@ -1,6 +1,6 @@
 """Fetch checkpoints to the controller while their job runs, checked by their digests.
 
-One checkpoint is fetched at a time: the checkpoint that worker 0 holds (see
+The controller fetches one checkpoint at a time: the checkpoint that worker 0 holds (see
 `mxcluster.job.checkpoints`). The Ansible processes of the nodes share its name through a file.
 Incomplete files lie in the folder FOLDER. Complete files move out of it, the manifest last.
 
@@ -14,6 +14,7 @@ import shutil
 import time
 from typing import Any, Callable, Dict, Match, Optional, cast
 
+from mxcluster.errors import DAMAGED
 from mxcluster.file_io import digest
 from mxcluster.job import checkpoints
 from mxcluster.job.report import files as run_files
@@ -35,7 +36,7 @@ class Arrivals:
         kept: the number of complete checkpoints that stay in `folder`.
         ask: ask(file, offset, most) fetches a piece of a file from the node. It returns bytes, b""
             after the end of the file, None without an answer.
-        plan: the job's plan. It is written beside `folder` first, because resuming a job needs it.
+        plan: the job's plan. The class first writes it beside `folder`, because `resume` needs it.
     """
 
     def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json):
@@ -143,7 +144,7 @@ def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
             file: {"sha256": str(said["sha256"]), "bytes": int(said["bytes"])}
             for file, said in json.loads(text)["files"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGED:
         return None
     return files if set(files) <= {stem + ".params", stem + ".npz"} else None
 

@@ -97,7 +97,7 @@ def _looks(data: Json, plan: Json) -> Dict[int, Json]:
 
 
 def _time_axis(data: Json) -> Tuple[str, float, float]:
-    """Return (name of the unit, its length in seconds, end of the axis in units) for all panels."""
+    """Return (name of the time unit, its seconds, end of the x axis in units) for all panels."""
     longest = max(
         points[-1][0]
         for worker in data["workers"].values()
@@ -187,10 +187,11 @@ def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
         axis.set_xlim(0, max(end, 1.02 * moment))
         axis.axvline(moment, color=BAD, linewidth=1.2, linestyle=(0, (2, 2)))
         if named:
+            is_early = moment < axis.get_xlim()[1] / 2  # the text has more room on the other side
             axis.annotate(
-                "%s failed " % failure["name"],
+                " %s failed " % failure["name"],
                 (moment, 0.97),
-                ha="right",
+                ha="left" if is_early else "right",
                 va="top",
                 xycoords=("data", "axes fraction"),
                 color=BAD,

@@ -34,7 +34,7 @@ def render(
 def fill(path: str, variables: Json) -> str:
     """Return the text of the template `path` with these variables, and with the common styles.
 
-    The template extends frame.html, whose variables are those of `frame`.
+    The template extends frame.html, and `frame` returns the variables of frame.html.
     """
     import jinja2
 
@@ -54,7 +54,7 @@ def fill(path: str, variables: Json) -> str:
 def frame(
     name: str, badge: str, is_bad: bool, under: Sequence[str], knobs: Json, title: str, files: str
 ) -> Json:
-    """Return {variable: value} of frame.html, which all reports have in common.
+    """Return {variable: value} of frame.html, the common template of all reports.
 
     Args: `name` of the job or the sweep; `badge` its state; `under` the facts below the name, of
     which empty ones are left out; `knobs` {name: value} and their `title`; `files` that the footer

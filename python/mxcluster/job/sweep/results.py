@@ -23,6 +23,7 @@ Points = List[Tuple[float, float]]
 
 FILE, TABLE = "results.jsonl", "results.csv"
 OK, DIVERGED, FAILED = "ok", "diverged", "failed"
+LATE_SHARE = 0.01  # of a worker's steps
 
 _measured = shapes.fields(
     {
@@ -39,6 +40,9 @@ _measured = shapes.fields(
 )
 _waits = shapes.fields(
     {"seconds": shapes.number, "waited_s": shapes.number}, rest=lambda value: value
+)
+_padded = shapes.fields(
+    {"steps": shapes.whole(1), "late_steps": shapes.whole()}, rest=lambda value: value
 )
 _machine = shapes.fields(
     {
@@ -74,6 +78,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
         "about": job.about,
         "wall_s": round(wall_s, 3),
         "environment": environment(plan, events),
+        **lateness(events),
     }
     if spec["playbook"] == BENCHMARK:
         found.update(benchmark_figures(events, plan["workers"]) or {})
@@ -87,7 +92,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
 def state_of(verdict: Json) -> str:
     """Return OK, DIVERGED or FAILED for a verdict.
 
-    A job that learned nothing, or whose loss became NaN, has a result: its learning rate was wrong.
+    DIVERGED: the job learned nothing, or its loss became NaN, because its learning rate was wrong.
     """
     if verdict["ok"]:
         return OK
@@ -96,6 +101,22 @@ def state_of(verdict: Json) -> str:
         failure.get("exit_code") == exit_codes.NOT_A_NUMBER
     )
     return DIVERGED if wrong_rate else FAILED
+
+
+def lateness(events: Iterable[Json]) -> Json:
+    """Return {"late_steps": int, "late": bool} of a job with emulated slowness, {} for other jobs.
+
+    A late step took longer than `slowdown` and `step_ms` say, because its machine was overloaded.
+    late_steps is the largest number of a worker. late is True if a worker had more late steps than
+    1, and more than LATE_SHARE of its steps: then the machines were slower than planned.
+    """
+    found = _of_workers(events, "end", _padded).values()
+    if not found:
+        return {}
+    return {
+        "late_steps": max(one["late_steps"] for one in found),
+        "late": any(one["late_steps"] > max(1, LATE_SHARE * one["steps"]) for one in found),
+    }
 
 
 def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
@@ -179,7 +200,7 @@ def common_rate(events: Iterable[Json]) -> Optional[float]:
 
 
 def environment(plan: Json, events: Iterable[Json]) -> Json:
-    """Return what a job was measured on: its nodes and processes, versions, CPUs and GPUs."""
+    """Return the environment of a job's measurement: its nodes, versions, CPUs and GPUs."""
     machines = _of_workers(events, "machine", _machine)
     hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
     by_host = {hosts[index]: one for index, one in machines.items() if index in hosts}

@@ -1,4 +1,4 @@
-"""Begin a sweep or take it up again, and run its jobs one after the other."""
+"""Begin a sweep or continue an earlier one, and run its jobs one after another."""
 
 import contextlib
 import fcntl
@@ -49,7 +49,7 @@ def opened(
     cwd: str,
     means: Means,
 ) -> Json:
-    """Return the specification of the sweep that the user asks for; write nothing.
+    """Return the specification of the sweep that the knobs describe; write nothing.
 
     Args:
         playbook: the file name of the playbook.
@@ -58,7 +58,7 @@ def opened(
         names: the names that the user gave with -e.
         runs_dir: the folder of the runs.
         cwd: the folder at which relative paths begin.
-        means: of which only `plan_of` is used.
+        means: see Means. The function uses only `plan_of`.
 
     BadInput if a knob is wrong, a job is impossible, or the sweep has too many jobs.
     """
@@ -146,18 +146,19 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
     return plans
 
 
-def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str, Json]:
+def go(spec: Json, runs_dir: str, means: Means, again: str = "") -> Dict[str, Json]:
     """Run the jobs of a sweep that have no record yet; return {name of a job: record} of all.
 
     Args:
         spec: from `opened`.
         runs_dir: the folder of the runs.
         means: see Means.
-        again: True to run failed jobs once more.
+        again: "failed" to run failed jobs once more, "late" to run those with late steps once more
+            (see `results.lateness`), "" for neither.
 
-    The files of the sweep are up to date after every job. BadInput if another controller runs this
-    sweep, or if a job ended without a verdict: it could not start or was interrupted, and the next
-    one would fare no better.
+    The function updates the files of the sweep after every job. BadInput if another controller runs
+    this sweep, or if a job ended without a verdict. Such a job could not start or was interrupted,
+    and the next job would probably end in the same way.
     """
     folder = os.path.join(runs_dir, spec["sweep"])
     os.makedirs(folder, exist_ok=True)
@@ -165,8 +166,7 @@ def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str
         if not os.path.exists(os.path.join(folder, SPEC)):
             files.write_json(os.path.join(folder, SPEC), spec)
         records = _earlier(spec, folder, runs_dir, means)
-        if again:
-            records = {name: one for name, one in records.items() if one["state"] != results.FAILED}
+        records = {name: one for name, one in records.items() if not _runs_again(one, again)}
         took = []  # type: List[float]
         while True:
             todo = stages.next_jobs(spec, records)
@@ -177,6 +177,13 @@ def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str
             took.append(one["wall_s"])
             results.write(folder, in_order(spec, records))
             means.say(outcome(one))
+
+
+def _runs_again(one: Json, again: str) -> bool:
+    """Return True if the job of the record `one` must run once more. Args: `again` as in `go`."""
+    if again == "late":
+        return bool(one.get("late"))
+    return again == "failed" and bool(one["state"] == results.FAILED)
 
 
 def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
@@ -214,21 +221,23 @@ def outcome(one: Json) -> str:
         words.append("%s samples/s" % figure(one["samples_per_s"]))
     if one.get("accuracy") is not None:
         words.append("accuracy %.4f" % one["accuracy"])
+    if one.get("late"):
+        words.append("up to %s of a worker" % several(one["late_steps"], "late step"))
     return printable("RESULT    %s %s" % (one["id"], ", ".join(words)))
 
 
 def described(about: Json) -> str:
-    """Return what sets a job apart as text: "network=lenet workers=2"."""
+    """Return the fields of a job's `about` as text: "network=lenet workers=2"."""
     return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
 
 
 def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
-    """Return the lines of `listing` for a sweep, which is new or has begun; write nothing."""
+    """Return the lines of `listing` for a new or an earlier sweep; write nothing."""
     return listing(spec, results.read(path_of(runs_dir, spec)), check(spec, plan_of))
 
 
 def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
-    """Write the report of a sweep, also of one that was interrupted; nothing without a record.
+    """Write the report of a finished or an interrupted sweep; write nothing without a record.
 
     Args: `cache_dir` the folder of matplotlib's font list; `write` is `report.write`.
     """

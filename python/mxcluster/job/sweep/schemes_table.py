@@ -28,8 +28,8 @@ ROWS = (
     Row(FASTEST, "fastest group alone", {"kv": "dist_sync"}),
 )
 NAMES = tuple(row.name for row in ROWS)
-# Options that only some values of `kv` accept, with these values. A sweep gives the others the
-# default, because a user wants one value for all jobs that can use it.
+# {option: the values of `kv` that accept it}. Jobs with another `kv` get the option's default, so
+# that a user can give one value for all jobs of a sweep.
 ONLY_KV = {
     "staleness": ("dist_ssync",),
     "balance": SUMMING,

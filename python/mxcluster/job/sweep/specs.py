@@ -1,4 +1,4 @@
-"""Make the specification of a sweep from the user's knobs, or take up that of an earlier one.
+"""Make the specification of a sweep from the user's knobs, or check it against an earlier one.
 
 A specification is a dict that JSON can hold, the file `sweep.json`:
 
@@ -20,9 +20,9 @@ import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import schemes
-from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import Knob, cast_value, shown
+from mxcluster.job.option_types import Knob, cast_value
 from mxcluster.job.sweep import knob_table, schemes_table
 from mxcluster.job.sweep.knob_table import BENCHMARK
 
@@ -39,7 +39,7 @@ _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
 
 
 class Job(NamedTuple):
-    """One job of a sweep: its name in the sweep, its knobs of train.yml, and what sets it apart."""
+    """One job of a sweep: its name in the sweep, its knobs of train.yml, and its differences."""
 
     name: str  # "001"; "gsp-0.05-seed0"
     knobs: Json
@@ -85,10 +85,10 @@ def powers(workers: int) -> List[int]:
 
 
 def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable[str]) -> None:
-    """Refuse knobs that contradict the specification of the sweep that goes on.
+    """Raise BadInput for knobs that contradict the specification `spec` of an earlier sweep.
 
-    Args: `knobs` and `base` as in `begin`; `given` the names that the user gave with -e. Names that
-    the user did not give are those of the sweep.
+    Args: `knobs` and `base` as in `begin`; `given` the names that the user gave with -e. All other
+    knobs keep their values of the earlier sweep.
     """
     if spec["playbook"] != playbook:
         raise BadInput(
@@ -147,8 +147,8 @@ def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
 def benchmark_jobs(spec: Json) -> List[Job]:
     """Return the jobs of a benchmark, in a fixed order. BadInput if a combination is impossible.
 
-    Schemes without servers have one worker. One worker is the same job under both kinds of scaling,
-    and comes once.
+    Schemes without servers have one worker. A job with one worker is the same under weak and strong
+    scaling, and the list has it once.
     """
     knobs, base = spec["knobs"], spec["base"]
     jobs, problems = [], []  # type: List[Job], List[str]
@@ -260,7 +260,7 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
 
 
 def check_rendezvous(text: str, plan: Json) -> None:
-    """Refuse a rendezvous whose address is not that of the plan's scheduler."""
+    """Raise BadInput if the rendezvous `text` has another address than the plan's scheduler."""
     match = knob_table.RENDEZVOUS.fullmatch(text)
     if not match or not plan["root"] or plan["root"]["address"] == match.group("address"):
         return

@@ -30,7 +30,7 @@ class Choice(NamedTuple):
 
 
 def next_jobs(spec: Json, records: Records) -> List[Job]:
-    """Return the jobs that can run now and have no record, in order; [] if the sweep is done.
+    """Return the known jobs without a record, in order; [] if the sweep has ended.
 
     Args: `records` {name of a job: its record, see `results.record`}.
     """

@@ -15,9 +15,10 @@ BEST, COMMON = "best", "common"
 def benchmark_rows(spec: Json, records: Records) -> List[Json]:
     """Return a row for each job with a record: its `about`, figures, efficiency and state.
 
-    efficiency is samples_per_s for each worker, divided by that of the job with the fewest workers,
-    which has `against` of them. That job has the same network, scheme and GPUs, and under weak
-    scaling the same batch size of a worker, under strong scaling the same of all workers together.
+    efficiency is samples_per_s of one worker, divided by samples_per_s of one worker in the base
+    job. The base job has the fewest workers (`against`) of the jobs with the same network, scheme
+    and GPUs. Under weak scaling it also has the same batch size of a worker, under strong scaling
+    the same batch size of all workers together.
     """
     found = [records[job.name] for job in stages.known_jobs(spec, records) if job.name in records]
     return [_with_efficiency(one, found) for one in found]
@@ -52,11 +53,24 @@ def comparison_rows(spec: Json, records: Records) -> List[Json]:
     return rows
 
 
-def findings(spec: Json, records: Records) -> List[str]:
-    """Return what a comparison says about GSP and load-balanced BSP, a sentence each.
+def failed_schemes(spec: Json, records: Records) -> List[str]:
+    """Return the titles of the schemes whose jobs with the first seed all failed.
 
-    Each is compared with the best of BSP, ASP and SSP, and with the fastest group alone, all at
-    their best rates: median times to the target over the seeds. [] while the first stage runs.
+    Such a scheme has no best rate, and no row of `comparison_rows`. [] while the first stage runs.
+    """
+    chosen = stages.choose(spec, records)
+    if chosen is None:
+        return []
+    names = [name for name in spec["knobs"]["schemes"] if name not in chosen.best]
+    return [schemes_table.of(name).title for name in names]
+
+
+def findings(spec: Json, records: Records) -> List[str]:
+    """Return sentences that say how GSP and load-balanced BSP compare with the other schemes.
+
+    The function compares both schemes with the best of BSP, ASP and SSP, and with the fastest group
+    alone. It takes each scheme's best rate and the median time to the target over the seeds. []
+    while the first stage runs.
     """
     best = {row["scheme"]: row for row in comparison_rows(spec, records) if BEST in row["kinds"]}
     usual = [best[name] for name in ("bsp", "asp", "ssp") if name in best]
@@ -68,6 +82,20 @@ def findings(spec: Json, records: Records) -> List[str]:
         if scheme in best:
             found += [_against(best[scheme], rival, rival in usual, spec) for rival in rivals]
     return list(dict.fromkeys(found))
+
+
+def late(spec: Json, records: Records) -> List[str]:
+    """Return a sentence that names the jobs with late steps, [] without such a job.
+
+    `results.lateness` defines late steps.
+    """
+    names = [one["id"] for one in records.values() if one.get("late")]
+    if not names:
+        return []
+    return [
+        "these jobs had late steps: %s; run them again with -e sweep=%s -e again=late on a quieter "
+        "machine" % (", ".join(names), spec["sweep"])
+    ]
 
 
 def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
@@ -128,7 +156,11 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     if spec["playbook"] == BENCHMARK:
         table = benchmark_table(benchmark_rows(spec, records))
     else:
-        table = comparison_table(comparison_rows(spec, records), spec["knobs"]["target"])
+        table = comparison_table(
+            comparison_rows(spec, records),
+            spec["knobs"]["target"],
+            failed_schemes(spec, records),
+        )
     lines = [head] + aligned(table)
     if spec["playbook"] != BENCHMARK:
         lines += ["found     %s" % line for line in findings(spec, records)]
@@ -139,6 +171,7 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     ]
     if failed:
         lines.append("again     -e sweep=%s -e again=failed" % spec["sweep"])
+    lines += ["late      %s" % line for line in late(spec, records)]
     lines += ["note      %s" % note for note in spec["notes"]]
     return [printable(line) for line in lines + ["report    %s/report.html" % path]]
 
@@ -163,13 +196,22 @@ def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
     return table
 
 
-def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
-    """Return the rows of a comparison as text, with a line of titles first."""
+def comparison_table(
+    rows: Sequence[Json], target: float, failed: Sequence[str] = ()
+) -> List[List[str]]:
+    """Return the rows of a comparison as text, with a line of titles first.
+
+    Args: `rows` from `comparison_rows`; `target` the accuracy; `failed` from `failed_schemes`.
+    """
     table = [
         ["scheme", "lr", "rate", "to %g %%" % (100 * target), "quartiles", "reached"]
         + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
     ]
     for row in rows:
+        if not row["jobs"]:
+            cells = [row["title"], "%g" % row["lr"], " and ".join(row["kinds"]), "all failed"]
+            table.append(cells + [""] * (len(table[0]) - len(cells)))
+            continue
         time, accuracy = row["target_s"], row["accuracy"]
         table.append(
             [
@@ -191,6 +233,8 @@ def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
                 "%.2f" % row["y"] if row["y"] is not None else "-",
             ]
         )
+    for title in failed:
+        table.append([title, "", "", "all failed"] + [""] * (len(table[0]) - 4))
     return table
 
 
@@ -205,7 +249,7 @@ def aligned(table: Sequence[Sequence[str]]) -> List[str]:
 
 
 def seconds(value: Optional[float]) -> str:
-    """Return a time to the target as text; None is a target that was never reached."""
+    """Return a time to the target (seconds) as text, "never" for None."""
     return "never" if value is None else "%.1f s" % value if value < 60 else clock(value)
 
 

@@ -51,7 +51,7 @@ class GroupedStore(OwnStore):
 
         Call this while no worker of the group trains, for example after the last step. The weights
         of a group change by its own pushes only. So a worker that has pushed nothing, for example
-        one that only measures, pulls the weights of the next group from then on.
+        because it only measures, pulls the weights of the next group from then on.
         """
         if not self._has_pushed:
             self._pulled_group = (self.group + 1) % self.layout.groups

@@ -6,6 +6,7 @@ from mxcluster import schemes, work_load
 from mxcluster.errors import BadInput
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS, SLOWDOWN
+from mxcluster.numbers import to_int
 
 # Argument -> its option in train.yml. The table of knobs has type, default and limits.
 SHARED = {knob.flag: knob.name for knob in OPTIONS if knob.flag}
@@ -20,7 +21,7 @@ _WORK_LOAD = option_types.Option(
 
 def _to_sizes(value):
     """Return a list of int from a text such as "48,16"; [] from "". Raises ValueError."""
-    return [option_types.to_int(size) for size in value.split(",")] if value else []
+    return [to_int(size) for size in value.split(",")] if value else []
 
 
 # Arguments that the plan adds. `batch_sizes` checks the sizes against each other.

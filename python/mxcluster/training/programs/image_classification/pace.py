@@ -24,6 +24,13 @@ class Pace(object):
         """True if `run` must pad the passes."""
         return self._slowdown > 1 or self._sample_seconds > 0
 
+    def figures(self, steps):
+        """Return the fields of the event `end` about late passes, {} if `run` pads nothing.
+
+        Args: `steps` of this worker so far. The fields are `steps` and `late_steps`, both int.
+        """
+        return {"steps": steps, "late_steps": self.late} if self.pads else {}
+
     def run(self, batch, samples):
         """Run the passes on the DataBatch `batch` of `samples` samples. Return their seconds.
 

@@ -108,8 +108,9 @@ def updates(kv, batches):
 
     Args: `batches` of each worker (list of int).
 
-    Some schemes count every push of every worker. In the others one update is a round in which each
-    worker has pushed once, so an epoch has as many updates as the workers have batches on average.
+    Some schemes count every push of every worker. In the other schemes one update is a round in
+    which each worker has pushed once. An epoch then has as many updates as the workers have batches
+    on average.
     The figure is the same for all workers, because the servers may get the optimizer of any worker.
     """
     return sum(batches) if schemes.of(kv).counts_pushes else sum(batches) / len(batches)
