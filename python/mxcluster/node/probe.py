@@ -26,6 +26,7 @@ from mxcluster.errors import BadInput
 from mxcluster.node import (
     addresses,
     driver,
+    gpu_check,
     gpus,
     health_checks,
     json_cli,
@@ -291,8 +292,9 @@ def record(request: Json) -> Json:
 def environment(known: Json) -> Json:
     """Return {"python_version", "mxnet", "numpy", "model_zoo", "fingerprints"} of this Python.
 
-    `known` is the present record. If its fingerprints match the files, the function does not import
-    MXNet. Raises BadInput if the import of MXNet fails.
+    `known` is the present record. If its fingerprints match the files, and the linker finds all
+    libraries that MXNet needs, the function does not import MXNet. Raises BadInput if the import of
+    MXNet fails.
     """
     now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
     told = ("mxnet", "numpy", "model_zoo")
@@ -300,6 +302,7 @@ def environment(known: Json) -> Json:
         len(now["fingerprints"]) == 2
         and all(known.get(name) == now[name] for name in now)
         and all(map(known.get, told))
+        and not gpu_check.unresolved(dict(os.environ))  # another CUDA may have come
     ):
         return dict(now, **{name: known[name] for name in told})
     try:
