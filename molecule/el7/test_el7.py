@@ -193,6 +193,7 @@ def test_a_download_goes_on_where_it_was_cut_and_another_cuda_stands_beside_the_
     assert ranges == [None] + ["bytes=%d-" % (cut * number) for number in (1, 2, 3, 4)]
     found = nodes.packages("gpu2")
     assert found["cuda-cublas-9-0"] == "9.0.176.4" and found["cuda-cublas-9-2"] == "9.2.148.1"
+    assert found["cuda-core-9-0"] == "9.0.176.3"  # of the third patch, which has a compiler, too
     assert cluster.shell("gpu2", "readlink -f /usr/local/cuda") == "/usr/local/cuda-9.0"
     assert "mxnet-cu90==1.2.1.post1" in cluster.shell(
         "gpu2", "/opt/mxcluster/env/bin/pip freeze 2>/dev/null"
