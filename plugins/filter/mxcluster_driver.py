@@ -32,5 +32,6 @@ class FilterModule(object):
             "mxcluster_driver_kernels": driver.kernels,
             "mxcluster_driver_vault": driver.vault,
             "mxcluster_driver_unbuilt": driver.unbuilt,
+            "mxcluster_driver_lacking_arguments": driver.lacking_arguments,
             "mxcluster_driver_restart": driver.restart_reason,
         }

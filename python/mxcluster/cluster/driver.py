@@ -54,6 +54,7 @@ MINORS = {
     1160: "7.9.2009",
 }
 NEWEST_MINOR = "7.9.2009"
+ARGUMENTS = ["rd.driver.blacklist=nouveau", "nouveau.modeset=0"]  # of the kernel, without nouveau
 
 
 def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> Json:
@@ -258,6 +259,17 @@ def _has_built(version: str, kernel: str, status: str) -> bool:
         r"^nvidia[/,] ?%s, %s, \S+: (\S+)" % (re.escape(version), re.escape(kernel)), status, re.M
     )
     return any(word.startswith("installed") for word in lines)
+
+
+def lacking_arguments(info: str) -> List[str]:
+    """Return those of ARGUMENTS that a kernel of the boot loader lacks.
+
+    NVIDIA's package sets them, too, in another order, for the kernels of that time.
+
+    Args: `info` the output of `grubby --info=ALL`.
+    """
+    entries = [line.split() for line in re.findall(r'^args="(.*)"', info, re.M)] or [[]]
+    return [one for one in ARGUMENTS if any(one not in entry for entry in entries)]
 
 
 def restarts(records: Dict[str, Json]) -> Dict[str, str]:

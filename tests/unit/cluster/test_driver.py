@@ -192,6 +192,24 @@ def test_a_kernel_has_the_driver_if_dkms_and_modinfo_say_so(status, built):
     assert driver.unbuilt("470.82.01", [KERNEL], machine(), status) == [KERNEL]
 
 
+BOTH = "nouveau.modeset=0 rd.driver.blacklist=nouveau"  # in the order of NVIDIA's package
+
+
+@pytest.mark.parametrize(
+    "entries, lacking",
+    [
+        (["ro quiet " + BOTH, BOTH], []),
+        (["ro quiet " + BOTH, "ro quiet"], driver.ARGUMENTS),  # a kernel that was installed later
+        (["ro nouveau.modeset=0", BOTH], driver.ARGUMENTS[:1]),
+        (["ro nouveau.modeset=01 rd.driver.blacklist=nouveau"], driver.ARGUMENTS[1:]),
+        ([], driver.ARGUMENTS),
+    ],
+)
+def test_every_kernel_of_the_boot_loader_needs_the_arguments_in_any_order(entries, lacking):
+    text = "".join('index=%d\nargs="%s"\nroot=/dev/sda1\n' % one for one in enumerate(entries))
+    assert driver.lacking_arguments(text + "non linux entry\n") == lacking
+
+
 @pytest.mark.parametrize(
     "facts, why",
     [
