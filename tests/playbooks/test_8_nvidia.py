@@ -71,30 +71,6 @@ def test_files_come_to_a_folder_that_is_made(play, tmp_path):
     assert not any(result["changed"] for result in told.values() if "changed" in result)
 
 
-DRIVER = {"least": "396.37", "installable": True}
-
-
-@pytest.mark.parametrize(
-    "listed, said", [(2, ""), (1, "lists 1 of 2 GPUs (status 0)"), (0, "0 of 2")]
-)
-def test_a_gpu_that_nvidia_smi_lacks_is_named(play, tmp_path, monkeypatch, listed, said):
-    """The module may be loaded and still refuse a GPU; a line of MIG counts no GPU."""
-    lines = "".join("GPU %d: V100\n  MIG 1g.5gb Device 0\n" % number for number in range(listed))
-    (tmp_path / "nvidia-smi").write_text(
-        "#!/bin/sh\nprintf '%s'\nexit %d\n" % (lines, 0 if listed else 6)
-    )
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    options = {
-        "versions_chosen": {"machine": {"gpus": ["1db4", "1db4"]}, "driver": DRIVER},
-        "nvidia_driver_planned": {"action": "keep", "ours": "470.82.01"},
-        "nvidia_driver_reboot": False,
-        "nvidia_driver_install": "auto",
-    }
-    told = play(role("nvidia_driver", "state.yml"), **options)
-    assert said in str(told["refused"]) and bool(said) is bool(told["refused"]), told
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="ldconfig needs root")
 @pytest.mark.parametrize("name", ["nccl", "cudnn"])
 def test_a_library_is_installed_once(play, tmp_path, name):

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import mxcluster
 from mxcluster.cluster.verify import gpus as judged
 from mxcluster.node import cuda_probe, gpu_check
 
@@ -212,7 +213,8 @@ def test_a_library_that_kills_its_process_is_named(cuda, tmp_path):
 def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("bool = bool")
     (tmp_path / "mxnet.py").write_text("import os; os.abort()")
-    environment = dict(os.environ, PYTHONPATH=str(tmp_path))
+    package = os.path.dirname(os.path.dirname(mxcluster.__file__))
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tmp_path), package]))
     assert gpu_check.trials(2, environment) == dict.fromkeys(
         ("0", "1", "0 -> 1", "1 -> 0"), "no answer"
     )
