@@ -6,6 +6,7 @@ real packages as far as known; the signatures are real, with keys made here. fac
 fingerprints and digests for the scenario.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -100,15 +101,17 @@ def main(target):
         b"".join(path.read_bytes() for path in sources) + os.uname().release.encode()
     ).hexdigest()[:12]
     final = pathlib.Path(target).resolve() / name
-    if not final.exists():
-        print("mxcluster: building the stand-in's packages (%s)" % final, file=sys.stderr)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        work = pathlib.Path(tempfile.mkdtemp(dir=str(final.parent)))
-        try:
-            build(work)
-            work.rename(final)
-        finally:
-            shutil.rmtree(str(work), ignore_errors=True)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with open(str(final) + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # `make test` builds them beside its first tests
+        if not final.exists():
+            print("mxcluster: building the stand-in's packages (%s)" % final, file=sys.stderr)
+            work = pathlib.Path(tempfile.mkdtemp(dir=str(final.parent)))
+            try:
+                build(work)
+                work.rename(final)
+            finally:
+                shutil.rmtree(str(work), ignore_errors=True)
     print(final)
 
 
