@@ -1,4 +1,5 @@
 """Measure the figures of the README: ``python -m bench [name ...]`` runs the benchmarks.
 
-A benchmark prints seconds, or ratios of two programs that take turns on one machine.
+A benchmark prints seconds, or the ratio of the times of two programs that run in turns on one
+machine.
 """

@@ -13,7 +13,7 @@ NAMES = sorted(
 )
 parser = argparse.ArgumentParser(
     prog="python -m bench",
-    description="Print measured times, and ratios of commands that took turns.",
+    description="Print measured times, and ratios of the times of commands that run in turns.",
 )
 parser.add_argument(
     "names", nargs="*", metavar="name", help="one of %s; all by default" % ", ".join(NAMES)
@@ -21,11 +21,11 @@ parser.add_argument(
 parser.add_argument(
     "--tracker", help="for start: the folder that holds dmlc_tracker (dmlc-core's folder tracker)"
 )
-parser.add_argument("--task", help="for compare: run only this task, digits or warped")
+parser.add_argument("--task", help="for compare: the only task to run, digits or warped")
 options = parser.parse_args()
 for name in options.names:
     if name not in NAMES:
-        parser.error("unknown benchmark %r; there are: %s" % (name, ", ".join(NAMES)))
+        parser.error("unknown benchmark %r: name one of %s" % (name, ", ".join(NAMES)))
 for name in options.names or NAMES:
     print("== %s" % name, flush=True)
     importlib.import_module("bench." + name).main(options)

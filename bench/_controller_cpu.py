@@ -1,7 +1,7 @@
 """Run ansible-playbook with the given arguments, and print its CPU seconds on the last line.
 
-The figure includes ansible-playbook and its forks, without the programs that these processes start.
-If the nodes of the inventory are this machine, the programs are the work of the nodes.
+The figure is the CPU time of ansible-playbook and its forks. It excludes the programs that these
+processes start. If all nodes of the inventory are this machine, these programs do the nodes' work.
 """
 
 import os
@@ -23,7 +23,7 @@ def note(path):
 
 
 def counted(run, path):
-    """Return a method of a fork that calls `run` and then notes its CPU seconds in `path`."""
+    """Return a method for a fork: it calls `run`, then appends the fork's CPU seconds to `path`."""
 
     def call(worker):
         try:

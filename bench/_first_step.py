@@ -1,7 +1,7 @@
 """Train a few steps for the benchmark `start`, which runs this script with both launchers.
 
-A worker prints the time when its first step has ended. Arguments: the number of steps, and the
-minimum seconds of a step.
+Each worker prints the time (unix seconds) at the end of its first step. Arguments: the number of
+steps, and the seconds of sleep after each step.
 """
 
 import sys

@@ -31,7 +31,8 @@ def say(*argv, stdin=None):
     )
     if done.returncode:
         sys.exit(
-            "%s\nended with status %d" % (done.stdout.decode(errors="replace"), done.returncode)
+            "%s\nthe program ended with status %d"
+            % (done.stdout.decode(errors="replace"), done.returncode)
         )
     return done.stdout.decode().strip()
 
@@ -66,7 +67,10 @@ def nodes(count):
 
 
 def _make(folder, count, image):
-    """Start `count` containers that accept a new key in `folder`; return {name: its host key}."""
+    """Start `count` containers from `image`, and return {node: its host key}.
+
+    The containers accept a new SSH key, whose private key is the file `key` in `folder`.
+    """
     say("docker", "network", "create", "--internal", "--subnet", SUBNET + ".0/24", NETWORK)
     say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key")
     keys = {}

@@ -2,8 +2,9 @@
 
 Arguments: kv, number of arrays, size of an array, steps of a block, folder of the turns, name of
 this job, output. A block begins when the folder contains `<name>-<block>`; the first block has one
-step. At the end the worker writes the list of seconds of a step, for each block, to
-`<output>-<index>.json`.
+step. At the end the worker writes a list to `<output>-<index>.json`: the mean seconds of a step in
+each block. Worker 0's first entry is the seconds from the creation of its kv-store to the end of
+the first step.
 """
 
 import json
@@ -15,7 +16,7 @@ import mxnet as mx
 
 
 def main(kind, arrays, size, steps, turns, name, output):
-    """Run blocks until the file `<name>-end` exists in `turns`, and write the seconds of a step.
+    """Run blocks of steps until the file `<name>-end` exists in `turns`, then write the seconds.
 
     Args: `kind` the kv; `arrays` their number; `size` of an array; `steps` of a block; `turns` the
     folder of the turns; `name` of this job; `output` the path of the result without its suffix.
@@ -56,7 +57,7 @@ def main(kind, arrays, size, steps, turns, name, output):
 
 
 def next_turn(turns, name, block):
-    """Wait until the folder `turns` has this job's next turn; return `block`, or "end"."""
+    """Wait for the file `<name>-<block>` or `<name>-end` in `turns`; return `block` or "end"."""
     while True:
         for turn in (block, "end"):
             if os.path.exists(os.path.join(turns, "%s-%s" % (name, turn))):

@@ -36,7 +36,7 @@ def first_step(folder, number):
     ]
     return {
         "to the start of the agents": started - command,
-        "from there (rendezvous, import of MXNet, data) to the first step": batch - started,
+        "from the agents' start (rendezvous, import, data) to the first step": batch - started,
         "to the first step": batch - command,
         "to the verdict": seconds,
     }, tasks

@@ -1,7 +1,7 @@
 """Compare the schemes on emulated machines of unequal speed, with compare.yml.
 
 The workers have the speeds 1, 1, 1/2 and 1/4, as in `bench.unequal`. Groups and shares come from a
-profile. The files stay in .state/bench/compare, so an interrupted benchmark goes on.
+profile. The files stay in .state/bench/compare, so a second run continues an interrupted benchmark.
 """
 
 import json
@@ -32,12 +32,12 @@ def main(options):
     Args: `options` of the command line, whose `task` names the only task to run.
     """
     if options.task and options.task not in TASKS:
-        sys.exit("--task %s: there are %s" % (options.task, ", ".join(TASKS)))
+        sys.exit("--task %s is unknown: name one of %s" % (options.task, ", ".join(TASKS)))
     for task in [options.task] if options.task else TASKS:
         folder = PROJECT / ".state" / "bench" / "compare" / task
         where = folder / "inventory"
         if not (folder / "state" / "profile.json").exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a benchmark that ended early
+            shutil.rmtree(folder, ignore_errors=True)  # left by a benchmark that ended early
             where = cluster(folder, NETS[task])
             profile(where, {"step_ms": STEP_MS, **_model(task)})
         sweep = folder / "runs" / task

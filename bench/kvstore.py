@@ -1,7 +1,8 @@
-"""Compare a step of mxcluster's kv-stores with a step of MXNet's own.
+"""Compare a step of mxcluster's kv-stores with a step of MXNet's own kv-stores.
 
-Two jobs take turns on one machine, without padding. The figures are ratios of medians over the
-rounds, with the interval that contains 90 % of resampled ratios.
+Two jobs train in turns on one machine, without padded steps. A figure is the ratio of the jobs'
+median times of a step. The benchmark also prints the interval that contains 90 % of the ratios of
+resampled rounds.
 """
 
 import json
@@ -48,7 +49,7 @@ def main(options):
             )
             if arrays == 1:
                 print(
-                    "    servers hold %.2f and %.2f times the parameters"
+                    "    memory of the servers: %.2f and %.2f times that of the parameters"
                     % tuple(
                         (held - least) / (4 * size)
                         for held, least in zip(memory, floor(python, (ours, stock)))
@@ -66,16 +67,16 @@ def main(options):
 
 
 def floor(python, pair):
-    """Return the memory of the servers of both jobs, in bytes, with almost no parameters."""
+    """Return the bytes of memory of each job's servers while they hold almost no parameters."""
     return in_turns(python, pair, 1, 10, 1, 1)[1]
 
 
 def in_turns(python, pair, arrays, size, steps, rounds):
-    """Run two jobs at once, which train in turns: one block of steps each.
+    """Start two jobs that train in turns, one block of steps each.
 
     Args: `python` the interpreter; `pair` two (kv, group of each worker); `arrays` the number of
-    keys; `size` the numbers of a key; `steps` of a block; `rounds` the number of blocks after the
-    first one.
+    keys; `size` the length of a key's array; `steps` of a block; `rounds` the number of blocks
+    after the first one.
 
     Returns:
         ([[seconds of a step, for each block], for each job], [bytes of the servers, for each job]).
@@ -130,7 +131,8 @@ def in_turns(python, pair, arrays, size, steps, rounds):
 def turn(folder, jobs, side, block):
     """Let the job number `side` train its block number `block`, and wait for the end of the block.
 
-    Exits with the job's logs if the block does not end within 300 s.
+    Exits with the job's logs if the block does not end within 300 s, or if a process of the job
+    ends before.
 
     Args: `folder` that both jobs watch; `jobs` both jobs.
     """
@@ -149,7 +151,7 @@ def turn(folder, jobs, side, block):
 
 
 def resident(pid):
-    """Return the memory of a process in bytes, with its part of shared memory (Pss)."""
+    """Return the memory of a process in bytes, including its share of shared memory (Pss)."""
     lines = pathlib.Path("/proc/%d/smaps_rollup" % pid).read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 

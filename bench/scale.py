@@ -1,4 +1,4 @@
-"""Measure a plan, a provision.yml with nothing to do, and one large job at several cluster sizes.
+"""Measure plans and provision.yml with nothing to do at several cluster sizes, and one large job.
 
 The controller and all nodes are this machine. The hosts of the inventory share one environment, as
 in the local inventory. For provision.yml the benchmark prints the CPU seconds of the controller and
@@ -24,7 +24,7 @@ JOB = {
     "num_servers": 4,
     "kv": "dist_sync",
     "num_epochs": 40,
-    # All share this machine's cores.
+    # All processes share this machine's cores.
     "env": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
 }
 ACCURACY = 0.95
@@ -51,7 +51,7 @@ def inventory(folder, count, workers, servers=1, net=None):
     """Write an inventory of `count` hosts that are all this machine, and return its folder.
 
     Args: `workers` of each host; `servers` of the cluster; `net` the second number of the hosts'
-    addresses, for clusters that run at the same time.
+    addresses, by default from `count`. Clusters that run at the same time need different numbers.
     """
     net = 30 + count % 50 if net is None else net
     hosts = {
@@ -101,8 +101,8 @@ def nothing_to_do(folder, count):
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     own = float(output.rpartition(WORDS)[2])
     print(
-        "provision.yml with nothing to do, %3d hosts: %5.1f s, for each host %.2f s of the "
-        "controller's CPU, %.2f s in all" % (count, seconds, own / count, cpu / count),
+        "provision.yml with nothing to do, %3d hosts: %5.1f s; CPU time for each host: %.2f s on "
+        "the controller, %.2f s of all processes" % (count, seconds, own / count, cpu / count),
         flush=True,
     )
 
@@ -139,7 +139,7 @@ def plan(folder, record, count):
         str(PROJECT),
     )
     if planned["plan"]["workers"] != count:
-        sys.exit("a plan for %d workers has %d" % (count, planned["plan"]["workers"]))
+        sys.exit("the plan for %d workers has %d workers" % (count, planned["plan"]["workers"]))
     return time.monotonic() - began
 
 
@@ -159,7 +159,7 @@ def large_job(folder):
     if left:
         sys.exit("%s\nleftover processes: %s" % (output, left))
     if not verdict["ok"] or verdict["accuracy"] < ACCURACY:
-        sys.exit("%s\nthe accuracy is below %g" % (output, ACCURACY))
+        sys.exit("%s\nthe job failed, or its accuracy is below %g" % (output, ACCURACY))
     print(
         "%d workers and %d servers, %d epochs: accuracy %.3f after %.0f s; no leftover process"
         % (

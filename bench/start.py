@@ -1,9 +1,9 @@
-"""Measure the time to the first step and to the end, under mxcluster and MXNet's own launch.py.
+"""Measure the times to the first step and to the end of a job that mxcluster or launch.py starts.
 
-Both run on the same containers, in turns. launch.py comes with MXNet's wheel and needs
-`dmlc_tracker` of dmlc-core; --tracker names its folder. launch.py and its scheduler run on the
-first node as the training user, over the ssh mesh of provision.yml. Without --tracker the benchmark
-prints mxcluster's figures only.
+Both launchers run on the same containers, in turns. launch.py comes with MXNet's wheel and needs
+`dmlc_tracker` of dmlc-core; --tracker names the folder that holds it. launch.py and its scheduler
+run on the first node as the training user, over the ssh mesh of provision.yml. Without --tracker
+the benchmark prints mxcluster's figures only.
 """
 
 import json
@@ -18,7 +18,7 @@ from bench._nodes import PROJECT, THREADS, address, enter, nodes, play, say
 
 COUNT, ROUNDS, STEPS = 4, 5, ("4", "0.1")
 SCRIPT = PROJECT / "bench" / "_first_step.py"
-# the folder on every node with launch.py, its tracker and the script
+# the folder of launch.py, its tracker and the script, on every node
 THERE = "/home/mxcluster/launch"
 LAUNCH = (
     "import glob; "

@@ -1,8 +1,8 @@
 """Measure the schemes on emulated machines of unequal speed, and a profile of eight workers.
 
 The workers have the speeds 1, 1, 1/2 and 1/4: the program pads their steps (`slowdown`, `step_ms`).
-Groups, shares and first batch sizes come from a profile. A job's figure is the sum of the samples
-per second of its workers, over the batches after the first.
+Groups, shares and initial batch sizes come from a profile. A job's figure is the sum of the samples
+per second of its workers, over the batches after the warm-up.
 """
 
 import json
@@ -25,7 +25,7 @@ SCHEMES = {
     "dist_gsync with a profile": {"kv": "dist_gsync", "data_allocator": 1},
     "dist_sync, balance=batch": {"kv": "dist_sync", "balance": "batch"},
 }
-# The limits against dist_sync: every worker at its own speed.
+# The highest possible ratio to dist_sync: every worker trains at its own speed.
 LIMIT = sum(1 / factor for factor in SLOWDOWNS) / (len(SLOWDOWNS) / max(SLOWDOWNS))
 MOST_SECONDS = 60  # of a profile of eight workers
 
@@ -87,7 +87,7 @@ def samples_per_s(path):
     events = [json.loads(line) for line in path.read_text().splitlines()]
     told = [event["samples_per_s"] for event in events if event["event"] == "measured"]
     if len(told) != len(SLOWDOWNS):
-        sys.exit("%s has the figures of %d workers" % (path, len(told)))
+        sys.exit("%s has the figures of only %d workers" % (path, len(told)))
     return sum(told)
 
 
@@ -98,4 +98,4 @@ def eight(where):
     seconds = time.monotonic() - began
     print("profile.yml -e apply=true with 8 workers: %.0f s" % seconds, flush=True)
     if seconds > MOST_SECONDS:
-        sys.exit("more than %d s" % MOST_SECONDS)
+        sys.exit("the profile took more than %d s" % MOST_SECONDS)

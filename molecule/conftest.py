@@ -1,6 +1,7 @@
 """Fixtures for the tests of all scenarios: access to the nodes with docker, and the playbooks."""
 
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -95,11 +96,13 @@ class Cluster:
 
     def temporary(self):
         """Return {(node, file)} of Ansible's temporary files in /tmp; a stopped node has none."""
-        return {
-            (name, file)
-            for name in self.names
-            for file in self.node(name).run("ls -d /tmp/ansible*").stdout.split()
-        }
+        with concurrent.futures.ThreadPoolExecutor(len(self.names)) as pool:
+            listed = pool.map(lambda name: self.node(name).run("ls -d /tmp/ansible*"), self.names)
+            return {
+                (name, file)
+                for name, done in zip(self.names, listed)
+                for file in done.stdout.split()
+            }
 
     def start(self, playbook, *arguments, **options):
         """Start a playbook of the project in its own process group."""

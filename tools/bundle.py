@@ -2,7 +2,7 @@
 
     python tools/bundle.py make FILE [--packages=WHAT] [MXNET_VERSION [TARGET [MIRROR]]]
                                         on a machine with a network: writes FILE and FILE.sha256
-    python tools/bundle.py unpack FILE  on the controller without one
+    python tools/bundle.py unpack FILE  on the controller, which needs no network
 
 TARGET is the build of MXNet: cpu, cu92, cpu-mkl ... The archive contains the wheels of the nodes,
 for every Python of the table in python/mxcluster/cluster/mxnet.yml. It also contains the
@@ -124,10 +124,10 @@ def lines(python):
 
 
 def packages_of(environment, wishes, fetch=None):
-    """Return the paths of the wheels for scripts and of the saved choices of these wheels.
+    """Return the paths of the wheels that scripts need, and of the files that list these wheels.
 
-    The function leaves out a Python for which a package has no wheel, with a message. It exits if
-    no Python is left.
+    If a package has no wheel for a Python, the function prints a message and leaves out this
+    Python. It exits if no Python is left.
 
     Args: `environment` from `pairs.environment`; `wishes` from `extra_packages.wishes`; `fetch`
     as in `extra_packages.extended`.
@@ -191,14 +191,14 @@ def unpack(source):
         found = sha256(source)
     except OSError as error:
         refuse(
-            "%s: %s: a bundle consists of two files, FILE and FILE.sha256"
-            % (error.filename, error.strerror)
+            "cannot read %s: %s: a bundle consists of two files, FILE and FILE.sha256; if one is "
+            "missing, copy it again" % (error.filename, error.strerror)
         )
     if found != wanted:
         refuse(
             "%s is damaged: its sha256 is %s, and %s.sha256 contains %s."
             % (source, found, source, wanted),
-            "It was truncated or changed during the copy: copy it again. Nothing was unpacked.",
+            "If it was truncated or changed during a copy, copy it again. Nothing was unpacked.",
         )
     with tarfile.open(source) as archive:
         for member in archive.getmembers():
@@ -211,8 +211,8 @@ def unpack(source):
                 or name.startswith(".")
             ):
                 refuse(
-                    "%s contains %r, which is not part of a bundle. Nothing more was unpacked."
-                    % (source, member.name)
+                    "%s contains %r, which is not part of a bundle. Make a new bundle. No further "
+                    "file was unpacked." % (source, member.name)
                 )
             folder = CACHE / kind
             folder.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def unpack(source):
                 with contextlib.suppress(OSError):
                     draft.unlink()
                 refuse(
-                    "%s: %s. The file was not written; correct the cause and run this again."
+                    "%s cannot be written: %s. Correct the cause and run this command again."
                     % (folder / name, error.strerror)
                 )
     print("mxcluster: unpacked %s" % source)

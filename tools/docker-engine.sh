@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Start a docker engine. On Debian and Ubuntu, root installs it first. Elsewhere print what to do.
+# Start a docker engine. As root on Debian or Ubuntu, first install a missing engine. Otherwise
+# print instructions.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -15,11 +16,11 @@ refuse() {
 answers && exit
 
 command -v apt-get >/dev/null ||
-    refuse "no docker engine answers; this script can install docker on Debian and Ubuntu only." \
+    refuse "no docker engine is reachable; this script installs one on Debian and Ubuntu only." \
         "Install and start docker (or another engine that \`docker info\` reaches)," \
-        "then run this again."
+        "then run this command again."
 [[ $(id -u) == 0 ]] ||
-    refuse "no docker engine answers to $(id -un), and only root can install or start one." \
+    refuse "$(id -un) cannot reach a docker engine, and only root can install or start one." \
         "As root: apt-get install docker.io && systemctl start docker;" \
         "adduser $(id -un) docker. Then log in again."
 
@@ -43,6 +44,6 @@ for _ in {1..60}; do
     answers && exit
     sleep 0.5
 done
-refuse "the docker engine does not answer after 30 s. The end of its log:" \
+refuse "the docker engine is not reachable 30 s after its start. The end of its log:" \
     "$(tail -n 15 "$root/.state/docker/dockerd.log" 2>/dev/null ||
         journalctl -u docker -n 15 --no-pager)"

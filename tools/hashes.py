@@ -13,7 +13,7 @@ import sys
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 FILES = (*sorted(PROJECT.glob("requirements/*.txt")), PROJECT / "requirements-dev.txt")
 PYTHONS = ((3, 10), (3, 11), (3, 12))
-# pip takes the newest glibc of this list; the glibc of the user's machine is unknown.
+# The hashes cover wheels for all these glibc versions, because the user's machine is unknown.
 PLATFORMS = ["manylinux_2_%d_x86_64" % minor for minor in range(45, 4, -1)] + [
     "manylinux2014_x86_64",
     "manylinux2010_x86_64",
@@ -50,7 +50,7 @@ def written(text, hashes):
 
 def main():
     """Write the hashes into all requirements files. Exits if a requirement has no wheel."""
-    # Use pip's own finder, one for each Python: it knows the index, the settings and the wheel
+    # Use pip's own finder, one for each Python, because it applies pip's index, settings and wheel
     # tags.
     from pip._internal.commands.download import DownloadCommand
     from pip._internal.models.target_python import TargetPython
@@ -77,8 +77,8 @@ def main():
                 hashes[line] = sorted({link.hash for link in links if link.hash_name == "sha256"})
                 if not hashes[line]:
                     sys.exit(
-                        "mxcluster: %s: the index has no wheel of %s %s with a sha256"
-                        % (path.name, name, version)
+                        "mxcluster: %s: the index has no wheel of %s %s with a sha256: choose "
+                        "another version" % (path.name, name, version)
                     )
             path.write_text(written(path.read_text(), hashes))
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Run molecule's scenarios: `tools/molecule.sh` all in the order of their names, or
-# `tools/molecule.sh NAME...` some. `tools/molecule.sh --images` makes the images and packages of the
-# nodes, and runs nothing: `make test` does that beside its first tests.
+# Run molecule's scenarios: `tools/molecule.sh` runs all in the order of their names, and
+# `tools/molecule.sh NAME...` runs only the named ones. `tools/molecule.sh --images` makes the
+# images and packages of the nodes, and runs no scenario: `make test` does this during its first
+# tests.
 #
 # A scenario is a file molecule/<name>/molecule.yml. After a failure the script goes on with the
 # next scenario, and names the failed ones at the end. Scenarios run one at a time: where docker
@@ -14,7 +15,6 @@ tools/docker-engine.sh
 MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
 export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160}
 if [[ ${1:-} == --images ]]; then
-    tools/node-image.sh mpi
     tools/node-image.sh el7
     exec python molecule/el7/stand_in/build.py "$PWD/.state/el7"
 fi

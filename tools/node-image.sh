@@ -5,7 +5,7 @@
 # the distribution's packages, not from an image registry. MXCLUSTER_NODE_IMAGE names another image:
 # it needs systemd, sshd, sudo for a user admin, python3 and iproute2. `node-image.sh el7` adds a
 # stand-in for CentOS 7 (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
-# `node-image.sh mpi` adds the MPI engines (molecule/mpi/image.sh).
+# Without el7 the image has MPI engines (molecule/shared/mpi.sh).
 set -euo pipefail
 
 packages=(
@@ -24,11 +24,9 @@ if [[ $kind == el7 ]]; then
     packages+=(rpm dnf python3-dnf dnf-plugins-core gnupg)
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
-fi
-if [[ $kind == mpi ]]; then
+else
     packages+=(openmpi-bin mpich)
-    sources+=(molecule/mpi/image.sh)
-    given=
+    sources+=(molecule/shared/mpi.sh)
 fi
 if [[ -n $given ]]; then
     echo "$given"
@@ -44,7 +42,7 @@ refuse() {
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
 mkdir -p .state
 exec 9>.state/node-image.lock
-flock 9 # another run may be making it
+flock 9 # another run may be making the image
 if docker image inspect "$name" >/dev/null 2>&1; then
     echo "$name"
     exit
@@ -52,7 +50,7 @@ fi
 
 [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null ||
     refuse "only root on Debian or Ubuntu can make the image $name, with debootstrap." \
-        "Run this there once, or name another image: MXCLUSTER_NODE_IMAGE=..." \
+        "Run this command once as root, or name another image: MXCLUSTER_NODE_IMAGE=..." \
         "(it needs systemd, sshd, sudo for a user admin, python3, iproute2)."
 if ! command -v debootstrap >/dev/null; then
     apt-get update -qq >&2
@@ -64,7 +62,7 @@ release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mirror=$(apt-get indextargets --format '$(REPO_URI)' \
     "Created-By: Packages" "Codename: $release" "Component: main" | sort -u | head -n 1)
 [[ -n $mirror ]] ||
-    refuse "apt knows no source of the packages of $release: run apt-get update, then this again."
+    refuse "apt has no source for the packages of $release: run apt-get update, then this again."
 
 echo "mxcluster: making the image $name ($release; about a minute, the first time only)" >&2
 folder=$(mktemp -d)
@@ -95,9 +93,8 @@ chroot "$root" systemctl --quiet mask \
     systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
 if [[ $kind == el7 ]]; then
     molecule/el7/stand_in/image.sh "$root" >&2
-fi
-if [[ $kind == mpi ]]; then
-    molecule/mpi/image.sh "$root" >&2
+else
+    molecule/shared/mpi.sh "$root" >&2
 fi
 tar -C "$root" -c . | docker import --change 'CMD ["/sbin/init"]' - "$name" >/dev/null
 echo "$name"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Make or update .venv: `tools/venv.sh controller` or `tools/venv.sh dev`.
 #
-# A second argument is another folder for the environment. CORE is the line of ansible-core, such as
-# 2.19. Without CORE an environment keeps its line, and a new environment gets 2.16.
+# A second argument names another folder for the environment. The variable CORE is the line of
+# ansible-core, such as 2.19. Without CORE an environment keeps its line, and a new environment gets
+# 2.16.
 #
-# A stamp holds the digest of the requirements, so that a second run does nothing.
+# A file in the environment holds the digest of the requirements. A second run does nothing if the
+# digest is unchanged.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -90,7 +92,7 @@ cure() {
 awkward="the path of this project contains a space or another character that breaks programs"
 [[ $(printf %s "$root" | LC_ALL=C tr -d 'A-Za-z0-9/._+@,=\200-\377-' | wc -c) -eq 0 ]] ||
     refuse "$awkward: $(printf %q "$root")" \
-        "Move it to a path of letters, digits and / . _ - + @ , = only. Nothing was installed."
+        "Move the project to a path of letters, digits and / . _ - + @ , =. Nothing was installed."
 
 # Print the lines of ansible-core. Each has a file of requirements.
 lines() {
@@ -127,8 +129,8 @@ case $low in
     *) pythons=3.12 ;;
 esac
 
-# Remove the environment's programs from PATH: they must not count as the system's while it is
-# rebuilt.
+# Remove the environment's programs from PATH: they must not count as the system's while the
+# environment is rebuilt.
 PATH=${PATH//"$venv/bin:"/}
 
 # The digest includes the folder: an environment that was moved or copied contains dead paths.
@@ -144,8 +146,9 @@ if [[ -n ${BUNDLE:-} ]]; then
     from_bundle=(--no-index --find-links "$root/.state/cache/controller")
     [[ -f $root/.state/cache/controller/ansible_core-$version-py3-none-any.whl ]] ||
         refuse "$BUNDLE has no ansible-core $core ($version)." \
-            "A bundle has the lines that run on the Python that made it; ansible-core $core needs" \
-            "Python $pythons. Make the bundle with such a Python, or give another CORE: $(lines)."
+            "A bundle has only lines of ansible-core that run on the Python that made it." \
+            "ansible-core $core needs Python $pythons. Make the bundle with such a Python," \
+            "or give another CORE: $(lines)."
 fi
 
 pip_install() {
@@ -154,11 +157,11 @@ pip_install() {
         ${from_bundle[@]+"${from_bundle[@]}"} "$@"
 }
 
-# pip compiles the files one by one, and three quarters of them are Ansible collections of which few
-# are used.
+# Compile the files in parallel, without Ansible's collections. pip would compile one file at a
+# time, and three quarters of the files are collections, of which few are used.
 compile() {
     "$venv/bin/python" -W ignore -m compileall -q -j 0 -x ansible_collections "$venv/lib" ||
-        true # a file for another Python version; without bytecode programs only start slower
+        true # a file may be for another Python version; without bytecode programs only start slower
 }
 
 wish_base=$(wish requirements/shared.txt "$line" python/pyproject.toml)

@@ -74,7 +74,7 @@ NO_WAY_IN = [
                 ansible_host="172.29.10.12",
                 node_host_key="{{ hostvars.node2.node_host_key }}",
             ),
-            ["node2 and twin have the same address 172.29.10.12", "name one machine only once"],
+            ["node2 and twin have the same address 172.29.10.12", "name it only once"],
         ),
         (
             host("node2", node_address="172.29.10.77"),
@@ -82,11 +82,17 @@ NO_WAY_IN = [
         ),
         (
             host("node2", cluster_network="192.0.2.0/24"),
-            ["node2: cluster_network=192.0.2.0/24 holds none of the node's addresses"],
+            [
+                "node2: cluster_network=192.0.2.0/24 must hold exactly one of the node's "
+                "addresses, and holds none"
+            ],
         ),
         (
             host("node2", cluster_network="0.0.0.0/0"),
-            ["node2: cluster_network=0.0.0.0/0 holds 172.29.10.12 and 127.0.0.1"],
+            [
+                "node2: cluster_network=0.0.0.0/0 must hold exactly one of the node's addresses, "
+                "and holds 172.29.10.12 and 127.0.0.1"
+            ],
         ),
         (no_servers, ["The inventory group servers has no hosts"]),
         (host("node2", mxcluster_user="root"), ["node2", "mxcluster_user is root"]),

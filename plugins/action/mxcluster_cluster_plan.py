@@ -1,8 +1,8 @@
 """Plan the cluster files and the ssh files on the controller.
 
 The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`.
-Templates cannot replace this module. The module reads the records of all nodes at once, and its
-error message names the wrong host of an inventory.
+Templates cannot replace this module, because the module reads the records of all nodes at once, and
+its error message names the host with the wrong setting.
 """
 
 DOCUMENTATION = r"""
@@ -100,7 +100,7 @@ files:
   returned: command is files
   type: dict
 notes:
-  description: Lines about the profile, and whether it fits the workers.
+  description: Lines that name the profile and say whether the profile fits the workers.
   returned: command is files
   type: list
   elements: str

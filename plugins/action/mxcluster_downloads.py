@@ -1,4 +1,4 @@
-"""Download files for the nodes on the controller, with `mxcluster.cluster`.
+"""Download the files of the nodes to the controller, with `mxcluster.cluster`.
 
 Ansible's own modules cannot replace this module. ansible.builtin.get_url does not continue a
 partial download (1.6 GB here). ansible.builtin.pip cannot download wheels for the Python of another
@@ -11,12 +11,12 @@ module: mxcluster_downloads
 short_description: Download the files that nodes need, once for all nodes, and check their sha256
 description:
   - With V(command=archives), downloads large files. A partial download continues where it stopped.
-  - With V(command=packages), chooses a wheel for each package of O(packages) and for all its
-    dependencies, for the Python of one node, and adds these wheels to those that M(mxcluster_env)
-    installs. The store keeps the choice, so the same packages need no package index again. The
-    module refuses a package without a wheel, and a package that needs another MXNet or numpy.
-  - With V(command=wheels), downloads with pip the wheels that M(mxcluster_env) needs, and packs one
-    tar file for each different need.
+  - With V(command=packages), chooses wheels for the Python of one node, one for each package of
+    O(packages) and for each of their dependencies. M(mxcluster_env) then installs these wheels too.
+    The store keeps the choice, so the same packages need no package index again. The module refuses
+    a package without a wheel, and a package that needs another MXNet or numpy.
+  - With V(command=wheels), downloads with pip the wheels that M(mxcluster_env) needs. Then the
+    module packs one tar file for each different set of wheels.
   - Checks each file that has a known sha256. The module runs on the controller. Concurrent runs
     with the same store wait for each other.
 attributes:
@@ -65,7 +65,7 @@ options:
     type: path
 notes:
   - In check mode the module downloads and packs nothing. If the store has no choice of the
-    packages, the module reports a change and returns RV(builds) of O(environment) as they are.
+    packages, the module reports a change and returns C(builds) and C(hashes) of O(environment).
 """
 
 EXAMPLES = r"""
@@ -213,7 +213,7 @@ def carry_out(given, check):
     The functions are fetch_archives, choose_packages and fetch_wheels.
 
     Args: `given` the arguments of the task; `check` True in check mode, which downloads nothing.
-    Raises MxclusterError if a download fails, or if the disk of the store refuses a file.
+    Raises MxclusterError if a download fails, or if a file cannot be read or written.
     """
     store = os.path.abspath(given["store"])
     work, after = COMMANDS[given["command"]]

@@ -116,7 +116,7 @@ class ActionModule(NodeTask):
             ),
             task_vars,
         )
-        # If the old environment is missing, no job runs on the node, and the answer has no jobs.
+        # If the old environment is missing, no job runs on the node, and `told` has no jobs.
         return drift.refusal(host, changes, told.get("jobs") or [])
 
     def _why(self, given, known, digest, task_vars):

@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
         Args: `arguments` of the module, with the folder as "src".
 
         Returns:
-            The result of the task; if the node refuses a file, its failure.
+            The result of the task, or the failure for the first file that cannot be written.
         """
         source = arguments.pop("src")
         files = listing(source)
@@ -112,17 +112,19 @@ class ActionModule(ActionBase):
 
 
 def listing(folder):
-    """Return {relative path: {"bytes", "sha256"}} of all files in `folder`, also behind links.
+    """Return {relative path: {"bytes", "sha256"}} of all files in `folder` and in linked folders.
 
     Raises:
-        AnsibleError: An entry is not a regular file, or a link leads to a folder above itself.
+        AnsibleError: An entry is not a regular file, or a link points to a folder above itself.
     """
     found, above = {}, {}
     for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         above[here] = above.get(os.path.dirname(here), ()) + (os.path.realpath(here),)
         folders.sort()
         if above[here][-1] in above[here][:-1]:
-            raise AnsibleError("the link %s points to a folder above itself: remove it" % here)
+            raise AnsibleError(
+                "the link %s points to a folder above itself: remove this link" % here
+            )
         for name in names:
             path = os.path.join(here, name)
             if not os.path.isfile(path):

@@ -1,11 +1,11 @@
-"""Combine the nodes' answers about their jobs on the controller, with `mxcluster.job.listing`."""
+"""Merge the job lists of the nodes on the controller, with `mxcluster.job.listing`."""
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_jobs
-short_description: Combine the answers of the nodes about their jobs
+short_description: Merge the job lists of the nodes
 description:
-  - Merges the answers of the nodes into a list of jobs. Depending on O(command), the module returns
+  - Merges the job lists of the nodes into one list. Depending on O(command), the module returns
     this list, selects jobs, or returns a text for the user.
   - The module writes no file except O(path).
 attributes:
@@ -66,7 +66,7 @@ options:
     type: bool
     default: false
   path:
-    description: For V(status), the file that gets the JSON too.
+    description: For V(status), the file into which the module writes the JSON.
     type: path
   records_dir:
     description: For V(status), the folder of the node records, which name the nodes that wait for a
@@ -103,16 +103,16 @@ parts:
   returned: command is choose or choose_to_stop
   type: dict
 asked:
-  description: The nodes of the job that have answered.
+  description: The nodes of the job that have returned a job list.
   returned: command is adopt
   type: list
   elements: str
 packed_plan:
   description:
     - The plan as C(mxcluster_plan) returns it, with the paths of this controller. The paths are
-      empty for a node without an answer.
-    - With it come RV(ignore:job), RV(ignore:options), RV(ignore:nodes) and RV(ignore:trainers), as
-      C(mxcluster_plan) returns them.
+      empty for a node without a job list.
+    - The result also has RV(ignore:job), RV(ignore:options), RV(ignore:nodes) and
+      RV(ignore:trainers), as C(mxcluster_plan) returns them.
   returned: command is adopt
   type: str
 ok:
@@ -153,8 +153,8 @@ def carry_out(given, check):
     """Run given["command"] and return its values of RETURN. "status" also writes a JSON file.
 
     Args: `given` the arguments of the task; `check` True in check mode, which changes the text for
-    the command "stopped". Raises BadInput if the named job does not exist, if a job has to be
-    named, or if the nodes hold no plan, different plans or an invalid plan.
+    the command "stopped". Raises BadInput if the named job does not exist, if no job is named where
+    a name is required, or if the nodes hold no plan, different plans or an invalid plan.
     """
     answers = {
         host: answer if isinstance((answer or {}).get("jobs"), list) else None

@@ -1,4 +1,4 @@
-"""Run a command of `mxcluster.entry` on a node, and end the job there if it failed elsewhere.
+"""Run a command of `mxcluster.entry` on a node, and end the job there if another node failed.
 
 ps-lite's heartbeats show a lost node only after all processes have connected. A script that fails
 on one node before it creates its kv-store would leave the other nodes waiting.
@@ -34,8 +34,8 @@ LOOK = 0.2
 # Seconds of retries for a lost node once another node's part has failed: the lost node may be the
 # cause of that failure, and may never answer.
 LITTLE_PATIENCE = 5.0
-# Use a 3 s connect timeout during the first 15 s of an outage, while the other nodes may be
-# noticing the lost node, then 10 s.
+# Use a 3 s connect timeout during the first 15 s of an outage, then 10 s. During the first 15 s the
+# other nodes may be detecting the loss.
 HURRIED = 3
 USUAL = 10
 HURRY = 15.0
@@ -65,8 +65,8 @@ class ActionModule(NodeTask):
     - A `wait` with `checkpoints` fetches the checkpoints of the running job.
     - A `wait` with `into` fetches the files of the node's part as soon as the part has ended.
     - A `start` sends the identity of the controller process, which renews the lease, and the token
-      of the job. The identity helps nodes that can see that process.
-    - A `look` with `problems` fails if the node or the controller knows a problem.
+      of the job. A node on the controller's machine can check whether that process still runs.
+    - A `look` with `problems` fails if the node or the controller reports a problem.
     """
 
     _arrivals = None
@@ -83,7 +83,7 @@ class ActionModule(NodeTask):
         lacking = asking.missing(arguments)
         if lacking:
             return dict(result, failed=True, msg=lacking)
-        # verify.yml omits `problems` and judges the answer itself.
+        # verify.yml omits `problems` and judges the result itself.
         if arguments.get("command") == "look" and "problems" in arguments:
             return dict(result, **self._look(arguments, task_vars))
         if arguments.get("command") == "start" and arguments.get("plan"):
@@ -150,7 +150,7 @@ class ActionModule(NodeTask):
         return result
 
     def _look(self, arguments, task_vars):
-        """Return the answer to `look`, as a failure if the node or the controller has a problem."""
+        """Return the result of `look`, a failure if the node or the controller has a problem."""
         host, known = task_vars["inventory_hostname"], arguments.pop("problems", [])
         found = self.ask(arguments, task_vars)
         if found.get("failed") or found.get("unreachable"):
@@ -166,15 +166,15 @@ class ActionModule(NodeTask):
         )
 
     def _bring_what_is_left(self, arguments, status, task_vars):
-        """Fetch the files of a node's part of a job after its end.
+        """Fetch the files of a node's part of a job after the part has ended.
 
-        If the connection is lost, the method tries again for O(patience), because the files stay on
-        the node.
+        If the connection is lost, the method tries again for O(patience) seconds, at most
+        MOST_PATIENCE, because the files stay on the node.
 
         Args: `arguments` of `collect`, with "into"; `status` of the ended part.
 
         Returns:
-            {"packed": the answer to `collect`}, with a failure if the fetch failed.
+            {"packed": the result of `collect`}, with a failure if the fetch failed.
         """
         into, began = arguments.pop("into"), time.monotonic()
         patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
@@ -189,8 +189,8 @@ class ActionModule(NodeTask):
         """Try once to fetch the files of the node's part of a job to the file `into`.
 
         Returns:
-            {"packed": the answer to `collect`}. If the fetch failed, the dict also has the failure,
-            and keeps an earlier answer in "packed".
+            {"packed": the result of `collect`, {} if it failed}. If `collect` or the fetch failed,
+            the dict also has the failure.
         """
         packed = {}
         try:
@@ -232,11 +232,11 @@ class ActionModule(NodeTask):
     def _fetch(self, packed, into, task_vars):
         """Fetch the tar file of `collect` to the file `into`.
 
-        The method then removes a tar file in the folder O(spool) from the node. The connection
-        plugin fetches only files that the login user can read. Ansible's own `fetch` also reads
-        files of other users, but holds the file in memory.
+        If the tar file is in the folder O(spool), the method then removes it from the node. The
+        connection plugin fetches only files that the login user can read. Ansible's own `fetch`
+        also reads files of other users, but holds the file in memory.
 
-        Args: `packed` the answer to `collect`.
+        Args: `packed` the result of `collect`.
         """
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
@@ -248,7 +248,8 @@ class ActionModule(NodeTask):
                 self._fetch_as_another(packed["output"], draft, task_vars)
             if os.path.getsize(draft) != packed["bytes"]:
                 raise AnsibleError(
-                    "%s: received %d of %d bytes. Check free space on the controller's disk"
+                    "%s: received %d of %d bytes. If the controller's disk is full, free space on "
+                    "it; then fetch the files with train.yml -e attach=<job>"
                     % (packed["output"], os.path.getsize(draft), packed["bytes"])
                 )
             os.replace(draft, into)
@@ -302,13 +303,13 @@ class ActionModule(NodeTask):
         )
 
     def _who_logs_in(self):
-        """Return the uid of the login user, before become, or None if no shell answers."""
+        """Return the uid of the login user, before become, or None if `id` fails."""
         answer = self._low_level_execute_command("id -u", sudoable=False)
         lines = answer.get("stdout", "").split()
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
     def _wait(self, arguments, task_vars):
-        """Return the answer to a `wait`, or a failure after O(patience) without an answer."""
+        """Return the result of a `wait`, or a failure after O(patience) seconds without one."""
         board, host, began, since = (
             arguments.get("board"),
             task_vars["inventory_hostname"],
@@ -354,7 +355,7 @@ class ActionModule(NodeTask):
     def _limit_connecting(self, seconds):
         """Set ssh's connect timeout to `seconds` and disable the retries of Ansible's connection.
 
-        The caller retries by itself, because it knows for how long a retry is useful.
+        The caller retries by itself, because only the caller knows O(patience).
         """
         connection = getattr(self, "_connection", None)
         if getattr(connection, "transport", None) == "ssh":
@@ -400,7 +401,7 @@ def token_of(job):
 def is_of_connection(error):
     """Return True if the error says that Ansible has lost the connection to the node.
 
-    A connection that dies during the wait for sudo raises another error class.
+    If the connection is lost during the wait for sudo, Ansible raises another error class.
     """
     return isinstance(
         error, AnsibleConnectionFailure
@@ -467,7 +468,7 @@ def read(path):
 
 
 def post(board, host):
-    """Put the name of `host` on the board: create an empty file of this name in the folder."""
+    """Put the name of `host` on the board: create an empty file of this name in `board`."""
     if not os.path.isdir(board):
         try:
             os.makedirs(board)

@@ -9,8 +9,8 @@ description:
     data and environment.
   - Reads the node records and the user's files on the controller. The module contacts no node and
     writes nothing.
-  - With C(grouping=auto) and no profile that fits, the module first runs profile.yml as a child of
-    this C(ansible-playbook), except in check mode and with C(plan_only).
+  - If C(grouping=auto) is set and no profile fits, the module first runs profile.yml as a child
+    of this C(ansible-playbook), except in check mode and with C(plan_only).
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -120,7 +120,7 @@ script:
   returned: success
   type: str
 needs_profile:
-  description: Whether C(grouping=auto) finds no profile that fits the job's workers.
+  description: Whether C(grouping=auto) is set and no profile fits the job's workers.
   returned: success
   type: bool
 model:
@@ -146,7 +146,7 @@ from mxcluster.job.plan import inputs, mpi_inputs, packed
 
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
-MOST = 90  # characters of a job's id that the id of its measuring job repeats
+MOST = 90  # maximum number of characters of a job's id in the id of its measuring job
 
 
 def plan(given):
@@ -171,7 +171,7 @@ def measure(job):
         problem = "%s is not on this command line" % TRAIN
     if problem:
         raise BadInput(
-            "grouping=auto runs %s first, and %s; run %s -e apply=true yourself, or use -e "
+            "grouping=auto cannot run %s first: %s. Run %s -e apply=true yourself, or use -e "
             "grouping=given" % (PROFILE, problem, PROFILE)
         )
     attempts.end_with_parent()
@@ -187,8 +187,8 @@ def measure(job):
 def carry_out(given, check):
     """Make the plan of a job, and return the values that RETURN describes.
 
-    With grouping=auto and no profile that fits, the module first measures the cluster. In check
-    mode and with plan_only it starts no measurement.
+    If grouping=auto is set and no profile fits, the function first measures the cluster, except
+    in check mode and with plan_only.
 
     Args: `given` the arguments of the task; `check` True in check mode. Raises BadInput if an input
     is wrong.

@@ -19,7 +19,7 @@ description:
   - With V(command=connection), opens Ansible's connection to the node, and asks the node for its
     user and its Python. The module fails, with the cure, for an unknown or changed host key, a user
     without access or rights, an unreachable machine, and a node without a Python. With O(modules)
-    it also fails for a Python that is too old. It changes nothing.
+    the module also fails for a Python that is too old. It changes nothing.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -92,7 +92,7 @@ lost:
   returned: O(required) is false and the node gave no answer
   type: dict
 user:
-  description: The user on the node.
+  description: The user on the node, after C(become).
   returned: command is connection
   type: str
 uid:
@@ -145,8 +145,8 @@ PACKAGES = ("mxcluster", "sklearn", "matplotlib")
 COMMANDS = ("controller", "connection")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
-    "{name} is a variable of the inventory or of a play, and no knob of {playbooks}: use "
-    "-e {name}=..., or {full} in the inventory"
+    "{name} is a variable of the inventory or of a play, and is ignored by {playbooks}: if you "
+    "mean the knob, use -e {name}=..., or {full} in the inventory"
 )
 ATTACH = (
     "attach is a variable of the inventory or of a play, and train.yml accepts it only as "
@@ -329,12 +329,12 @@ def refused_groups(needed, groups, sources):
 
 
 def refused_forks(forks, nodes):
-    """Return the message about fewer `forks` (int) than `nodes` (int), or None for enough forks."""
+    """Return the message about too few `forks` for `nodes` (both int), or None for enough forks."""
     if forks >= nodes:
         return None
     return (
-        "forks is %d, and there are %d nodes: a job occupies one fork for each node until it "
-        "ends. Set forks in ansible.cfg, or run with --forks %d." % (forks, nodes, nodes)
+        "forks is %d, and there are %d nodes: a job occupies one fork for each node until its "
+        "end. Set forks in ansible.cfg, or run with --forks %d." % (forks, nodes, nodes)
     )
 
 

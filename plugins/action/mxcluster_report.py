@@ -30,7 +30,7 @@ options:
     type: raw
     default: {}
   contacts:
-    description: The results of C(mxcluster_preflight), by host. They show silent nodes.
+    description: The results of C(mxcluster_preflight), by host. They show unreachable nodes.
     type: raw
     default: {}
   packed_plan:
@@ -47,8 +47,8 @@ options:
     default: false
   collected:
     description:
-      - The folder that holds a folder for each job, with C(<host>.tar) for each node, as
-        C(mxcluster_node) with C(command=collect) packs it.
+      - The folder that holds a folder for each job. That folder has a file C(<host>.tar) for each
+        node, as C(mxcluster_node) with C(command=collect) packs it.
       - A node with a missing or damaged file counts as failed; the files of the other nodes are
         used.
       - The module removes the folder of this job once the report is written. It also removes old
@@ -107,8 +107,8 @@ verdict:
       type: float
       returned: when not in check mode
     seconds:
-      description: The seconds that the slowest worker trained; of a failed job, the seconds that it
-        ran.
+      description: The seconds that the slowest worker trained; for a failed job, the seconds that
+        the job ran.
       type: float
       returned: when not in check mode
     exit_codes:
@@ -176,7 +176,7 @@ from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
 
 REGISTERED = ("waits", "contacts")
-OLD = 3600.0  # seconds after which no controller is still fetching the archives of a job
+OLD = 3600.0  # seconds without a change, after which no controller still fetches archives
 
 
 def forget(collected, job):
@@ -228,8 +228,8 @@ def carry_out(given, check):
         )
     except OSError as error:
         raise BadInput(
-            "cannot write the report in %s (%s: %s): correct this on the controller, then fetch "
-            "the results again with train.yml -e attach=%s"
+            "cannot write the report in %s (%s: %s): correct the cause on the controller, then "
+            "fetch the results again with train.yml -e attach=%s"
             % (run_dir, error.filename or run_dir, error.strerror or error, job)
         )
     forget(given["collected"], job)

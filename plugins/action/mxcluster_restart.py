@@ -83,7 +83,7 @@ display = Display()
 
 
 def judged(run_dir):
-    """Return (verdict, lines of text, decision) of an ended attempt, None if it has no verdict.
+    """Return (verdict, lines of text, decision) of an attempt, or None if it has no verdict.
 
     Args: `run_dir` the attempt's run folder. The decision is that of `restarts.after`.
     """

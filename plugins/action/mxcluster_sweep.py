@@ -6,8 +6,8 @@ module: mxcluster_sweep
 short_description: Run a sweep of training jobs
 description:
   - Expands the lists of the user to jobs, refuses a sweep with an impossible job, and runs the jobs
-    one after the other. Each job is the command line of this ansible-playbook again, with train.yml
-    in place of the playbook and with the knobs of the job, as a child.
+    one after the other. For each job the module runs the command line of this ansible-playbook
+    again, as a child, with train.yml in place of the playbook and with the knobs of the job.
   - Runs only jobs without a result, so an interrupted sweep goes on where it stopped.
   - Shows the output of each child as it arrives. Ctrl-C, and the end of ansible-playbook, end the
     running child, too.
@@ -155,12 +155,12 @@ def carry_out(given, check):
     playbooks = context.CLIARGS.get("args") or ()
     if len(playbooks) != 1:
         raise BadInput(
-            "a sweep needs an ansible-playbook of its own, and this one runs %s: run the playbooks "
-            "one by one" % " ".join(playbooks)
+            "a sweep must be the only playbook on the command line, which names %s: run the "
+            "playbooks one by one" % " ".join(playbooks)
         )
     problem = attempts.refusal(sys.argv[0], context.CLIARGS)
     if problem:
-        raise BadInput("a sweep runs its command line again for each job: %s" % problem)
+        raise BadInput("a sweep cannot run its command line again for each job: %s" % problem)
     runs_dir, own = os.path.abspath(given["runs_dir"]), playbooks[0]
     means = means_of(given, own)
     spec = runner.opened(

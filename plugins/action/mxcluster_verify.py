@@ -3,10 +3,10 @@
 DOCUMENTATION = r"""
 ---
 module: mxcluster_verify
-short_description: Judge a cluster by the answers of its nodes
+short_description: Judge a cluster by the check results of its nodes
 description:
-  - Compares the answers of the nodes with each other and with the plan, and writes one verdict as
-    JSON.
+  - Compares the check results of the nodes with each other and with the plan, and writes one
+    verdict as JSON.
   - This module does not fail if a check failed. RV(verdict) has the result of each check.
 attributes:
   check_mode:
@@ -91,7 +91,7 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
 
-MOST = 16 << 20  # bytes that are read of an answer
+MOST = 16 << 20  # maximum number of bytes that are read of a rendezvous result
 
 
 def answer(folder, host):
@@ -106,8 +106,8 @@ def answer(folder, host):
 def meeting(host, path):
     """Return the content of meeting.json in the archive `path`, the result of a node's rendezvous.
 
-    Returns {"error": reason} if the agent of `host` ended early or the content is invalid, None
-    without a readable archive.
+    Returns {"error": reason} if the agent of `host` ended before the rendezvous or the content is
+    invalid, None without a readable archive.
     """
     try:
         with tarfile.open(path, "r:") as archive:

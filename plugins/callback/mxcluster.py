@@ -13,8 +13,9 @@ description:
     five seconds.
   - If a result has C(mxcluster_verdict_text), the callback shows these lines last, after the recap.
     If the result also has C(mxcluster_exit_status), ansible-playbook ends with this status.
-  - After M(mxcluster_restart) there is no recap, because the last attempt has shown its own. An
-    attempt that M(mxcluster_restart) has started leaves its verdict to the first command.
+  - After M(mxcluster_restart) there is no recap, because the last attempt has shown its own recap.
+    An attempt that M(mxcluster_restart) has started does not show its verdict; the first command
+    shows it.
   - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
   - A text of a node cannot control the terminal, because the callback drops escape sequences and
     control characters from every result.
@@ -54,7 +55,7 @@ NAMED = 8  # maximum number of hosts in a line
 TAIL = 20  # maximum number of lines of a failed command's output
 
 
-# plugins of these types run on the controller
+# These plugins run on the controller. Only their results may contain a verdict.
 JUDGES = (
     "mxcluster_report",
     "mxcluster_restart",
@@ -75,13 +76,13 @@ class CallbackModule(Default):
         super(CallbackModule, self).__init__()
         self._task = None  # the current task
         self._hosts = {}  # (outcome, colour) -> hosts that are not shown yet
-        self._answers = {}  # host -> its latest answer about the job
+        self._answers = {}  # host -> its latest status and progress of the job
         self._line = ""  # the latest line about the job, "" once it is final
         self._drawn = 0  # columns of the line at its last draw on the terminal
         self._shown = ("", 0.0)  # the last printed line about the job, and the time
         self._verdict = []
         self._restarted = False  # whether another attempt at the job has run
-        self._status = None  # the exit status that a verdict requests
+        self._status = None  # the exit status that the verdict gives, None without one
 
     def v2_playbook_on_start(self, playbook):
         """Load all filter and test plugins, then show the start of the playbook."""
@@ -97,7 +98,7 @@ class CallbackModule(Default):
     # Results of hosts.
 
     def v2_runner_on_start(self, host, task):
-        """Forget the answers and the line of the last task at the start of a new task."""
+        """At the start of a new task, forget the previous task's results about the job."""
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
@@ -255,13 +256,13 @@ class CallbackModule(Default):
     # The job.
 
     def _about_job(self, result):
-        """Update the line about the job. Return False if the result is no answer about a job."""
+        """Update the line about the job. Return False for a result without a job's progress."""
         answer = result._result
         if live_line is None or not all(
             isinstance(answer.get(key), dict) for key in ("status", "progress")
         ):
             return False
-        if self._hosts:  # results of hosts without a part of the job
+        if self._hosts:  # outcomes of hosts without a part of the job
             self._settle()
         self._answers[result._host.get_name()] = {
             "status": answer["status"],
@@ -283,7 +284,7 @@ class CallbackModule(Default):
         return True
 
     def _remember_verdict(self, task, result):
-        """Keep the verdict of a result for the end. Verdicts in answers of nodes do not count."""
+        """Keep the verdict of a result for the end, if the result is from a plugin in JUDGES."""
         if task.action in JUDGES and result.get("mxcluster_verdict_text"):
             color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
             lines = [one_line(line) for line in result["mxcluster_verdict_text"]]

@@ -49,7 +49,7 @@ VARIABLES = (
 
 
 def mxcluster_inventory(hostvars, groups):
-    """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for `make_plan`."""
+    """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for a plan."""
     members = {group: list(groups.get(group, [])) for group in GROUPS}
     hosts = {}
     for host in set(sum(members.values(), [])):

@@ -1,4 +1,4 @@
-"""Filter: compare the MPI engines of the nodes with mxcluster.job.plan.mpi_inputs."""
+"""Filter: compare the MPI engines of the nodes. It calls mxcluster.job.plan.mpi_inputs."""
 
 DOCUMENTATION = r"""
 name: mxcluster_mpi_engines
@@ -19,7 +19,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The message with all hosts and versions, empty if the nodes have one version.
+  description: The message with all hosts and versions, empty if all nodes have the same version.
   type: str
 """
 

@@ -2,9 +2,9 @@
 
 DOCUMENTATION = r"""
 name: mxcluster_record
-short_description: Make the node record from the answer of a node
+short_description: Make the node record from the facts that a node reports
 description:
-  - Checks every field of a node's answer, and adds the facts of the role, which have priority.
+  - Checks every field of the node's facts, and adds the facts of the role, which have priority.
   - Fails with the name of an invalid field.
 options:
   _input:

@@ -4,8 +4,8 @@ DOCUMENTATION = r"""
 name: mxcluster_secret_env
 short_description: Separate the values of the knob secret_env from its names and problems
 description:
-  - Checks the variables like those of the knob env. This plugin is a filter, because Ansible would
-    mask the values of a module's argument wherever they occur in the module's result.
+  - Checks the variables like those of the knob env. A module cannot replace this filter, because
+    Ansible masks the values of a module's secret argument wherever they occur in its result.
 options:
   _input:
     description: A dict, or a dict as JSON text; its values may come from a vault.

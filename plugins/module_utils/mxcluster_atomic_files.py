@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 
-NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # ENXIO is the error of a socket
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # open() of a socket gives ENXIO
 
 
 def open_file(path):

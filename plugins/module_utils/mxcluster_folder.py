@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-LINKS = 40  # the number of links that Linux follows
+LINKS = 40  # the maximum number of links that Linux follows in a path
 
 
 def changed_by_others(path):
@@ -73,8 +73,8 @@ def make_for(entry, path):
 def refusal(path, who, error, unsafe):
     """Return the message for a folder `path` that the user `who` cannot make.
 
-    Args: `error` the OSError; `unsafe` the folder above `path` that other users can change, so that
-    root does not make `path` either, None without such a folder.
+    Args: `error` the OSError; `unsafe` a folder above `path` that other users can change, None
+    without one. If there is such a folder, root does not make `path` either.
     """
     return (
         "%s cannot be created by %s: %s.%s Create this folder, make %s the owner, and run the "

@@ -15,8 +15,8 @@ module: mxcluster_drift
 short_description: Detect changes of a node since it was provisioned
 description:
   - V(command=look) returns the reason to provision the node again. V(command=remember) records the
-    state of the node. V(command=common) computes the part of their input that is the same for all
-    nodes, on the controller, without contact to a node.
+    state of the node. Both need the result of V(command=common), which computes on the controller
+    the part of the input that is the same for all nodes.
   - The module does not read the content of a file; owner, mode, size and times show a change.
   - A child process without root's rights examines the training user's home.
 attributes:
@@ -36,13 +36,13 @@ options:
     default: look
   files:
     description: Patterns of the files and folders on the node. C(/**) at the end of a pattern
-      matches everything below.
+      matches all files and folders below.
     type: list
     elements: str
     required: true
   roots:
-    description: Folders on whose whole paths only root may change a folder. The module checks them
-      only if it runs as root.
+    description: Folders that only root may change. The same holds for all folders above them. The
+      module checks this only if it runs as root.
     type: list
     elements: path
     default: []
@@ -159,7 +159,8 @@ BELOW = "/**"
 def look_of(path):
     """Return a list of values that show a change of the file at `path`.
 
-    A folder has its mode and owner, a link its target, and a file also its size and times.
+    The values are the mode and owner of a folder, the target of a link, and the mode, owner, size
+    and times of any other file.
     """
     found = os.lstat(path)
     owner = [oct(found.st_mode), found.st_uid, found.st_gid]
@@ -217,7 +218,7 @@ def look_at_user(module, name, patterns):
 def look_at_way(folders):
     """Return {"way to <folder>": the part of its path that a non-root user can change}.
 
-    The result has no safe folders. It is empty if the module does not run as root.
+    The result leaves out safe folders. It is empty if the module does not run as root.
     """
     found = {folder: changed_by_others(folder) for folder in folders} if os.geteuid() == 0 else {}
     return {"way to " + folder: unsafe for folder, unsafe in found.items() if unsafe}

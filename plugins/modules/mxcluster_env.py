@@ -17,8 +17,8 @@ description:
     so the node needs no ensurepip.
   - The module writes a marker with a digest of all options last. It rebuilds an environment without
     a marker or with another digest, so an interrupted installation is never used.
-  - Nodes that share O(path) build it once. The first node holds a lock; the other nodes wait and
-    find it done.
+  - Nodes that share O(path) build the environment once. The first node holds a lock; the other
+    nodes wait for the lock and then use the finished environment.
   - The module writes only O(path), its neighbours with the suffixes C(.lock) and C(.build), and the
     paths that O(site_path) describes.
 attributes:
@@ -79,8 +79,8 @@ options:
         into a folder beside the zip file, with the Python version as suffix. From a zip file,
         Python would compile the modules at every start.
       - If the folder has any other content than the zip file and its compiled modules, the module
-        replaces the folder. The folder is missing for an instant; a running program finds later
-        imports in the new folder.
+        replaces the folder. The folder is missing for an instant; a running program gets later
+        imports from the new folder.
       - Environments may share the folder. The module also writes its neighbours with the suffixes
         C(.lock), C(.draft) and C(.old); only C(.lock) stays.
       - Folders and zip files of other names stay, because jobs on this and other nodes may still
@@ -173,7 +173,7 @@ PROVE = (
     "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); "
     "import mxnet; print(mxnet.__version__)"
 )
-# User settings that would add other packages or change the destination.
+# User settings that would add other packages or change the folder of the installation.
 HARMFUL = (
     "PYTHONPATH",
     "PYTHONHOME",
@@ -271,7 +271,7 @@ def unpack(path, folder):
 
 
 def sync(path):
-    """Force the file or folder `path` to the disk, and wait for the end."""
+    """Write the file or folder `path` to the disk with fsync, which waits until this is done."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -284,7 +284,7 @@ def sync(path):
 
 
 def contents(folder):
-    """Return {relative path: [bytes, CRC-32]} of all files below `folder`, or None for a link."""
+    """Return {relative path: [bytes, CRC-32], or None for a link} of all files below `folder`."""
     found = {}
     for parent, folders, files in os.walk(folder):
         for name in files + [
@@ -524,7 +524,7 @@ class Environment(object):
                     "%s is not a whole zip file (%s): remove the file on this node, and run "
                     "provision.yml again" % (self.zip, error)
                 )
-            # A running program that has imported from the old folder finds later imports under the
+            # A running program that has imported from the old folder gets later imports from the
             # same path.
             if os.path.lexists(self.site_path):
                 os.rename(self.site_path, old)
@@ -533,7 +533,7 @@ class Environment(object):
             remove(old)
 
     def make_package(self, draft):
-        """Unpack and compile the package into the new folder `draft`, and wait for the disk."""
+        """Unpack and compile the package into the new folder `draft`, and sync all its files."""
         os.mkdir(draft, 0o700)
         with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
             archive.extractall(draft)
@@ -555,7 +555,8 @@ class Environment(object):
     def in_the_system(pip):
         """Return pip's options for an installation into the system, for the wheel of pip `pip`.
 
-        The options keep packages from RPMs, and permit changes of Debian's system environment.
+        The options keep the packages that RPMs have installed, and permit changes of Debian's
+        system environment.
         """
         knows = int(pip.split("-")[1].split(".")[0]) >= 23
         return ["--ignore-installed"] + [

@@ -2,9 +2,9 @@
 # -*- coding: utf-8 -*-
 """Ansible module: write or remove a file or a folder with the rights of a user.
 
-ansible.builtin.copy cannot replace this module, because it writes as root where the training user
-can place links. This module also writes the digits and the package into folders of root. There copy
-would need two calls, and would fail in check mode if the folder is missing.
+ansible.builtin.copy cannot replace this module, because copy writes as root where the training user
+can place links. This module also writes the digits and the package into folders of root. For these
+folders, copy would need two calls, and would fail in check mode if the folder is missing.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -113,6 +113,7 @@ lacking:
 """
 
 import base64
+import errno
 import os
 import pwd
 import stat
@@ -134,7 +135,7 @@ from ansible.module_utils.mxcluster_user import act_as, other
 def open_source(module):
     """Return the option `src` as an open file, None without this option.
 
-    The module opens the file before it changes to `user`, who may not read it.
+    The module opens the file before it changes to `user`, who has no right to read the file.
     """
     if not module.params["src"]:
         return None
@@ -179,8 +180,18 @@ def written(module, path, mode):
 
 
 def removed(module, path):
-    """Remove the file or folder `path`. Return {"changed": True if it existed, "path"}."""
-    result = dict(changed=os.path.lexists(path), path=path)
+    """Remove the file or folder `path`. Return {"changed": True if it existed, "path"}.
+
+    Raises OSError if the user cannot remove the path, or cannot know whether the path exists.
+    """
+    try:
+        os.lstat(path)
+        there = True
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise
+        there = False
+    result = dict(changed=there, path=path)
     if result["changed"] and not module.check_mode:
         remove(path)
     return result

@@ -38,11 +38,11 @@ options:
         O(seconds). V(status) returns the state of the job. V(stop) ends the job on this node.
         V(collect) packs the files of the job into the tar file O(output).
       - V(logs) returns the last O(lines) of all logs. V(plan) returns the plan of the whole job.
-        V(piece) returns O(most) bytes of the checkpoint's O(file), from O(offset) on, and renews
-        the lease.
+        V(piece) returns at most O(most) bytes of the checkpoint's O(file), from O(offset) on, and
+        renews the lease.
       - V(jobs) returns the jobs in O(jobs_dir). V(jobs) and V(start) first remove leftovers of
-        ended jobs. A machine that was switched off leaves tokens, leases and reserves. A killed
-        controller leaves archives and Ansible's temporary folders.
+        ended jobs. A machine that was switched off leaves tokens, leases, secrets and disk reserves
+        of jobs. A killed controller leaves archives and Ansible's temporary folders.
     type: str
     required: true
     choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs, piece]
@@ -55,8 +55,8 @@ options:
     description: For V(jobs), the folder on the node that holds the folders of all jobs.
     type: str
   job:
-    description: For V(jobs), a job to return at any age. Of the other jobs, V(jobs) returns the
-      running ones and those that ended last.
+    description: For V(jobs), a job to return even if it ended long ago. Of the other jobs, V(jobs)
+      returns only the running jobs and the jobs that ended last.
     type: str
     default: ""
   lines:
@@ -135,8 +135,8 @@ options:
     default: true
   together:
     description:
-      - For V(wait) with a O(board), lists of workers by index. The servers merge pushes only when
-        all workers of a list have pushed. If a worker blocks the other workers of its list for
+      - For V(wait) with a O(board), lists of worker indices. The servers merge pushes only when all
+        workers of a list have pushed. If a worker blocks the other workers of its list for
         ever, the action plugin puts the node of this worker on the board.
     type: list
     elements: list
@@ -170,7 +170,7 @@ options:
     description: For V(piece), the name of a file of a checkpoint.
     type: str
   offset:
-    description: For V(piece), the first byte.
+    description: For V(piece), the position of the first byte in the file.
     type: int
     default: 0
   most:
@@ -192,8 +192,8 @@ options:
     type: str
   told:
     description:
-      - For V(collect), the reason of the job's end from the answer to V(wait); empty if unknown.
-        If the job is a unit, root compares the reason with the unit's state.
+      - For V(collect), the reason of the job's end from the result of V(wait); empty if unknown. If
+        the job is a unit, root compares the reason with the unit's state.
     type: str
     default: ""
   reader:
@@ -265,7 +265,7 @@ held:
   type: dict
 ports_open:
   description: The reason that the ports of jobs on this node are open to all hosts; empty if root
-    protects them with a firewall. For V(check), RV(check) contains it.
+    protects them with a firewall. For V(check), RV(check) contains this text.
   returned: command is look
   type: str
 fits:
@@ -293,7 +293,7 @@ progress:
 checkpoints:
   description: The job's checkpoints on the node; C(held), the name of the checkpoint that is kept
     for the controller, and C(parts), the texts of the existing manifests.
-  returned: command is wait or status, and there are any
+  returned: command is wait or status, and the node has checkpoints
   type: dict
 data:
   description: The bytes of the piece in base64.
@@ -386,7 +386,7 @@ packed:
   returned: command is wait, the node's part has ended, and O(into) is given
   type: dict
 untrue:
-  description: The contradiction between the answer to V(wait) and the facts that root knows; null
+  description: The contradiction between the result of V(wait) and the facts that root knows; null
     without one.
   returned: command is collect
   type: str

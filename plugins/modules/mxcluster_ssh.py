@@ -5,8 +5,8 @@
 Ansible's own modules cannot replace this module. ansible.builtin.user creates a key as root in a
 home where the user can place links, and accepts a key with a passphrase. blockinfile with
 become_user runs as a process of the training user, and other processes of that user can forge its
-answer (/proc/<pid>/fd/1). These processes have no access to a child process of root. blockinfile
-also needs a login user that may become the training user.
+result (/proc/<pid>/fd/1). The child process of this module comes from root, so those processes
+cannot access it. blockinfile also needs a login user that may become the training user.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -26,7 +26,7 @@ description:
     old block. All other lines stay. The module writes a file completely or leaves it unchanged. It
     creates missing files, and missing folders in the home with mode C(0700).
   - Root reads and writes nothing in the home. A child process with the rights of O(user) handles
-    the files, so a link of the user leads no further than the user's own rights.
+    the files, so a link of the user gives no access beyond the user's own rights.
   - One call for each node handles all files.
 attributes:
   check_mode:

@@ -23,8 +23,8 @@ DataSet = namedtuple("DataSet", "train validation shape classes from_data_dir fi
 DATASETS = {
     # The 1797 handwritten digits of scikit-learn. One fifth of each digit is held out.
     "digits": DataSet(1437, 360, (1, 8, 8), 10, False, "digits.npz"),
-    # Made from the digits when read: turned, scaled, sheared and shifted, with noise and parts of
-    # other digits. A harder task for comparisons, which needs no download.
+    # The digits, turned, scaled, sheared and shifted when they are read. Noise and parts of other
+    # digits are added. This is a harder task for comparisons, and needs no download.
     "warped": DataSet(2048, 512, (1, 16, 16), 10, False, "digits.npz"),
     "mnist": DataSet(60000, 10000, (1, 28, 28), 10, True, ""),
     "cifar10": DataSet(50000, 10000, (3, 32, 32), 10, True, ""),
@@ -94,7 +94,7 @@ def _npz(**arrays: Any) -> bytes:
     """Return the content of a .npz file with `arrays`. Equal arrays give equal bytes."""
     import numpy
 
-    write_array: Any = numpy.lib.format.write_array  # numpy declares no types for it
+    write_array: Any = numpy.lib.format.write_array  # numpy declares no type for this function
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as members:
         for name, array in sorted(arrays.items()):
@@ -119,10 +119,11 @@ def digits_cache() -> str:
 
 
 def main(folder: str, check: str = "") -> None:
-    """Print "made" or "kept", and on the next line the content of digits.npz in base64.
+    """Make digits.npz unless `folder` has the file, and print its content in base64.
 
-    Run on the controller as ``python -m mxcluster.datasets FOLDER [check]``. `folder` keeps the
-    file for the next run. With any text in `check`, `main` writes no file into `folder`.
+    The first line of the output is "made" for a new file, or "kept" for the file of an earlier run;
+    the content is on the second line. Run on the controller as ``python -m mxcluster.datasets
+    FOLDER [check]``. With any text in `check`, `main` writes no file into `folder`.
     """
     with tempfile.TemporaryDirectory() as temporary:
         try:

@@ -3,5 +3,6 @@
 # The driver's tools number GPUs in PCI bus order. By default CUDA puts the fastest GPU first.
 GPU_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
-# MXNet splits an array of this many numbers or more over all servers. Unset it is 1,000,000.
+# MXNet splits an array of this many numbers or more over all servers. MXNet's default is
+# 1,000,000.
 BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"

@@ -70,7 +70,7 @@ def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" with at most three `names` close to `word`, or ""."""
+    """Return " (did you mean 'x'?)" with at most three `names` like `word`, "" without one."""
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(str(word).lower(), list(known), n=3, cutoff=0.6)
     return " (did you mean %s?)" % " or ".join(repr(known[name]) for name in close) if close else ""

@@ -25,8 +25,8 @@ class EventLog:
     >>> log.write("epoch", epoch=3, accuracy=0.91)
 
     Threads and processes can share a file. The class casts numbers of numpy. JSON has no NaN and no
-    infinity: the class writes null for such a number, and reports the first one of every field in a
-    `note` event.
+    infinity: the class writes null for such a number. For the first one in each field of each kind
+    of event, the class also writes a `note` event.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class EventLog:
         for name, value in fields.items():
             event[name] = plain(value, functools.partial(not_finite.setdefault, name))
         if not os.fstat(self._fd).st_nlink:  # the file was deleted: later events go to a new file
-            with contextlib.suppress(OSError):  # without the folder: the agent reports the deletion
-                assert self._path is not None  # as there is a descriptor
+            with contextlib.suppress(OSError):  # if the folder is gone, the agent reports it
+                assert self._path is not None  # a log with a descriptor has a path
                 new = _open(self._path)
                 os.dup2(new, self._fd, inheritable=False)
                 os.close(new)
@@ -84,7 +84,7 @@ def _open(path: str) -> int:
 
 
 def from_env() -> EventLog:
-    """Return the EventLog of this process. Outside a job it writes nothing.
+    """Return the EventLog of this process. Outside a job the log writes nothing.
 
     Reads MXCLUSTER_JOB_DIR, MXCLUSTER_ROLE, MXCLUSTER_INDEX and MXCLUSTER_HOST.
     """
@@ -103,9 +103,10 @@ def from_env() -> EventLog:
 def read(path: str, damaged: Optional[Callable[[Any], Any]] = None) -> List[Dict[str, Any]]:
     """Return the events (dicts) in the file `path` in the order written.
 
-    The function skips lines without a whole JSON object: a killed process or a full disk can leave
-    a torn line. It also skips JSON that is no event, has no finite time or is nested too deep, and
-    calls `damaged(line)` for each such line. Raises OSError if the file cannot be opened.
+    The function skips a line that is not a whole JSON object, because a killed process or a full
+    disk can leave a torn line. It also skips JSON that is no event, has no finite time or is nested
+    too deep, and calls `damaged(line)` for each such line. Raises OSError if the file cannot be
+    opened.
     """
     events = []
     with open(path, encoding="utf-8", errors="replace") as stream:
@@ -139,7 +140,7 @@ def merge(
     belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None,
     damaged: Optional[Callable[[str], Any]] = None,
 ) -> List[Dict[str, Any]]:
-    """Return the events of several files by time. Events of equal time keep the order of `paths`.
+    """Return the events of several files, sorted by time. Equal times keep the order of `paths`.
 
     `belongs` holds one function for each path. `merge` drops an event if the function of its file
     returns False for the event, and calls `damaged(path)` for each event that it drops and for each

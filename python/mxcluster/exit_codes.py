@@ -5,7 +5,7 @@ from typing import FrozenSet
 
 PEER_DIED = 91  # the watch thread saw that another process of the job had ended
 KILLED_BY_AGENT = 92  # a label for reports: a process that the agent ends dies of a signal
-NO_KVSTORE = 93  # the user's script ended and had not made the distributed kv-store
+NO_KVSTORE = 93  # the user's script ended without making the distributed kv-store
 UPDATER_FAILED = 94  # an exception in the server's updater
 MEETING_FAILED = 95  # rendezvous: a node could not reach another node before the start
 PORT_TAKEN = 96  # another program has the port that the plan gave to a process
@@ -13,8 +13,8 @@ NOT_A_NUMBER = 97  # the loss of a training program became NaN
 # Why an agent ended its node's part of a job. "peer": the controller ended it because the part of
 # another node had failed.
 REASONS = ("done", "failed", "peer", "stopped", "lease")
-AGENT_HELD = "the agent itself was held by a signal (SIGSTOP), and was killed for it"
-# Text for an agent without a known exit code: no process waited for it.
+AGENT_HELD = "the agent itself was suspended by SIGSTOP, so mxcluster killed the agent"
+# Text for an agent whose exit code is unknown, because no process waited for the agent.
 AGENT_KILLED = "the agent itself was killed"
 
 MEANINGS = {

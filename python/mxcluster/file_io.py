@@ -1,4 +1,4 @@
-"""Replace and digest whole files."""
+"""Replace whole files, and compute their digests."""
 
 import hashlib
 import os

@@ -7,7 +7,7 @@ Item = TypeVar("Item")
 
 
 def unique(items: Iterable[Item]) -> List[Item]:
-    """Return the different items, in the order of their first appearance."""
+    """Return the distinct items, in the order of their first appearance."""
     return list(dict.fromkeys(items))
 
 
@@ -42,5 +42,5 @@ def several(number: int, noun: str, plural: str = "") -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return the words as "a", "a and b" or "a, b and c"."""
+    """Return the words, at least one, as "a", "a and b" or "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -26,7 +26,7 @@ SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
 def archive(
     folder: Optional[str] = None, inside: bool = False, paths: Optional[List[str]] = None
 ) -> Tuple[str, bytes]:
-    """Return (file name, content) of a zip file with `folder`, by default this package.
+    """Return (file name, content) of a zip file that holds `folder`, by default this package.
 
     `paths`: members relative to `folder`, by default all `sources`; a path that ends with / is a
     folder. Names in the zip file begin with the name of `folder`, unless `inside` is true. If
@@ -63,7 +63,7 @@ def sources(folder: str) -> List[str]:
 
 
 def is_source(name: str) -> bool:
-    """Return True if the zip file takes a file or folder `name`: not hidden and not compiled."""
+    """Return True if `name` belongs to a source file or folder, neither hidden nor compiled."""
     return not name.startswith(".") and not is_compiled(name)
 
 

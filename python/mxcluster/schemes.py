@@ -24,7 +24,7 @@ class Scheme(NamedTuple):
 
     name: str  # in mx.kv.create
     title: str
-    source: str  # its name in full, or the paper that defines it
+    source: str  # the scheme's full name, or the paper that defines the scheme
     # The ends of the sentences "a worker waits for ..." and "a push changes the weights by ...".
     waiting: str
     effect: str
@@ -32,14 +32,14 @@ class Scheme(NamedTuple):
     waits: str
     # The workers whose pushes are added up to one update. NOBODY: each push is an update.
     merges: str
-    # Whether a learning rate schedule counts pushes of single workers, and not rounds of all.
+    # Whether a learning rate schedule counts single pushes, and not rounds of all workers.
     counts_pushes: bool = False
     is_distributed: bool = True
     store: str = ""
     update: str = ""
     # Whether each group has server processes of its own.
     servers_of_a_group: bool = False
-    # The stock scheme that one group of all workers trains, or "".
+    # The stock scheme that replaces this one if all workers form one group, or "".
     with_one_group: str = ""
     # Why gradients cannot be compressed under this scheme, or "".
     no_compression: str = ""
@@ -101,7 +101,8 @@ SCHEMES = (
         "Grouping-SGD",
         "Jiang et al., CCGrid 2019",
         "the members of its group, at every step",
-        "its group's sum; Y, the updates since the group's last one, divides the learning rate",
+        "the sum of its group's gradients; the learning rate is divided by Y, the number of "
+        "updates since the group's previous update",
         waits=GROUP,
         merges=GROUP,
         store="gsync_worker:GroupedStore",
@@ -127,7 +128,7 @@ NAMES = tuple(scheme.name for scheme in SCHEMES)
 
 
 def of(name: str) -> Scheme:
-    """Return the Scheme with this name. Raises BadInput if there is none."""
+    """Return the Scheme called `name`. Raises BadInput for an unknown name."""
     for scheme in SCHEMES:
         if scheme.name == name:
             return scheme
@@ -152,7 +153,7 @@ def updates_each_push(scheme: Scheme) -> bool:
 
 
 def sums_every_step(scheme: Scheme) -> bool:
-    """Return True if each update sums one push of every worker of a set, and this set waits for it.
+    """Return True if an update sums one push of each worker of a set, for which these workers wait.
 
     The set holds all workers or a group. The batch sizes inside a set may differ, as long as their
     sum stays the same.
@@ -169,7 +170,7 @@ def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
 
 
 def merged_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers whose pushes the servers add up, or [] if they add up none.
+    """Return the sets of workers whose pushes the servers add up, or [] if each push is an update.
 
     The arguments are those of `waiting_sets`.
     """

@@ -6,8 +6,9 @@ Pure, except for reading the token's file. A sealed message is a text::
     KIND
     PAYLOAD
 
-MAC is the HMAC-SHA256 of all the rest under the token. The token itself never goes over the
-network. A server accepts each NONCE once, and so refuses a copy of a captured message.
+MAC is the HMAC-SHA256 of SENDER, NONCE, KIND and PAYLOAD, with the token as the key. No message
+holds the token itself. A server accepts each NONCE once, and so refuses a copy of a captured
+message.
 """
 
 import collections
@@ -79,20 +80,20 @@ class Opener(object):
         self._seen: Set[bytes] = set()
 
     def opened(self, body: Optional[bytes]) -> Message:
-        """Return the Message in `body` (bytes, None for an empty one). The payload is bytes.
+        """Return the Message in `body` (bytes; None counts as empty). The payload is bytes.
 
-        Raises NotSealed, with the reason, for any other `body`.
+        Raises NotSealed, with the reason, if `body` is not a sealed message of this job, or a copy.
         """
         body = body or b""
         found = _HEAD.match(body)
         if not found:
-            raise NotSealed("the message carries no token, so mxcluster did not send it")
+            raise NotSealed("the message is not sealed, so mxcluster did not send it")
         sender, nonce, mac, kind = found.groups()
         payload = body[found.end() :]
         if not hmac.compare_digest(_mac(self._token, sender, nonce, kind, payload).encode(), mac):
             raise NotSealed(
-                "the message has a wrong token (sender %s): it comes from another job or program"
-                % sender.decode()
+                "the message is sealed with a wrong token (sender %s): another job or program sent "
+                "the message" % sender.decode()
             )
         if nonce in self._seen:
             raise NotSealed("the message is a copy of an earlier message of %s" % sender.decode())

@@ -32,14 +32,14 @@ class Wrong(ValueError):
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "value", self.shown, what))
 
     def inside(self, place: str) -> "Wrong":
-        """Return this error with `place`, such as "[0]" or ".name", put before its place so far."""
+        """Return this error with `place`, such as "[0]" or ".name", before its present place."""
         self.where = place + self.where
         self.args = ("%s=%s is not %s" % (self.where.lstrip("."), self.shown, self.what),)
         return self
 
 
 def passing(test: Callable[[Any], Any], what: str) -> Shape:
-    """Return a shape: a value for which `test` returns something true. `what`: words for Wrong."""
+    """Return a shape: a value for which `test` is true. `what` describes the shape in Wrong."""
 
     def shape(value: Any) -> Any:
         if not test(value):
@@ -116,7 +116,7 @@ def list_of(shape: Shape, most: int = 1000) -> Shape:
 
 
 def dict_of(key: Shape, shape: Shape, most: int = 1000) -> Shape:
-    """Return a shape: a dict of at most `most` items, with keys of `key` and values of `shape`."""
+    """Return a shape: a dict of at most `most` items: keys of shape `key`, values of `shape`."""
 
     def checked(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict) or len(value) > most:
@@ -156,7 +156,7 @@ def fields(
 
 
 def json_of(depth: int = 4, most: int = 1000) -> Shape:
-    """Return a shape: JSON of at most `depth` levels and `most` items each. Texts are `words`."""
+    """Return a shape: JSON of at most `depth` levels of at most `most` items. Texts are `words`."""
 
     def shape(value: Any) -> Any:
         if value is None or isinstance(value, bool):
@@ -170,7 +170,7 @@ def json_of(depth: int = 4, most: int = 1000) -> Shape:
                 return list_of(json_of(depth - 1, most), most)(value)
             if isinstance(value, dict):
                 return dict_of(words, json_of(depth - 1, most), most)(value)
-        raise Wrong("JSON of a few levels", value)
+        raise Wrong("JSON within the allowed depth", value)
 
     return shape
 
@@ -223,7 +223,7 @@ def ipv4_interface(value: Any) -> str:
     """
     address, _, length = value.partition("/") if isinstance(value, str) else ("", "", "")
     if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", length):
-        raise Wrong("an IPv4 address with the length of its network", value)
+        raise Wrong("an IPv4 address with a prefix length, such as 10.0.0.5/24", value)
     return "%s/%s" % (ipv4(address), length)
 
 

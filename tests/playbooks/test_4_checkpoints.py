@@ -125,7 +125,14 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
         },
     )
     process, run, first = start(
-        project, "-i", fragile, job_id="again", num_epochs=80, max_restarts=2, restart_delay=1
+        project,
+        "-i",
+        fragile,
+        job_id="again",
+        num_epochs=16,
+        step_ms=60,  # an epoch lasts a second
+        max_restarts=2,
+        restart_delay=1,
     )
     kill(project, "again", "node2", "worker")
     second = whole_checkpoint(process, run.with_name("again-r1"))

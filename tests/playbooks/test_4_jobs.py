@@ -149,7 +149,9 @@ def test_jobs_beside_each_other(nodes):
         not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
     )
     result = nodes.run("logs.yml")
-    assert result.code != 0 and "2 jobs run: name one with -e job=" in result.output, result.output
+    assert result.code != 0 and "2 jobs are running or prepared: name one" in result.output, (
+        result.output
+    )
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
     assert result.code == 0 and "would be ended on node1 node2 node3 node4" in result.output, (
         result.output
@@ -177,7 +179,7 @@ def test_jobs_beside_each_other(nodes):
 
 
 def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
-    detach(nodes, "goes-on", kv="dist_gsync", network="lenet", num_epochs=4)
+    detach(nodes, "goes-on", kv="dist_gsync", step_ms=40, num_epochs=8)
     with another_controller(nodes):
         result = nodes.run("train.yml", "-e", "attach=goes-on")
         run = nodes.path / "runs" / "goes-on"

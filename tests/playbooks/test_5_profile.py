@@ -70,16 +70,13 @@ def test_one_command_measures_groups_and_trains(unequal):
     assert again.code == 0 and "PLAY [Write the profile" not in again.output
     assert "auto-profile" in again.output and "in 3 groups" in again.output
 
-
-def test_a_new_worker_needs_a_new_profile(unequal):
-    project, arguments = unequal
     more = ("-e", json.dumps({"workers_per_host": 2}))
     result, _ = project.train(
         *arguments, *more, job_id="more", kv="dist_gsync", plan_only=True, num_workers=8
     )
     assert result.code == 0, result.output
-    assert "has no speed of node1 worker 1" in result.output, result.output
-    assert "run profile.yml again" in result.output
+    assert "has no speed of node1 worker 1" in result.output, "a new worker needs a new profile"
+    assert "run profile.yml again" in result.output, result.output
 
 
 def test_a_script_cannot_be_measured(unequal):

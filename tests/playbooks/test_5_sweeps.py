@@ -42,10 +42,11 @@ def test_an_impossible_sweep_is_refused(project):
 
 
 def test_an_interrupted_benchmark_goes_on(project):
-    """Ctrl-C after the first job; the second command runs the second job only."""
+    """Ctrl-C when the second job has come to the nodes; the next command runs that job only."""
     process = project.start("benchmark.yml", *extra(sweep="bench", **TINY))
     deadline = time.time() + 240
-    while not records(project, "bench"):
+    second = project.path / ".state" / "local" / "jobs" / "node1" / "bench-002"
+    while not records(project, "bench") or not second.exists():
         assert time.time() < deadline and process.poll() is None, process.communicate()
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)

@@ -30,7 +30,7 @@ def test_a_script_finds_its_packages(project, tmp_path):
 
 def test_what_has_no_wheel_or_would_replace_numpy_is_refused(project):
     for asked, words in (
-        ("numpy==2.0.0", "goes with numpy==1."),
+        ("numpy==2.0.0", "needs numpy==1."),
         (
             "this-package-is-nobodys==9.9.9",
             "there is no wheel of this-package-is-nobodys==9.9.9 for Python",

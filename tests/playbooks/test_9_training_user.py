@@ -260,6 +260,11 @@ def test_a_jobs_folder_is_removed_as_the_training_user(play, room, task):
     )
     shutil.rmtree(str(job / "kept"))
     assert play(tasks, *ALONE, **variables)["refused"] == "" and not job.exists()
+    if task == "undo":  # a path that the user cannot look at counts as left behind
+        hidden = give(room / "roots" / "one")
+        variables["train_job_folder"] = str(hidden)
+        refused = play(tasks, *ALONE, **variables)["refused"]
+        assert "cannot be removed: Permission denied" in refused and hidden.exists()
     assert (room / "roots" / "shadow").read_text() == "root's\n"
 
 

@@ -388,7 +388,7 @@ def test_losses_that_divide_by_the_batch_are_refused(every_mxnet, tmp_path):
     [
         (["--batch-sizes", "48,17"], "48/17 add up to 65, but a step has 64 samples"),
         (["--batch-sizes", "64"], r"the batch sizes (64) are for 1 workers, but the job has 2"),
-        (["--batch-most", "8,8"], "2 at least and 16 at most: use a larger worker_batch_max"),
+        (["--batch-most", "8,8"], "at least 2 and at most 16: use a larger worker_batch_max"),
         (["--batch-least", "1,1,1"], "--batch-least (1/1/1) are for 3 workers"),
     ],
 )

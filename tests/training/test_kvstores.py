@@ -591,7 +591,7 @@ def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tm
     )
     assert exit_codes.UPDATER_FAILED in job.wait(60).values(), job.evidence()
     assert re.search(
-        "ps-lite gave server-[01] the rank [01], and the plan says [01]", job.evidence()
+        "ps-lite gave server-[01] the rank [01], but the plan says [01]", job.evidence()
     ), job.evidence()
 
 

@@ -329,7 +329,8 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
         "--model-load-file",
         saved / "mlp-0005.params",
     )
-    assert refused.status == 2 and "is not of this network and data set" in refused.err, refused.err
+    assert refused.status == 2, refused.err
+    assert "does not fit this network and data set" in refused.err, refused.err
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
             "train-images-idx3-ubyte.gz is not in /nowhere",
         ),
         (["--num-examples", "1438"], "--num-examples 1438: digits has only 1437 training samples"),
-        (["--gpus", "0"], "cannot use gpu(0) here"),
+        (["--gpus", "0"], "cannot use gpu(0) on this host"),
     ],
 )
 def test_bad_input_ends_with_status_2_and_one_line(mxnet_new, tmp_path, digits, arguments, message):

@@ -105,8 +105,8 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv
             ]
         for words in (
             "from one of 127.0.0.1",
-            "carries no token",
-            "a wrong token (sender worker-0)",
+            "is not sealed",
+            "sealed with a wrong token (sender worker-0)",
             "an earlier message of worker-0",
             *own,
         ):

@@ -28,7 +28,7 @@ def test_a_sealed_message_is_opened_and_has_no_token():
     "body", [None, b"", b"cos\nsystem\n.", b"mxcluster 1 a b c\noptimizer\n", b"mxcluster 1 \n\n"]
 )
 def test_a_message_without_a_seal_is_refused(body):
-    with pytest.raises(seal.NotSealed, match="carries no token"):
+    with pytest.raises(seal.NotSealed, match="is not sealed"):
         seal.Opener(TOKEN).opened(body)
 
 

@@ -15,7 +15,7 @@ from mxcluster.agent import checkpoint_transfer, commands, jobs
 from mxcluster.agent.folder import LOG_LINES, JobFolder
 from mxcluster.node import json_cli
 
-# The commands of one job. Each takes the job's folder and the arguments.
+# The commands of one job. Each takes the job folder and the parsed arguments.
 COMMANDS: Dict[str, Callable[[JobFolder, Any], dict]] = {
     "prepare": lambda folder, given: commands.prepare(folder, *_told(given)),
     "start": lambda folder, given: commands.start(folder, *(_told(given) if given.plan else ())),
@@ -36,7 +36,7 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "--job": {"help": "jobs: include this job too, at any age"},
     "--clear": {
         "action": "store_true",
-        "help": "jobs: first remove files of jobs that have ended",
+        "help": "jobs: first remove tokens, leases and secrets of ended jobs",
     },
     "--lines": {
         "type": int,
@@ -45,12 +45,12 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     },
     "--plan": {
         "action": "store_true",
-        "help": "prepare, start: read this node's part of the plan from stdin",
+        "help": "start: read this node's part of the plan from stdin, as prepare does",
     },
     "--secret-env": {
         "action": "store_true",
-        "help": 'stdin has {"plan": the plan, "secret_env": {variable: secret value}, "token": the '
-        "job's token, \"script\": the script's folder as a zip file in base64}",
+        "help": 'prepare, start: stdin has {"plan": the plan, "secret_env": {variable: value}, '
+        '"token": the job\'s token, "script": the script\'s folder as a zip file in base64}',
     },
     "--seconds": {
         "type": float,
@@ -60,22 +60,22 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "--renew": {"action": "store_true", "help": "wait: renew the job's lease during the wait"},
     "--took": {
         "default": "",
-        "help": "wait: the checkpoint that the controller has fetched completely",
+        "help": "wait: name of a checkpoint that the controller has fetched completely",
     },
     "--peer": {
         "action": "store_true",
-        "help": "stop: another node's part of the job has failed",
+        "help": "stop: give a failure on another node as the reason",
     },
     "--file": {"default": "", "help": "piece: name of a checkpoint file"},
     "--offset": {
         "type": int,
         "default": 0,
-        "help": "piece: the number of the first byte in that file",
+        "help": "piece: the position of the first byte in the checkpoint file",
     },
     "--most": {
         "type": int,
         "default": 1 << 20,
-        "help": "piece: the largest number of bytes (default: %(default)s)",
+        "help": "piece: the maximum number of bytes (default: %(default)s)",
     },
     "--output": {"help": "collect: the tar file to write"},
     "--output-fd": {
@@ -104,16 +104,16 @@ def run(argv: List[str]) -> dict:
     if not given.job_dir:
         parser.error("%s needs --job-dir DIR" % given.command)
     if given.command == "collect" and not given.output and given.output_fd is None:
-        parser.error("collect needs --output FILE")
+        parser.error("collect needs --output FILE or --output-fd NUMBER")
     return COMMANDS[given.command](JobFolder(given.job_dir), given)
 
 
 def _told(given: Any) -> tuple:
     """Return the JSON of stdin as a tuple of arguments for `prepare` or `start`.
 
-    With secrets the tuple is (plan, secret_env, token, script), with None for each value that stdin
-    lacks. Otherwise stdin is the plan, and the tuple is (plan,). These values come from stdin,
-    because any user of the node can read a command line.
+    After --secret-env the tuple is (plan, secret_env, token, script). A value that stdin lacks is
+    None. Otherwise stdin is the plan, and the tuple is (plan,). The values come from stdin, because
+    any user of the node can read a command line.
     """
     told = json.load(sys.stdin)
     return (

@@ -17,9 +17,9 @@ LARGEST_MANIFEST = 64 * 1024
 def offered(folder: JobFolder) -> Json:
     """Return the checkpoint files that this node offers to the controller.
 
-    {"held": the name of the checkpoint that waits for the controller, "parts": {file name of a
-    manifest on this node: the manifest's text}}, or {} without a manifest. A part of a checkpoint
-    is complete when its manifest is there.
+    {"held": the name of the checkpoint that the job keeps for the controller, "parts": {file name
+    of a manifest on this node: the manifest's text}}, or {} without a manifest. This node's part of
+    a checkpoint is complete when the part's manifest exists.
     """
     try:
         names = os.listdir(folder.file(checkpoints.FOLDER))
@@ -30,7 +30,7 @@ def offered(folder: JobFolder) -> Json:
         if name.endswith(".json") and checkpoints.FILE.fullmatch(name):
             try:
                 parts[name] = _read(folder, name, 0, LARGEST_MANIFEST).decode("utf-8", "replace")
-            except BadInput:  # the job has deleted this manifest meanwhile
+            except BadInput:  # the job has deleted this manifest since
                 continue
     return (
         {"held": checkpoints.told(folder.path, checkpoints.HELD), "parts": parts} if parts else {}
@@ -47,11 +47,11 @@ def take(folder: JobFolder, name: str) -> None:
 
 
 def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
-    """Return {"data": a part of the checkpoint file `name` in base64}. Renew the job's lease.
+    """Return {"data": a piece of the checkpoint file `name` in base64}. Renew the job's lease.
 
-    The part has up to `most` bytes from `offset` on. The renewal, in a job with a lease, keeps a
-    slow connection from ending the job. Raises BadInput if `name` is not a checkpoint file or
-    cannot be read.
+    The piece has at most `most` bytes, from byte `offset` on. Without the renewal the lease could
+    expire during a slow transfer. A job without a lease needs no renewal. Raises BadInput if `name`
+    is not a checkpoint file or cannot be read.
     """
     if not checkpoints.FILE.fullmatch(name):
         raise BadInput("%r is no checkpoint file: use a name from a checkpoint's manifest" % name)
@@ -66,7 +66,9 @@ def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
         # Follow no link, and do not block on a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise BadInput("%s cannot be read (%s) on this node" % (path, error.strerror)) from error
+        raise BadInput(
+            "the checkpoint file %s cannot be read on this node: %s" % (path, error.strerror)
+        ) from error
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise BadInput("%s is not a regular file: remove it on this node" % path)

@@ -1,8 +1,8 @@
-"""Find the ports and GPUs that the jobs of a node hold, and claim free ones for a new job.
+"""Find the ports and GPUs that the jobs of a node hold, and refuse a new job that needs one.
 
-Jobs start one after the other, and each takes only ports and GPUs that no other job holds. A job
-holds its ports and GPUs for as long as its agent lives. Pid and start time identify the agent.
-Claims need no file of their own, so a killed job leaves no stale claim.
+Jobs start one after the other. A job holds the ports and GPUs of its plan for as long as its agent
+lives. Pid and start time identify the agent. No file records a claim, so a killed job leaves no
+stale claim.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from mxcluster.node import processes
 Json = Dict[str, Any]
 
 LOCK = ".starting.lock"
-PREPARED = 600.0  # seconds from the preparation of a job to its first status, at most
-PATIENCE = 40.0  # seconds to wait for another starting job: more than an agent takes to start
+PREPARED = 600.0  # the longest time from the preparation of a job to its first status (seconds)
+PATIENCE = 40.0  # seconds to wait for the start of another job: longer than a start takes
 
 
 def held(root: str, but: Optional[str] = None) -> Json:
     """Return the ports and GPUs that the jobs of this node hold.
 
-    {"ports": {"127.0.0.11:9091": job}, "gpus": {"0": job}}. `root` is the folder of all job
-    folders. The result leaves out the job `but`.
+    {"ports": {"127.0.0.11:9091": name of a job}, "gpus": {"0": name of a job}}. `root` is the
+    folder of all job folders. The ports and GPUs of the job `but` are left out.
     """
     ports, gpus = {}, {}  # type: Dict[str, str], Dict[str, str]
     for name in names(root):
@@ -75,7 +75,8 @@ def conflicts(plan: Json, taken: Json) -> List[str]:
         if str(number) in taken["gpus"]
     ]
     return [
-        line + ": run train.yml again to get free ports and GPUs, or wait until that job has ended"
+        line + ": wait until that job has ended, or run train.yml again. With root_port=auto and "
+        "gpus=auto the new plan takes free ports and GPUs"
         for line in lines
     ]
 
@@ -105,8 +106,8 @@ def starting(folder: JobFolder) -> Iterator[int]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise MxclusterError(
-                        "another job has been starting on this node for %d s (%s is locked): see "
-                        "that job with status.yml, and run train.yml again when it has started"
+                        "another job has been starting on this node for %d s (%s is locked): find "
+                        "that job with status.yml, and run train.yml again after its start"
                         % (PATIENCE, path)
                     ) from error
                 time.sleep(0.05)
@@ -118,8 +119,8 @@ def starting(folder: JobFolder) -> Iterator[int]:
 def claim(folder: JobFolder, plan: Json) -> None:
     """Raise Taken if another job holds a port or GPU of `plan`. The caller holds `starting`.
 
-    This call also clears the files of jobs that have ended, because every later job on the node
-    makes this call.
+    The function also removes files of ended jobs (see `clear`), because every start of a job on the
+    node calls the function.
     """
     clear(os.path.dirname(folder.path), but=os.path.basename(folder.path))
     lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
@@ -130,13 +131,13 @@ def claim(folder: JobFolder, plan: Json) -> None:
 def clear(root: str, but: Optional[str] = None) -> List[str]:
     """Remove tokens, leases, reserves and secrets of jobs that have ended. Return the jobs' names.
 
-    `root` is the folder of all job folders. A power loss leaves such files, and so does a kill of
-    agent and controller together. The job `but`, and jobs whose agent lives or may be about to
-    start, keep their files.
+    `root` is the folder of all job folders. Such files stay on disk after a power loss, and after
+    the agent and the controller were killed together. The job `but` keeps its files, and so does a
+    job whose agent lives or may be about to start.
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
-        with contextlib.suppress(OSError):  # of another user, or removed meanwhile
+        with contextlib.suppress(OSError):  # another user owns the folder, or it was removed
             if not os.path.islink(folder.path) and folder.spent() and not _owned(folder):
                 folder.tidy()
                 cleared.append(os.path.basename(folder.path))
@@ -200,7 +201,7 @@ def read_plan(folder: JobFolder) -> Optional[Json]:
 
 
 def of_plan(plan: Json) -> Json:
-    """Return the fields of `plan`, a node's part, that a summary of the job shows.
+    """Return the fields of `plan` for a summary of the job. `plan` is the node's part.
 
     {"kv", "lease", "address", "ports": {"9091": process name}, "gpus": [number, ...], "nodes":
     [host, ...]}.

@@ -25,8 +25,8 @@ Json = Dict[str, Any]
 POLL = 0.2  # seconds between two reads of the status
 STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
 NO_FILE = (
-    "%s is not a regular file, so the job's files cannot be fetched: remove it on this node, and "
-    "fetch the files with train.yml -e attach=<job>"
+    "%s is not a regular file, so the job's files cannot be fetched: remove that path on this "
+    "node, and fetch the files with train.yml -e attach=<job>"
 )
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
 
@@ -83,13 +83,13 @@ def start(
 
 
 def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json:
-    """Wait up to `seconds` for the end of the job. Return {"status", "progress"} (`with_progress`).
+    """Wait up to `seconds` for the end of the job. Return the status (see `with_progress`).
 
-    With `renew`, renew the lease during the whole wait. `took` is the checkpoint that the
-    controller has fetched completely.
+    `renew`: renew the lease during the whole wait, so that the lease has to last only from one wait
+    to the next. `took`: the name of a checkpoint that the controller has fetched completely.
 
-    The lease has to last only from one wait to the next, even on a busy machine. If the controller
-    dies, its last wait still renews the lease: for `seconds`, and for at most half of the lease.
+    After the controller's death its last wait still renews the lease. Hence the wait of a job with
+    a lease lasts at most half of the lease.
     """
     look(folder)
     if took:
@@ -111,7 +111,7 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
         rest = deadline - time.monotonic()
         if (
             held and rest <= 0
-        ):  # a stopped agent can neither supervise the job nor record the end of the job
+        ):  # an agent stopped by SIGSTOP can neither supervise the job nor record its end
             _kill(agent)
             answer = look(folder, tidy=True, killed=exit_codes.AGENT_HELD)
         if answer["state"] == "ended" or rest <= 0:
@@ -120,7 +120,7 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
 
 
 def status(folder: JobFolder) -> Json:
-    """Return {"status", "progress"} as they are now (`with_progress`), without any change."""
+    """Return the present status (see `with_progress`). Change nothing on the node."""
     return with_progress(folder, look(folder))
 
 
@@ -128,9 +128,9 @@ def stop(folder: JobFolder, peer: bool = False) -> Json:
     """End a running or prepared job. Return {"ran", "status", "left"}.
 
     `peer`: True after a failure on another node, False after a stop command. "ran": bool, True if
-    there was a job to end. "status": the last status, None if the job never ran. "left": leftover
-    processes and ports (see `leftovers.look`). Raises MxclusterError if another user owns the
-    agent.
+    there was a job to end. "status": the last status, None if the job never ran. "left": lines
+    about leftover processes and ports (see `leftovers.look`). Raises MxclusterError if another user
+    owns the agent.
     """
     answer = _stop(folder, "peer" if peer else "stopped")
     return dict(answer, left=leftovers.look(folder))
@@ -157,7 +157,10 @@ def _stop(folder: JobFolder, reason: str) -> Json:
 
 
 def logs(folder: JobFolder, lines: int = LOG_LINES) -> Json:
-    """Return {"logs": {"worker-0": [line, ...], "agent": [...]}}: the last `lines` of every log."""
+    """Return {"logs": {"worker-0": [line, ...], "agent": [...]}}: the last lines of each log.
+
+    `lines`: the maximum number of lines of a log.
+    """
     names = sorted(
         name[: -len(".log")] for name in os.listdir(folder.path) if name.endswith(".log")
     )
@@ -180,9 +183,10 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
     and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
     "files" and "bytes" are the number of files and the size of the tar file. "behind" has lines
-    about files of scripts that stay on the node (see `script_files.find`). "left_out" names
-    everything else in the folder. "left" lists leftover processes (see `leftovers.look`). "problem"
-    is None, or the reason why no file was packed: a full disk must not hide the other fields.
+    about files of scripts that stay on the node (see `script_files.find`). "left_out" names the
+    other entries of the folder, except mxcluster's own files. "left": see `leftovers.look`.
+    "problem" is None, or the reason why no file was packed: after a failed write to a full disk the
+    caller still needs the other fields.
     """
     found = script_files.find(folder, output)
     names = sorted(_to_pack(folder) + found.names)
@@ -235,15 +239,15 @@ def look(
 ) -> Json:
     """Return the status of the job, also if its agent was killed and can write no status.
 
-    The job of a killed agent has ended with `reason`; `killed` is the text of the failure. `tidy`:
-    end the leftover processes of such an agent, and write its last status. Raises BadInput without
-    a status.
+    If the agent was killed, the job has ended. The status then has `reason` as the reason of the
+    end and `killed` as the text of the failure. `tidy`: end the leftover processes of a killed
+    agent, and write the last status. Raises BadInput if the folder has no status.
     """
     known = folder.status()
     if known is None:
         raise BadInput(
-            "%s has no status.json, so no job has started there: correct the id of the job, which "
-            "status.yml shows" % folder.path
+            "%s has no status.json, so no job has started there: use a job id that status.yml shows"
+            % folder.path
         )
     if known["state"] == "ended" or processes.alive(processes.Identity(**known["agent"])):
         return known
@@ -256,8 +260,8 @@ def look(
         for part in known["processes"]
         if part["pid"]
     ]
-    # The plan gives every process this variable. A process older than the agent has the variable
-    # from another parent.
+    # The plan sets MXCLUSTER_JOB_DIR for every process. In a process that is older than the agent
+    # the variable comes from another parent.
     roots += [
         who
         for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
@@ -289,7 +293,8 @@ def without_agent(
     why the job ended. `when`: the approximate time of the end (unix seconds). `log`: the last lines
     of the agent's log. `killed`: the text of the failure.
 
-    No process saw the exit codes of the job's processes: `exit_code` and `ended_by` stay null.
+    No process received the exit codes of the job's processes, so `exit_code` and `ended_by` stay
+    null.
     """
     parts = [
         part
@@ -320,10 +325,9 @@ def without_agent(
 def with_progress(folder: JobFolder, answer: Json) -> Json:
     """Return {"status", "progress", "pulses", "checkpoints"} for the status `answer`.
 
-    "checkpoints": see `checkpoint_transfer.offered`, left out without a manifest.
-
     "progress": see `JobFolder.progress`. "pulses": {process name: the content of its progress file,
-    and "idle": seconds since its last progress by this node's clock}.
+    and "idle": the seconds since its last progress, by this node's clock}. "checkpoints": see
+    `checkpoint_transfer.offered`; missing if there is no manifest.
     """
     pulses = {
         part["name"]: progress_file.read(progress_file.file_of(folder.path, part["name"]))
@@ -344,7 +348,7 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
 
 
 def _kill(agent: processes.Identity) -> None:
-    """Kill the agent and wait for its end. The processes of the agent die with it."""
+    """Kill the agent and wait for its end. The agent's processes die with the agent."""
     processes.send(agent, signal.SIGKILL)
     _until(lambda: not processes.alive(agent), STOP_TIMEOUT)
 
@@ -360,9 +364,9 @@ def _until(test: Callable[[], bool], seconds: float) -> bool:
 
 
 def _to_pack(folder: JobFolder) -> List[str]:
-    """Return the names of the files to collect except files of scripts, sorted.
+    """Return the names of the files to collect, except the files of scripts.
 
-    The names are relative to the job folder.
+    The names are relative to the job folder and sorted.
     """
     names = [
         name
@@ -372,7 +376,7 @@ def _to_pack(folder: JobFolder) -> List[str]:
     for root, folders, files in os.walk(folder.file("checkpoints")):
         linked = [
             name for name in folders if os.path.islink(os.path.join(root, name))
-        ]  # os.walk enters only the folders that stay in this list
+        ]  # os.walk counts a link to a folder as a folder, and does not enter it
         names += [os.path.relpath(os.path.join(root, name), folder.path) for name in files + linked]
     return sorted(names)
 
@@ -380,7 +384,7 @@ def _to_pack(folder: JobFolder) -> List[str]:
 def _write(
     folder: JobFolder, names: List[str], descriptor: int, scripts: Set[str], behind: List[str]
 ) -> int:
-    """Write the files `names` of the job folder into a tar file. Return its size in bytes.
+    """Write the files `names` of the job folder into a tar file. Return the file's size in bytes.
 
     The tar file goes to `descriptor`, which the function then closes. For each unreadable file of
     `scripts` the function adds a line to `behind`. Any other unreadable file raises OSError or
@@ -419,8 +423,8 @@ def _open(path: str) -> int:
 def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
     """Add the file of the descriptor `source` to `archive` as `name`, and close the descriptor.
 
-    The archive has a growing log up to its size at the time of opening. If the file shrinks while
-    it is packed, zeros fill the rest of its size in the archive. The archive has no owner and no
+    A log that still grows is packed up to its size at this moment. If the file shrinks while it is
+    packed, zeros fill the rest of its size in the archive. The archive stores no owner and no
     special permissions such as setuid, which mean nothing on another machine. Each hard link to a
     file is a whole file in the archive.
     """

@@ -21,8 +21,8 @@ from mxcluster.node import processes
 
 TIMEOUT = 30.0  # seconds until an agent must have started its processes
 READY = b"ready\n"
-# Seconds from a plan to its agent: TIMEOUT, the wait for another start on the node, and a slow
-# systemd.
+# The longest time from the writing of a plan to the start of its agent (seconds): TIMEOUT, the wait
+# for another start on the node, and the delay of a slow systemd.
 STARTING = 120.0
 
 
@@ -36,7 +36,7 @@ def start(
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
     The function first writes `plan` into the folder. If the same job (plan and token) runs there
-    already, the call does nothing: the controller repeats a call when it lost the first answer.
+    already, the call does nothing: the controller repeats a call after it lost our first reply.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a
@@ -73,7 +73,10 @@ def _start(
         if heard != READY:
             raise MxclusterError(
                 "\n".join(
-                    ["the agent did not start: correct the cause in %s:" % folder.file("agent.log")]
+                    [
+                        "the agent did not start: correct the cause that %s shows:"
+                        % folder.file("agent.log")
+                    ]
                     + (folder.log_lines("agent") or ["(nothing)"])
                 )
             )
@@ -84,7 +87,7 @@ def _start(
 
 
 def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
-    """Fork the agent and return the bytes that it sends: READY if it has started its processes.
+    """Fork the agent. Return the bytes that it sends: READY if the job's processes have started.
 
     Raises Taken if another job holds a port or GPU of `plan`.
     """
@@ -210,7 +213,7 @@ def run(folder: JobFolder) -> None:
         os.close(log)
 
         def ready():
-            until_started.close()  # other jobs can see now which ports and GPUs this job holds
+            until_started.close()  # from now on other jobs see the ports and GPUs of this job
             processes.tell_systemd()
 
         try:
@@ -252,10 +255,10 @@ def _lock(folder: JobFolder) -> int:
 
 
 def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
-    """Run the agent: fork again in the forked child, so that init is the parent, and supervise.
+    """Run the agent in the forked child. The child forks again, so that init becomes the parent.
 
     `tell`: the descriptor to write READY to. `lock`: the descriptor that holds the folder's lock.
-    The function never returns, because its callers belong to the parent process.
+    The function never returns, because the code after its call is for the parent process.
     """
     try:
         os.setsid()
@@ -276,7 +279,8 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
 def _detach_files(folder: JobFolder, keep: tuple) -> None:
     """Connect stdin to /dev/null, stdout and stderr to agent.log. Close all descriptors but `keep`.
 
-    The caller (ssh, Ansible) waits until no process has the other ends of its pipes open.
+    The caller (ssh, Ansible) would wait for the agent's end if the agent kept the caller's pipes
+    open.
     """
     null, log = os.open(os.devnull, os.O_RDONLY), folder.open_log("agent")
     for source, target in ((null, 0), (log, 1), (log, 2)):

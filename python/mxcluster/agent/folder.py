@@ -57,10 +57,11 @@ class JobFolder:
     ) -> None:
         """Write the job's files: plan.json, the three cluster files, copies of the script's folder.
 
-        `secret_env` ({variable: value}) goes into its own file until the agent reads it. `token`
-        goes into a file that the job's processes read. `tidy` removes this file at the job's end.
-        `script` is the script's folder as a zip file in base64. The `whole` plan of the job goes
-        into a file of its own, so that another controller can read it on this node later.
+        `plan` is the node's part of the plan. `secret_env` ({variable: value}) goes into a file
+        that the agent reads and deletes. `token` goes into a file that the job's processes read,
+        and that `tidy` removes at the job's end. `script` is the script's folder as a zip file in
+        base64. plan["whole"], the plan of the whole job, goes into a separate file, which another
+        controller can read on this node later.
         """
         self.make()
         plan = dict(plan)
@@ -92,7 +93,7 @@ class JobFolder:
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
         """Return True if the job with this plan and token is prepared here and has not ended.
 
-        The controller asks again when our reply was lost.
+        The controller repeats its command if our reply was lost.
         """
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
@@ -110,7 +111,8 @@ class JobFolder:
         """Return the content of the JSON file `name`.
 
         Raises BadInput with the words `if_damaged` if the file is not a JSON object. If the file is
-        missing, raises BadInput with the words `if_missing`, or returns None if these are empty.
+        missing, raises BadInput with the words `if_missing`, or returns None if `if_missing` is
+        empty.
         """
         path = self.file(name)
         try:
@@ -135,8 +137,7 @@ class JobFolder:
             WHOLE_PLAN,
             ", so train.yml cannot attach to this job: end the job with stop.yml -e job=%s"
             % os.path.basename(self.path),
-            "train.yml has started no job in this folder. Correct the id of the job, which "
-            "status.yml shows",
+            "train.yml has started no job in this folder. Use a job id that status.yml shows",
         )
 
     def remove(self) -> None:
@@ -192,8 +193,8 @@ class JobFolder:
     def _forget_memory(self) -> None:
         """Remove the shared memory of the job's server processes.
 
-        The last server process of a host to open the shared memory removes its name. If a server
-        process was killed before that, this method removes the name.
+        Normally the last server process that opens a host's shared memory unlinks the name of the
+        memory. If a server process was killed before that, this method unlinks the name.
         """
         with contextlib.suppress(OSError, MxclusterError, *DAMAGED):
             plan = self.plan()
@@ -288,8 +289,8 @@ class JobFolder:
         self.renew_lease(renewed)
 
     def renew_lease(self, renewed: Optional[float] = None) -> None:
-        """Set the lease's mtime to `renewed` (unix seconds, default now), if there is a lease."""
-        # Pass the time explicitly: without it a network file system uses its server's clock.
+        """Set the lease file's mtime to `renewed` (unix seconds, default now), if it exists."""
+        # Pass the time explicitly: a network file system would use its server's clock otherwise.
         now = time.time() if renewed is None else renewed
         try:
             os.utime(self.file(LEASE), (now, now))
@@ -308,13 +309,14 @@ class JobFolder:
     ) -> None:
         """Write <name>.env, mode 0600: command and environment of a process, as a shell script.
 
-        Args: `process` its entry in the plan, with "name" and "command"; `environment` {variable:
-        value}; `secret` the names of further variables, whose values stay out of every file.
+        `process`: the process's entry in the plan, with "name" and "command". `environment`:
+        {variable: value}. `secret`: names of further variables, whose values stay out of every
+        file.
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = [
-            "# The environment of %s. To run it by hand: `env -i sh`, cd here, read this file, "
-            "run its command:" % process["name"],
+            "# The environment of %s. To run this process by hand: start `env -i sh`, cd to this "
+            "folder, source this file, and run the command:" % process["name"],
             "# " + command.replace("\n", "\n# "),
         ]
         lines += [
@@ -397,8 +399,8 @@ def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
     """Return the last `number` lines of `data`, the bytes of a log, as printable texts.
 
     The function drops unprintable characters, and cuts lines at LOG_WIDTH characters. A carriage
-    return begins a new line, as in progress bars. The result has no lines without a printable
-    character.
+    return, as in progress bars, begins a new line. Lines without a printable character are left
+    out.
     """
     text = data.decode("utf-8", errors="replace").replace("\ufffd", "")
     lines = (

@@ -41,12 +41,12 @@ def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool
 
 
 def summary(folder: JobFolder) -> Optional[Json]:
-    """Return the summary of one node's part of one job, or None if the folder is not a job folder.
+    """Return the summary of a job's part on this node, or None if `folder` is not a job folder.
 
     {"job", "state", "why", "kv", "reason", "started", "ended", "lease", "nodes": [host, ...],
     "ports": {"9091": name}, "address", "gpus", "status", "progress"}. "state" is "running",
-    "ended", "prepared" (no agent has written a status) or "broken" (its files are damaged; "why"
-    has the error). "progress" is filled for a running job.
+    "ended", "prepared" (no agent has written a status) or "broken" (the job's files are damaged;
+    "why" has the error). "progress" is empty unless the job is running.
     """
     job = os.path.basename(folder.path)
     if not is_job_id(job) or os.path.islink(folder.path):
@@ -105,8 +105,8 @@ def _status(folder: JobFolder) -> Optional[Json]:
     wrong = [name for name, kind in KINDS.items() if not isinstance(known.get(name), kind)]
     if wrong:
         raise BadInput(
-            "%s has no valid %s: another program has changed this file. Run status.yml again, and "
-            "end the job with stop.yml if the error stays"
+            "%s has no valid %s: another program has changed this file. Run status.yml again. If "
+            "the error stays, end the job with stop.yml"
             % (folder.file("status.json"), ", ".join(sorted(wrong)))
         )
     return commands.look(folder)

@@ -4,20 +4,20 @@ from typing import Dict, Optional
 
 MOST = 2  # limit for a slow controller, as a multiple of the lease
 MARGIN = 2  # limit as a multiple of the longest measured gap between two renewals
-# Seconds without a renewal after which a controller counts as lost though its process lives here.
+# Seconds without a renewal after which a controller counts as lost, even if its process lives here.
 HANGS = 180.0
 
 
 class Lease:
     """Decides when a lease expires after its last renewal. A lease of 0 or None never expires.
 
-    A healthy controller on a busy machine polls late. The limit therefore depends on the knowledge
-    of the agent:
+    A healthy controller on a busy machine polls late. The limit therefore depends on the
+    controller's process:
 
-    - The controller ran on this machine and has ended: `seconds`.
-    - The controller runs on this machine: MOST times `seconds`, at least HANGS. The agent would see
-      the controller's end.
-    - The controller's process is not visible here: MARGIN times the longest gap between two
+    - The process ran on this machine and has ended: `seconds`.
+    - The process runs on this machine: MOST times `seconds`, at least HANGS. The agent would see
+      the end of the process.
+    - The process is not visible on this machine: MARGIN times the longest gap between two
       renewals, at least `seconds` and at most MOST times `seconds`. Before the first renewal the
       limit is MOST times `seconds`: no gap is known yet, and a busy controller starts all nodes
       before its first poll.
@@ -37,8 +37,8 @@ class Lease:
     def limit(self, controller: Optional[bool] = None) -> float:
         """Return the seconds that may pass without a renewal.
 
-        `controller`: True if its process lives on this machine, False if it has ended, None if this
-        machine cannot tell.
+        `controller`: True if the controller's process lives on this machine, False if it has ended,
+        None if it is not visible on this machine.
         """
         most = MOST * self.seconds
         if controller is None:

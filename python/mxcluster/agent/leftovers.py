@@ -1,6 +1,7 @@
 """List the leftover processes and ports of a job on this node, without any change.
 
-Units and firewall need root: `mxcluster.entry` and `mxcluster.node.firewall` check them.
+The checks of systemd units and firewall need root: see `mxcluster.entry` and
+`mxcluster.node.firewall`.
 """
 
 import os
@@ -75,8 +76,8 @@ def is_of(pid: int, agent: processes.Identity, path: str) -> bool:
     """Return True if the process `pid`, which listens on a port of the job, may belong to the job.
 
     `path` is the job folder, and `agent` the job's agent. A process older than the agent does not
-    belong to the job. Nor does a process of another job, which may have taken the port as soon as
-    the port was free.
+    belong to the job. A process with the variable of another job does not belong to the job either:
+    that job may have taken the port as soon as the port was free.
     """
     who = processes.identity(pid)
     return (

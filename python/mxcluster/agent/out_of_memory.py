@@ -1,7 +1,7 @@
-"""Detect an OOM kill, because the exit status of a killed process does not name the sender.
+"""Detect an OOM kill: the exit status of a process killed by SIGKILL does not name the sender.
 
-Newer kernels count OOM kills, for a control group (that of the job's unit) and for the whole
-machine. The kernel of CentOS 7 only writes OOM kills to its log, which every user can read there.
+Newer kernels count OOM kills for each control group, such as that of the job's unit, and for the
+whole machine. The kernel of CentOS 7 only writes OOM kills to its log, which all users can read.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 from typing import Dict, Optional, Set
 
 PERIOD = 10.0  # seconds
-_LOG_BYTES = 8192  # more than one record of /dev/kmsg can have
+_LOG_BYTES = 8192  # longer than any record of /dev/kmsg
 
 
 class Kills:
@@ -44,7 +44,7 @@ class Kills:
 
 
 def counters(root: str = "/") -> Dict[str, int]:
-    """Return the OOM counters, as far as the kernel has them.
+    """Return those OOM counters that the kernel has.
 
     {"group": kills in this process's control group, "limit": how often the group was at its limit
     and no memory could be freed, "machine": kills on the whole machine}. `root` is the folder of
@@ -71,10 +71,10 @@ def counters(root: str = "/") -> Dict[str, int]:
 
 
 class KernelLog:
-    """OOM kills in the kernel log (`path`) since the construction of this object.
+    """Finds OOM kills that the kernel writes to its log (`path`) from the construction on.
 
-    The kernel reuses pids, and old records stay in the log. So the reading starts at the end of the
-    log. If the log is unreadable, the object knows of no kill.
+    The kernel reuses pids, and old records stay in the log, so the object starts to read at the end
+    of the log. If the log is unreadable, the object finds no kill.
     """
 
     def __init__(self, path: str):

@@ -13,19 +13,19 @@ from mxcluster.package import OWN_FOLDERS, SCRIPT_ZIP, is_compiled
 MEGABYTE = 1 << 20
 DEFAULT_MB = 1024
 SPARE = 64 * MEGABYTE  # bytes that stay free where the files are packed: logs have priority
-NAMED = 5  # files of each worker in a message
+NAMED = 5  # a message names at most this many files of a worker
 
 Found = NamedTuple("Found", [("names", List[str]), ("behind", List[str])])
 Written = NamedTuple("Written", [("size", int), ("age", float), ("name", str)])
 
 
 def find(folder: JobFolder, output: Union[str, int]) -> Found:
-    """Return the names of the files to collect, and a line for each worker with files that stay.
+    """Return Found: names of the files to collect, and lines about files that stay on the node.
 
-    Names are relative to the job folder. A file counts if it is new or differs from the sent file.
-    Small files come first, and of files of equal size the newest. The limit is `collect_mb` of the
-    job and the free space at `output` (a path or descriptor). A link, socket, FIFO or device stays
-    on the node, and a line names it.
+    Names are relative to the job folder. A file is collected if it is new or differs from the sent
+    file. Small files come first, and of files of equal size the newest. Their total size is at most
+    `collect_mb` of the job, and leaves SPARE bytes free at `output` (a path or descriptor). A link,
+    socket, FIFO or device stays on the node, and a line names it.
     """
     top = folder.file(OWN_FOLDERS)
     unwanted = _unwanted(folder)
@@ -61,7 +61,7 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
         (names if room >= 0 else over).append(file.name)
     return Found(
         names,
-        _told(folder, over, sizes, "more than collect_mb=%d or the disk allows" % most)
+        _told(folder, over, sizes, "above the limit collect_mb=%d or the free disk space" % most)
         + _told(folder, special, {}, "not regular files"),
     )
 
@@ -101,7 +101,7 @@ def _most(folder: JobFolder) -> int:
 
 
 def _unwanted(folder: JobFolder) -> str:
-    """Return why no file is wanted (mpi_output) as the job has ended here; "" if files are."""
+    """Return why the knob mpi_output excludes all files of this job, or "" if it does not."""
     try:
         wanted = (folder.plan().get("options") or {}).get("mpi_output", "always")
         done = (folder.status() or {}).get("reason") == "done"
@@ -109,7 +109,7 @@ def _unwanted(folder: JobFolder) -> str:
         return ""
     if wanted == "always" or wanted == ("success" if done else "failure"):
         return ""
-    return "mpi_output=%s, and the job here %s" % (wanted, "is done" if done else "failed")
+    return "mpi_output=%s, and the job on this node %s" % (wanted, "is done" if done else "failed")
 
 
 def _room(output: Union[str, int]) -> int:
@@ -123,7 +123,7 @@ def _room(output: Union[str, int]) -> int:
 def _told(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
     """Return a line for each worker that has some of the files `names`, which stay on the node.
 
-    `sizes`: {name: bytes}. `why`: the reason for the line.
+    `sizes`: {name: bytes}. `why`: the reason why the files stay.
     """
     lines = []
     for worker in sorted({name.split(os.sep)[1] for name in names}):

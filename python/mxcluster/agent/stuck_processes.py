@@ -1,6 +1,6 @@
 """Detect living processes that are stopped, late at their start, or without progress. Pure.
 
-Because of such a process all other processes would wait for ever.
+All other processes would wait for such a process for ever.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -9,15 +9,15 @@ from mxcluster import phases
 
 Json = Dict[str, Any]
 
-LEAST_FREE = 1 << 20  # bytes: with less free space, writes to logs and events are torn
+LEAST_FREE = 1 << 20  # bytes: with less free space a line of a log or of events.jsonl may be torn
 
 
 class Limits(NamedTuple):
     """Time limits of a process in seconds; 0 means no limit.
 
-    - `stopped`: stopped by a signal;
-    - `start`: from its start to its kv-store;
-    - `stall`: without progress.
+    - `stopped`: for a stop by a signal;
+    - `start`: from the process's start to its kv-store;
+    - `stall`: for a time without progress.
     """
 
     stopped: float
@@ -45,7 +45,7 @@ class Sight(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A fault: the process (None: the node), the kind of the failure, and the reason as text."""
+    """A fault: the process's name (None for a fault of the node), the kind, the reason as text."""
 
     name: Optional[str]
     kind: str
@@ -63,11 +63,11 @@ def limits_of(plan: Json) -> Limits:
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
-    """Return the first fault among `sights`, None without one.
+    """Return the first fault among `sights`, or None if there is no fault.
 
-    `distributed`: the job has a kv-store of several processes. Then a process that makes no
-    kv-store within the start limit is a fault. The rendezvous has its own timeout and makes no
-    kv-store.
+    `distributed`: True if the job has a kv-store of several processes. Then a process without a
+    kv-store at the end of the start limit is a fault. The rendezvous process is exempt: it makes no
+    kv-store and has its own timeout.
     """
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
@@ -138,8 +138,8 @@ def folder(path: str) -> Finding:
     return Finding(
         None,
         "folder",
-        "%s, the folder of the running job, was deleted, with its logs and checkpoints: start the "
-        "job again" % path,
+        "%s, the folder of the running job, was deleted, and its logs and checkpoints are lost: "
+        "start the job again" % path,
     )
 
 
@@ -166,7 +166,7 @@ def somebody_waits(sights: List[Sight], seconds: float) -> bool:
 
 
 def idle(sight: Sight) -> float:
-    """Return the seconds without progress of a process whose phase makes progress, else 0."""
+    """Return the seconds without progress, 0.0 in a phase in which the process may wait."""
     if sight.pulse is None or sight.pulse["phase"] not in (
         phases.TRAINING,
         phases.UPDATING,

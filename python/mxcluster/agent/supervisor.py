@@ -38,7 +38,7 @@ KEPT = (
     "TMPDIR",
     "LD_LIBRARY_PATH",
 )  # variables that processes inherit, besides the plan's environment
-NOT_STARTED = 127  # as in shells
+NOT_STARTED = 127  # the exit status of shells for a program that cannot be run
 KINDS = {exit_codes.NOT_A_NUMBER: "nan"}
 MEETING = {"name": "meeting", "role": "rendezvous", "index": None}
 AGENT = {"name": "agent", "role": "agent", "index": None}
@@ -47,15 +47,15 @@ AGENT = {"name": "agent", "role": "agent", "index": None}
 class Supervisor:
     """Runs the processes of `plan` (this node's part) to their end. Writes status.json in `folder`.
 
-    The supervisor has one thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so the
-    processes live exactly as long as this thread. The supervisor adopts orphaned descendants of the
-    processes and reaps them.
+    The supervisor has one thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so no
+    process outlives this thread. The supervisor adopts orphaned descendants of the processes and
+    reaps them.
     """
 
     def __init__(self, folder: JobFolder, plan: Json):
         self.folder = folder
         self.plan = plan
-        self.me = cast(processes.Identity, processes.identity(os.getpid()))  # this process runs
+        self.me = cast(processes.Identity, processes.identity(os.getpid()))  # not None
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
@@ -188,7 +188,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def watch(self) -> str:
-        """Return the reason for the end of the job here once there is one (see `why_end`).
+        """Wait until the job has to end on this node, and return the reason (see `why_end`).
 
         Meanwhile restore files, record ended processes and faults, and write the status.
         """
@@ -250,10 +250,11 @@ class Supervisor:
     def examine_network(
         self, sights: List[stuck_processes.Sight]
     ) -> Optional[stuck_processes.Finding]:
-        """Return the Finding for the network to other nodes' servers and workers, None if it works.
+        """Return the Finding for a network fault between this node and peers, None without a fault.
 
-        A fault counts only if a process here makes no progress. Heartbeats go to the scheduler
-        only: they do not show that a worker has lost a server.
+        The peers are servers and workers of other nodes. A fault counts only if a process here
+        makes no progress. Heartbeats go to the scheduler only: they do not show that a worker has
+        lost a server.
         """
         seconds, now = self.limits.stopped, time.monotonic()
         quiet = seconds and any(
@@ -318,11 +319,11 @@ class Supervisor:
         return seen
 
     def last_sights(self, reason: str) -> None:
-        """Save the pulses of all processes before the end, and make them write stack traces.
+        """Save the pulses of all processes before their end, and ask for their stack traces.
 
-        `reason`: why the job ends here. After a failure the method also looks for a network fault
-        and for stopped processes. Processes write stack traces only if a worker waits (see
-        `stuck_processes.somebody_waits`).
+        `reason`: why the job ends here. After a failure the method also looks for a network fault.
+        The method also records stopped processes. Processes write stack traces only if a worker
+        waits (see `stuck_processes.somebody_waits`).
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
@@ -395,10 +396,10 @@ class Supervisor:
                 self.ended(self.children.pop(pid), exit_code(wait_status))
 
     def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
-        """Record the end of a process, and whether it is the first cause of the job's end.
+        """Record the end of a process and, if the process has failed, its failure (see `blame`).
 
-        `part`: the process's entry in the status. `code`: its exit code. `reason`: the error of a
-        process that could not start. Its `code` is the agent's own NOT_STARTED.
+        `part`: the process's entry in the status. `code`: its exit code, or NOT_STARTED for a
+        process that could not be started; then `reason` is the error.
         """
         part.update(
             state="ended",
@@ -412,7 +413,7 @@ class Supervisor:
         if code != 0 and not self.ending:
             why = self.kills.explain(part["pid"]) if code == -signal.SIGKILL else None
             told = (
-                "%s by the kernel: %s" % (exit_codes.describe(code), why)
+                "%s from the kernel: %s" % (exit_codes.describe(code), why)
                 if why
                 else exit_codes.describe(code)
             )
@@ -428,9 +429,10 @@ class Supervisor:
     def blame(
         self, part: Json, reason: str, code: Optional[int], kind: Optional[str] = None
     ) -> None:
-        """Record the node's first failure, unless there is one. See `failure` for the arguments.
+        """Record the node's first failure. See `failure` for the arguments.
 
-        A real cause replaces a failure that only followed another process's end ("echo").
+        A recorded failure stays, unless it is an echo, which only followed another process's end:
+        then a real cause replaces it.
         """
         known, echo = self.status["first_failure"], code in exit_codes.reserved()
         if known is None or known["echo"] and not echo:
@@ -475,7 +477,7 @@ def meeting_process(plan: Json) -> Json:
 
 
 def why_end(status: Json, stopped: Optional[str], expired: bool) -> Optional[str]:
-    """Return why the job has to end on this node now, None if it goes on.
+    """Return why the job has to end on this node now, None if the job goes on.
 
     The result is "failed", "done", `stopped` (a value of STOPS or None) or "lease" (if `expired`).
     The state of the processes has priority over `stopped` and `expired`.
@@ -505,9 +507,9 @@ def failure(
 
     `part`: the entry of the process. `reason`: the cause as text. `code`: the exit code, None if
     the process has not ended. `when`: unix seconds. `log`: the last lines of the process's log.
-    `echo`: the process ended because of another process's end, so any other cause replaces it.
-    `kind`: "stopped", "start", "stall", "disk", "folder", "network", "memory" or "nan", or None for
-    any other death.
+    `echo`: True if the process ended because of another process's end; then any other failure
+    replaces this failure. `kind`: "stopped", "start", "stall", "disk", "folder", "network",
+    "memory" or "nan", or None for any other end of a process.
     """
     return {
         "host": host,
@@ -524,7 +526,7 @@ def failure(
 
 
 def exit_code(wait_status: int) -> int:
-    """Return the exit status in `wait_status` (wait(2)), or minus the signal of the death."""
+    """Return the exit status in `wait_status` (wait(2)), or minus the fatal signal's number."""
     return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
 
 

@@ -1,9 +1,13 @@
 """Run the command line of this ansible-playbook again, as a child with other knobs.
 
-Two commands run children: the next attempts at a job (`plugins/action/mxcluster_restart.py`), and
-the jobs of a sweep (`plugins/action/mxcluster_sweep.py`), whose child runs train.yml in place of
-the sweep's playbook. A child starts no child itself. A loop inside one playbook run is not
-possible:
+These action plugins (`plugins/action`) run children:
+
+- mxcluster_restart runs the next attempts at a job. A child starts no further attempt.
+- mxcluster_sweep runs train.yml for each job of a sweep, in place of the sweep's playbook, and
+  stop.yml.
+- mxcluster_plan runs profile.yml in place of train.yml, before a job with grouping=auto.
+
+A loop inside one playbook run is not possible:
 
 - A child needs its own `job_id` and knobs, but values of `-e` cannot change during a run.
 - A node that was lost in one job stays lost, and decides the exit status of the run.
@@ -34,8 +38,8 @@ from mxcluster.node import processes
 Json = Dict[str, Any]
 Show = Callable[[str, bool], None]
 
-# This environment variable is set in a child only. For a child of a sweep the value is the file
-# name of the sweep's playbook. For the next attempt at a job the value is "1".
+# This environment variable is set in a child only. If the child runs another playbook, the value is
+# the file name of the parent's playbook. For the next attempt at a job the value is "1".
 CHILD = "MXCLUSTER_ATTEMPT"
 TICK = 0.2  # seconds between two checks of the child and of the terminal's size
 INTERRUPTED = 10.0  # seconds that a child has after SIGINT
@@ -49,9 +53,9 @@ def is_child() -> bool:
 
 
 def parent() -> str:
-    """Return the file name of the sweep's playbook whose command line this child has, else "".
+    """Return the file name of the parent's playbook if this child runs another playbook, else "".
 
-    The names of -e on this command line are knobs of the sweep's playbook.
+    The child has the command line of its parent, so the names of -e are knobs of that playbook.
     """
     name = os.environ.get(CHILD, "")
     return name if name.endswith(".yml") else ""
@@ -65,20 +69,21 @@ def refusal(program: str, options: Json) -> Optional[str]:
         options: the options of ansible-playbook, `context.CLIARGS`.
     """
     if os.path.basename(program) != "ansible-playbook" or not os.path.isfile(program):
-        return "the job was not started with ansible-playbook; continue with -e resume=<job>"
+        return "this run was not started with ansible-playbook; start it with ansible-playbook"
     vaults = options.get("vault_ids") or []
     if any(map(options.get, PASSWORDS)) or any(str(name).endswith("prompt") for name in vaults):
-        return "a password would have to be typed again; give it in a file, or as a key"
+        return "a password would have to be typed again; use a password file, or log in with a key"
     if options.get("step"):
         return "with --step each task would have to be confirmed again; leave --step out"
     return None
 
 
 def end_with_parent() -> None:
-    """Make SIGTERM end this worker process cleanly, and make the kernel send it when Ansible ends.
+    """End this worker process cleanly at SIGTERM, which the kernel sends when Ansible ends.
 
     Otherwise a worker would outlive a killed ansible-playbook and start the next attempt. The
-    function also makes SIGINT raise KeyboardInterrupt, as before ansible-core 2.19.
+    function also makes SIGINT raise KeyboardInterrupt, which is the default before ansible-core
+    2.19.
     """
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -89,8 +94,8 @@ def end_with_parent() -> None:
 def command_line(argv: List[str], extra: Json, own: str = "", playbook: str = "") -> List[str]:
     """Return the arguments of a child: the arguments of `argv`, then the knobs `extra`.
 
-    Args: `own` the playbook as `argv` names it, and `playbook` the file name in its folder that
-    takes its place; "" for the same playbook.
+    Args: `own` the playbook as `argv` names it; `playbook` the name of a file in the same folder,
+    which replaces `own`. If one of them is "", the child runs the same playbook.
     """
     if own and playbook:
         place = argv.index(own, 1)
@@ -103,21 +108,21 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
     """Run one child to its end.
 
     Args:
-        extra: the knobs of the child, which override the knobs of the command line.
-        show: called with each piece of the child's output, and True for its stderr.
+        extra: the knobs of the child, which override those of the command line.
+        show: called with (a piece of the child's output, True if the piece is from stderr).
         own: the playbook as `sys.argv` names it, see `command_line`.
-        playbook: the file name that takes the place of `own`, "" for the same playbook.
+        playbook: the name of the file that replaces `own`, "" for the same playbook.
 
     Returns:
         The exit status of the child, or 128 plus the signal that ended the child.
     """
     command = [sys.executable] + command_line(sys.argv, extra, own, playbook)
     worker = os.getpid()
-    # After SIGINT ansible-playbook ends its workers, after SIGTERM they go on. A command in the
-    # background may ignore SIGINT.
+    # At SIGINT ansible-playbook ends its workers, at SIGTERM the workers continue. But a command in
+    # the background may ignore SIGINT.
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     orphaned = signal.SIGTERM if ignored else signal.SIGINT
-    # From ansible-core 2.19 on, a worker leads a session, and Ansible kills the whole group.
+    # From ansible-core 2.19 on, a worker leads a session, and Ansible kills its process group.
     apart = os.getsid(0) == worker
     streams = {}  # {descriptor to read: _Stream}
     theirs = []
@@ -183,7 +188,7 @@ class _Stream:
 
 
 def _open(origin: int) -> Tuple[_Stream, int]:
-    """Return (stream to read, descriptor for the child) in place of the descriptor `origin`."""
+    """Return (stream to read, descriptor for the child), which replace the descriptor `origin`."""
     terminal = os.isatty(origin)
     if terminal:
         ours, theirs = pty.openpty()
@@ -194,10 +199,10 @@ def _open(origin: int) -> Tuple[_Stream, int]:
 
 
 def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = float("inf")) -> None:
-    """Show the output of the child until the child ends, or until the time.monotonic() `until`."""
+    """Show the output of the child until the child ends or time.monotonic() reaches `until`."""
     at_end = set()
     while time.monotonic() < until:
-        ended = child.poll() is not None  # a process of the child may keep its stdout open
+        ended = child.poll() is not None  # its own children may keep stdout open
         waited = [fd for fd in streams if fd not in at_end]
         ready = select.select(waited, [], [], 0 if ended else TICK)[0]
         for fd in ready:

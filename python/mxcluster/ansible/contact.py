@@ -1,6 +1,6 @@
 """Ask a node for its user, uid and Python over Ansible's connection, and explain failures.
 
-The functions make the commands and judge the answers. The callers open the connection.
+The functions make the commands and evaluate their output. The callers open the connection.
 """
 
 import re
@@ -23,9 +23,9 @@ PYTHONS = (
     "/usr/bin/python",
     "python",
 )
-# The answers are marked: over ssh -tt, output of shells, sudo and .bashrc arrives among them. The
-# command contains no mark in its final form, so a shell that echoes the command (set -x) is not
-# taken for the answer. Output after the last mark is ignored.
+# The command marks its output, because over ssh -tt the output of shells, sudo and .bashrc mixes
+# with it. The command itself contains no complete mark, so a shell's echo of the command (set -x)
+# does not match. Output after the last mark is ignored.
 HELLO = (
     "for p in %s; do p=$(command -v $p) && break; p=; done; echo; "
     'for a in "user=$(id -un)" "uid=$(id -u)" "python=$p" end=; do echo "mxcluster-$a"; done'
@@ -39,13 +39,13 @@ MODULES = (
 
 COMPARE = (
     "Compare `ssh-keyscan -p {port} {address} | ssh-keygen -lf -` with `ssh-keygen -lf "
-    "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console; if they agree, "
+    "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If both keys agree, "
 )
 CHANGED = (
     "{where}: its ssh host key differs from the known key ({known}). Either the machine was "
     "reinstalled, or another machine answers in its place. "
     + COMPARE
-    + "forget the old key with `ssh-keygen -R {name}`, or correct node_host_key in the inventory."
+    + "remove the old key with `ssh-keygen -R {name}`, or correct node_host_key in the inventory."
 )
 UNKNOWN = (
     "{where}: ssh host key unknown. " + COMPARE + "add the key to the "
@@ -53,9 +53,9 @@ UNKNOWN = (
     "~/.ssh/known_hosts`."
 )
 NOT_LET_IN = (
-    "{where}: it rejects the login of {user} ({last}). Set ansible_user, and "
-    "ansible_ssh_private_key_file or an ssh-agent with a key that the node accepts (ssh-copy-id "
-    "installs one); with a password, add --ask-pass."
+    "{where}: it rejects the login of {user} ({last}). Set ansible_user. Give a key that the node "
+    "accepts, with ansible_ssh_private_key_file or an ssh-agent (ssh-copy-id installs a key on the "
+    "node). If you log in with a password, add --ask-pass."
 )
 NOT_THERE = (
     "{where}: it cannot be reached ({last}). Check that the node and its sshd run, and that "
@@ -73,9 +73,9 @@ def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
     """Return the command line that asks a shell on the node for user, uid and Python.
 
     Args:
-      pythons: Names of Pythons; the shell answers with the first that exists.
+      pythons: Names of Pythons; the shell prints the path of the first that exists.
       of_modules: Names among which Ansible looks for the Python of its modules. If there are any,
-        the shell also answers with the version of the first that exists.
+        the shell also prints the path and version of the first that exists.
     """
     return (MODULES % " ".join(of_modules) if of_modules else "") + HELLO % " ".join(pythons)
 
@@ -90,9 +90,9 @@ def pythons_of(interpreter: str) -> List[str]:
 
 
 def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:
-    """Return {"user", "uid", "python"} of a shell's answer to `hello`, or a failure with its cure.
+    """Return {"user", "uid", "python"} from the output of `hello`, or a failure with its cure.
 
-    Args: `pythons` the names in the question; `wanted` {"users": the allowed user names, all if
+    Args: `pythons` the names given to `hello`; `wanted` {"users": the allowed user names, all if
     empty}; `answer` Ansible's result, with "stdout", "stderr" and "rc".
     """
     told = heard(answer.get("stdout") or "")
@@ -119,9 +119,9 @@ def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> O
 
     Args:
       host: The node's name in the inventory.
-      answer: The answer of the shell to `hello` with `of_modules`.
+      answer: Ansible's result of the command `hello` with `of_modules`.
       core: The version of ansible-core.
-      oldest: The oldest Python that its modules support.
+      oldest: The oldest Python that the modules of this ansible-core support.
     """
     said = (answer.get("stdout") or "").partition(END)[0]
     found = re.findall(r"^mxcluster-modules=(\S*) *(?:Python (\d+)\.(\d+))?", said, re.MULTILINE)
@@ -149,15 +149,15 @@ def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
     if trainer == "root":
         return (
             "mxcluster_user is root, and training runs code that comes over the network: set "
-            "mxcluster_user to a user without rights, or leave it at its default."
+            "mxcluster_user to an unprivileged user, or leave mxcluster_user at its default."
         )
-    # With the local inventory users choose their own user; in a container that is root.
+    # Without ssh, the user who runs Ansible also trains; in a container this user is root.
     if trainer == "" and told.get("over_ssh") and told["uid"] == "0":
         return (
-            "mxcluster_user is empty and Ansible is %s on %s, so root would train; but training "
-            "runs code that comes over the network. Leave mxcluster_user at its default (root then "
-            "creates that user), or connect as a user without rights: another ansible_user, and no "
-            "ansible_become." % (told["user"], host)
+            "mxcluster_user is empty and Ansible runs as %s on %s, so root would train; but "
+            "training runs code that comes over the network. Leave mxcluster_user at its default "
+            "(root then creates that user), or connect as an unprivileged user: set another "
+            "ansible_user, and no ansible_become." % (told["user"], host)
         )
     return None
 
@@ -200,16 +200,17 @@ def no_shell(host: str, address: str, answer: Json) -> str:
     """Return the message for a node whose shell gives no valid answer to `hello`."""
     said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
     return (
-        "%s (%s): the shell there did not print the user's name but: %s (status %s). Correct its "
-        "start files, or set ansible_user and ansible_become so that commands run without a "
-        "question." % (host, address, said, answer.get("rc"))
+        "%s (%s): the shell there did not print the user's name but: %s (status %s). If a start "
+        "file such as .bashrc ends the shell, correct that file. If sudo asks for a password, set "
+        "ansible_user and ansible_become so that sudo does not ask."
+        % (host, address, said, answer.get("rc"))
     )
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:
     """Return the message for a login as `user`, a name outside the allowed `users`."""
     return (
-        "%s: Ansible is %s there, and this playbook needs %s: set ansible_user, or set "
+        "%s: Ansible runs as %s there, but this playbook needs %s: set ansible_user, or set "
         "ansible_become: true if %s may use sudo; or set mxcluster_user: '' to do everything as %s"
         % (host, user, " or ".join(users), user, user)
     )
@@ -218,8 +219,8 @@ def wrong_user(host: str, user: str, users: List[str]) -> str:
 def no_python(host: str, address: str, pythons: List[str]) -> str:
     """Return the message for a node that has none of the `pythons` for Ansible's modules."""
     return (
-        "%s (%s): there is no Python for Ansible's modules (looked for %s). Install one: `yum "
-        "install python3` on CentOS, `apt-get install python3` on Debian and Ubuntu; or name one "
-        "with ansible_python_interpreter."
+        "%s (%s): there is no Python for Ansible's modules (looked for %s). Install Python: "
+        "`yum install python3` on CentOS, `apt-get install python3` on Debian and Ubuntu. If the "
+        "node has a Python elsewhere, set ansible_python_interpreter to its path."
         % (host, address, pythons[0] if len(pythons) == 1 else "python3 and older ones")
     )

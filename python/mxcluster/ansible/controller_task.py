@@ -17,7 +17,7 @@ from mxcluster.errors import MxclusterError
 Json = Dict[str, Any]
 LOADER = getattr(
     yaml, "CSafeLoader", yaml.SafeLoader
-)  # CSafeLoader is ten times as fast, if PyYAML has it
+)  # CSafeLoader, which PyYAML may lack, is ten times as fast
 KEYS = ("type", "elements", "required", "default", "choices", "no_log")
 
 
@@ -25,8 +25,9 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     """Base of an action plugin whose file defines DOCUMENTATION and ``carry_out``.
 
     DOCUMENTATION declares the arguments. ``carry_out(arguments, check_mode)`` returns the result of
-    the task as a dict. The task fails if it raises MxclusterError or OSError. The file may also
-    define REQUIRED_IF for Ansible, and REGISTERED, the arguments that `registered` replaces.
+    the task as a dict. If ``carry_out`` raises MxclusterError or OSError, the task fails. The file
+    may also define REQUIRED_IF for Ansible, and REGISTERED, the arguments that `registered`
+    replaces.
     """
 
     TRANSFERS_FILES = False
@@ -62,7 +63,8 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 def show(piece: str, is_stderr: bool) -> None:
     """Show the text `piece` of a child's output on the terminal, but not in Ansible's log.
 
-    The child itself writes the log of Ansible's log_path. Args: `is_stderr` True for its stderr.
+    The child itself writes the log of Ansible's log_path. Args: `is_stderr` True if the child wrote
+    the piece to stderr.
     """
     Display().display(piece, stderr=is_stderr, screen_only=True, newline=False)
 

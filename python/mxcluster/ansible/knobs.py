@@ -9,8 +9,8 @@ from mxcluster.job.sweep import knob_table as sweeps
 from mxcluster.lists import listed
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
-# jobs_lines. `poll` has no short name: Ansible reserves the word, so that knob is train_job_poll
-# here too.
+# jobs_lines. `poll` has no short name, because Ansible reserves the word: with -e, too, the knob is
+# train_job_poll.
 SHORT = {
     "train_job": tuple(knob.name for knob in KNOBS if knob.name != "poll"),
     "jobs": ("job", "all", "lines", "json"),
@@ -34,8 +34,8 @@ PLAYBOOKS: Dict[str, Any] = {
     "logs.yml": ("job", "lines"),
     "stop.yml": ("job", "all"),
 }
-# The knobs that train.yml reads beside attach: the job already has a plan. `without` names nodes
-# whose copy of the plan does not count.
+# The knobs that train.yml reads if attach is given, because the job already has a plan. `without`
+# names nodes whose copy of the plan does not count.
 _WITH_ATTACH = ("attach", "runs_dir", "without")
 # Host variables of the inventory. With -e they apply to all hosts.
 OF_A_HOST = (
@@ -77,22 +77,22 @@ def unknown(
 
 
 def beside_attach(given: Iterable[str]) -> List[str]:
-    """Return a problem for each name of -e that train.yml does not read beside attach=<job>.
+    """Return a problem for each name of -e that train.yml does not read if attach=<job> is given.
 
     Such a name would change the plan, but the job already has a plan.
 
     Args: `given` the names of -e.
     """
     return [
-        "-e %s: train.yml -e attach=<job> goes on with the plan of the job, and reads no other "
-        "knob: remove it" % name
+        "-e %s: train.yml -e attach=<job> continues the plan of the job, and reads only the knobs "
+        "runs_dir and without: remove this knob" % name
         for name in sorted(given)
         if name in PLAYBOOKS["train.yml"] and name not in _WITH_ATTACH
     ]
 
 
 def _longer(name: str, names: Iterable[str]) -> str:
-    """Return a hint with the `names` of the form <role>_<name>, "" without such a name."""
+    """Return a hint with the `names` of a role's variables that end with `name`, or ""."""
     found = sorted(longer for longer in names if longer.endswith("_" + name))
     return " (did you mean %s?)" % " or ".join(map(repr, found[:3])) if found else ""
 
@@ -114,7 +114,7 @@ def _problems(
             )
         else:
             yield (
-                "-e %s: no role, playbook or inventory knows a variable of this name%s: correct "
+                "-e %s: no role, playbook or inventory has a variable of this name%s: correct "
                 "the name, or remove it"
                 % (
                     name,

@@ -34,7 +34,7 @@ def oldest_python(core: str) -> Tuple[int, ...]:
     """Return the oldest Python, as (major, minor), that modules of ansible-core `core` support."""
     if core.startswith("2.16."):
         return (2, 7)
-    # Under 2.16 nothing else imports this module, and the import takes 30 ms in each fork.
+    # Under 2.16 nothing else imports `basic`, and its import takes 30 ms in each fork.
     from ansible.module_utils import basic
 
     return tuple(getattr(basic, "_PY_MIN", (2, 7)))
@@ -44,7 +44,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     """Base of an action plugin that runs commands of `mxcluster.entry` on a node."""
 
     def ask(self, asked: Json, task_vars: Json) -> Json:
-        """Run a command on the node and return its checked answer as the result of a task.
+        """Run a command on the node and return its checked output as the result of a task.
 
         In check mode the method runs no command that changes the node.
 
@@ -71,7 +71,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             asking.result(asked, told["rc"], told["stdout"], told["stderr"]),
             task_vars["inventory_hostname"],
         )
-        if answer.get("msg"):  # an error may contain lines of a log
+        if answer.get("msg"):  # an error may quote a log that holds a secret
             answer["msg"] = remove_values(answer["msg"], secrets)
         return answer
 
@@ -193,6 +193,6 @@ def checked(asked: Json, answer: Json, host: str) -> Json:
         found = replies.check(asked["command"], host, answer, replies.job_of(asked))
     except MxclusterError as refusal:
         found = {"failed": True, "changed": False, "msg": str(refusal)}
-    # Marked unsafe, as Ansible does: no template in it is evaluated.
+    # Marked unsafe, so that Ansible evaluates no template in the result.
     result: Json = wrap_var(found)
     return result

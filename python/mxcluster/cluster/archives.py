@@ -17,7 +17,7 @@ from mxcluster.file_io import BLOCK, sha256
 
 Json = Dict[str, Any]
 
-TRIES, PAUSE = 4, 2.0  # attempts for one file in one run, and seconds between them
+TRIES, PAUSE = 4, 2.0  # attempts for one file in one run; the pause grows by 2 s each time
 TIMEOUT = 30.0  # seconds without a byte
 OURS = (
     errno.ENOSPC,
@@ -62,8 +62,10 @@ def provide(store: str, file: Json, sha256_of: Callable[[str], str] = sha256) ->
 def fetch(file: Json, draft: str, store: str) -> None:
     """Fetch `file` (see `provide`) to the path `draft`, and continue an earlier partial download.
 
-    MxclusterError after TRIES attempts; `store` is the folder that its message names. OSError if
-    the disk of the store refuses the file.
+    MxclusterError after TRIES failed attempts, or at once after an HTTP error that another attempt
+    cannot cure. OSError if the file cannot be written to the store.
+
+    Args: `store` the folder that the error message names.
     """
     reason: Optional[BaseException] = None
     for attempt in range(TRIES):
@@ -118,7 +120,7 @@ def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
 def _cause(reason: Optional[BaseException]) -> str:
     """Return the cause of a failed download as text."""
     cause = getattr(reason, "reason", reason)
-    return str(getattr(cause, "strerror", None) or cause or "it was cut off each time")
+    return str(getattr(cause, "strerror", None) or cause or "the download was cut off")
 
 
 def _instead(file: Json, store: str) -> str:

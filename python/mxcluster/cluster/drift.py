@@ -19,7 +19,7 @@ SOURCES = (
     "plugins",
     "playbooks",
     "python/mxcluster",
-)  # folders of the project whose content is an input of each node's provisioning
+)  # folders of the project whose files are inputs, too
 
 
 def of_sources(project: str) -> str:
@@ -59,7 +59,7 @@ def _of_files(paths: Sequence[str]) -> str:
 
 
 def remembered(path: str) -> Json:
-    """Return the state that `remember` saved in the file `path`; {} if it holds none."""
+    """Return the state that `remember` saved in the file `path`; {} without a readable file."""
     try:
         with open(path) as stream:
             found = json.load(stream)
@@ -69,12 +69,14 @@ def remembered(path: str) -> Json:
 
 
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
-    """Return a reason to provision a node that the controller finds without contact, or None.
+    """Return the reason to provision a node, if the controller's own files show one, or None.
+
+    The function needs no facts from the node.
 
     Args: `known` from `remembered`; `digest` the present digest, from `digest_of`.
     """
     if not known.get("digest"):
-        return "its provisioning from here has never completed"
+        return "provision.yml has never completed for this node on this controller"
     return (
         None
         if known.get("digest") == digest
@@ -83,7 +85,7 @@ def why_before_asking(known: Json, digest: str) -> Optional[str]:
 
 
 def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
-    """Return the reason to provision a node, from its answers; None if the node has not changed.
+    """Return the reason to provision a node, from its facts; None if the node has not changed.
 
     Args: `known` from `remembered`; `seen` {file: its present state}; `record` the node record;
     `told` the node's present facts.
@@ -108,8 +110,8 @@ def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
 def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
     """Return {name: [old value, new value]} of the layout variables that would change.
 
-    Running jobs rely on these variables. The result is empty for a state without a layout, which an
-    earlier version saved.
+    Running jobs rely on these variables. If an earlier version saved the state, the state has no
+    layout, and the result is empty.
 
     Args: `known` from `remembered`; `layout` {name: new value}.
     """

@@ -1,8 +1,8 @@
 """Choose wheels for the packages that scripts need besides MXNet (mxnet_packages).
 
 The controller chooses the wheels once for each version of Python. It saves the choice beside the
-wheels, under a digest of all inputs. Later runs with the same packages read this choice and need no
-package index. A bundle can hold the choice, too.
+wheels, under a digest of all inputs. So the same packages give the same wheels without another
+query to a package index, and a bundle can contain the choice.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 VERSION = r"(?:==|>=|<=|~=|!=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*(?:,\s*(?=[=<>~!]))?"
 REQUIREMENT = re.compile(r"(%s)(\[[A-Za-z0-9._, -]+\])?\s*((?:%s)*)$" % (NAME, VERSION))
 OWN = ("mxcluster", "pip")
-ROUNDS = 8  # of the search for packages that only the node's Python needs
+ROUNDS = 8  # at most so many rounds of the search for packages that only the node's Python needs
 
 
 def wishes(value: Any, cwd: str) -> List[Wish]:
@@ -69,7 +69,7 @@ def _file(path: str) -> List[Wish]:
             text = stream.read()
     except (OSError, ValueError) as error:
         raise BadInput(
-            "%s: %s cannot be read on the controller (%s): correct the path"
+            "%s: %s cannot be read on the controller (%s): correct the path or the file"
             % (KNOB, path, getattr(error, "strerror", None) or "it is not UTF-8 text")
         ) from error
     stripped = (
@@ -107,7 +107,7 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
         name = plain(match.group(1))
         if name in OWN or name.startswith("mxnet"):
             problems.append(
-                "%s: %s is refused: mxcluster installs it itself%s"
+                "%s: %s is refused: remove it, since mxcluster installs it itself%s"
                 % (
                     where,
                     match.group(1),
@@ -178,9 +178,9 @@ def extended(
 def choose(
     store: str, wanted: Sequence[Wish], build: Json, python: str, fetch: Fetch
 ) -> Dict[str, List[str]]:
-    """Return {"name==version": [sha256]} of all packages for `wanted` that `build` lacks.
+    """Return {"name==version": [sha256]} of `wanted` and all requirements, except those in `build`.
 
-    The function puts their wheels into the store. pip applies conditions such as
+    The function puts the wheels into the store. pip applies conditions such as
     `python_version < "3.8"` to its own Python. So this function looks up the requirements of each
     wheel for the node's Python, and adds them. The arguments are those of `extended`.
     """
@@ -267,8 +267,9 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
                     % (", ".join(lacking), python)
                 )
                 if lacking
-                else "the packages could not be fetched for Python %s. Correct the controller's "
-                "access to a package index, or the names of the packages" % python,
+                else "the packages could not be fetched for Python %s. If the controller has "
+                "no access to a package index, give it access; otherwise correct the names of the "
+                "packages" % python,
                 said,
             )
         )
@@ -277,7 +278,7 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
 def needs(path: str, python: str, wanted: Sequence[Wish] = ()) -> List[str]:
     """Return the requirements of the wheel `path` that apply to Python `python`, such as "six>=1".
 
-    Args: `wanted` the packages of the user, whose extras count.
+    Args: `wanted` the user's packages: the requirements of their extras apply, too.
     """
     from packaging.requirements import Requirement  # on the controller it comes with Ansible
 
@@ -311,7 +312,7 @@ def needs(path: str, python: str, wanted: Sequence[Wish] = ()) -> List[str]:
 
 
 def name_of(wish: Wish) -> str:
-    """Return the normalized name of the wished package, see `plain`."""
+    """Return the normalized name of the package in `wish`, see `plain`."""
     return plain(_parts(wish.text).group(1))
 
 
@@ -341,7 +342,7 @@ def _against(wanted: Sequence[Wish], build: Json, python: str) -> Iterator[str]:
         pin = pinned.get(name_of(wish))
         if pin and pin.split("==")[1] not in SpecifierSet(_parts(wish.text).group(3)):
             yield (
-                "%s: %s is refused: %s on Python %s goes with %s; leave %s out, or name that "
+                "%s: %s is refused: %s on Python %s needs %s; leave %s out, or name that "
                 "version" % (KNOB, wish.text, build["wheels"][0], python, pin, name_of(wish))
             )
 

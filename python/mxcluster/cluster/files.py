@@ -4,7 +4,7 @@ The formats are those of MXNet-G (Grouping-SGD, CCGrid 2019):
 
 - hosts: one IPv4 address a line, repeated for several workers on a host; line i is worker i;
 - groups: one group a line, the addresses of its workers separated by blanks;
-- data_sharding: `begin end` a line, the part of the training data of worker i as fractions of 1.
+- data_sharding: `begin end` a line; line i is worker i's part of the data, as fractions of 1.
 
 Parsers accept blank lines, tabs, CRLF and comments after '#'. Every message names file, line, value
 and cure. One BadInput has all mistakes of a file.
@@ -41,7 +41,7 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
     """Return the workers' addresses, one per worker. BadInput lists all mistakes.
 
     Args: `text` of the file; `name` of the file in messages; `known` the allowed addresses, None
-    for all.
+    if all are allowed.
     """
     addresses, problems = [], []
     for number, fields in _lines(text):
@@ -58,14 +58,16 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
             )
         elif known is not None and address not in known:
             problems.append(
-                "%s line %d: %s is not an address of the group workers (they have %s): correct it, "
-                "or add its host to the group"
+                "%s line %d: %s is not an address of the group workers (addresses: %s): correct "
+                "it, or add its host to the group"
                 % (name, number, address, some(unique(known), 8) or "none")
             )
         addresses.append(address)
     refuse(problems)
     if not addresses:
-        raise BadInput("%s: 0 workers: write one IPv4 address a line, one line per worker" % name)
+        raise BadInput(
+            "%s has 0 workers: write one IPv4 address a line, one line per worker" % name
+        )
     return addresses
 
 
@@ -100,7 +102,8 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
             elif address in seen:
                 problems.append(
                     "%s line %d: %s is already in the group of line %d: a worker belongs to one "
-                    "group; take one of the two out" % (name, number, address, seen[address])
+                    "group; remove the address from one line"
+                    % (name, number, address, seen[address])
                 )
             else:
                 seen[address] = number
@@ -119,7 +122,7 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
 def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
     """Return the text of the file groups, the inverse of parse_groups.
 
-    Each address occurs once. So BadInput if the workers of one address are in different groups.
+    The file has each address once: BadInput if the workers of one address are in different groups.
 
     Args: `groups` lists of worker indices; `hosts` the addresses of all workers by index.
     """
@@ -167,7 +170,7 @@ def check_data_sharding(
 ) -> None:
     """Raise BadInput unless the shares cut [0, 1] into one piece per worker: no gap, no overlap.
 
-    The pieces can be in any order, since share i is that of worker i.
+    The pieces can be in any order, since share i belongs to worker i.
 
     Args: `numbers` the line numbers of the shares in messages (1, 2, ... by default).
     """
@@ -249,7 +252,7 @@ def tile(
     """Return shares of the given relative lengths, one after the other in `order`.
 
     The end of a share and the begin of the next one are the identical number. BadInput if a share
-    is too small for a float. Args: `name` of the origin of the lengths in messages.
+    is too small for a float. Args: `name` the origin of the lengths, for messages.
     """
     shares, total, before = [(0.0, 0.0)] * len(lengths), sum(lengths), Fraction(0)
     for index in order:
@@ -281,13 +284,13 @@ def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
 
 
 def largest_remainder(quotas: Sequence[Fraction], total: int) -> List[int]:
-    """Return `quotas`, with the sum `total`, as whole numbers with the same sum (Hamilton).
+    """Return `quotas`, whose sum is `total`, as whole numbers with the same sum (Hamilton).
 
-    Each quota gets its whole part. What is left goes to the largest remainders, at a tie to the
-    lower index.
+    Each quota gets its whole part. The remaining units go one each to the largest remainders, at a
+    tie to the lower index.
     """
     sizes = [int(quota) for quota in quotas]
-    # Rounded: the last bit of a float must not decide a tie between thirds.
+    # Remainders are rounded: the last bit of a float must not decide a tie between thirds.
     remainders = [round(float(quota - size), 6) for quota, size in zip(quotas, sizes)]
     for index in sorted(range(len(quotas)), key=lambda i: (-remainders[i], i))[
         : total - sum(sizes)

@@ -5,18 +5,21 @@ position in this order. All sums are exact: a speed counts as the decimal number
 
 The rules for groups (`propose`):
 
-1. One worker, and equal speeds, form one group. Equal speeds are always in one group.
-2. Speeds that differ by no more than the noise, relative to the fastest, form one group.
-3. Two workers form two groups otherwise.
+1. A single worker forms one group. Workers of equal speed are always in the same group.
+2. If all speeds differ by no more than the noise, relative to the fastest, the workers form one
+   group.
+3. Otherwise two workers form two groups.
 4. Three or more workers: for each number of groups from 2 to the smallest of n - 1, MOST_GROUPS and
    the number of different speeds, k-means finds the groups with the least sum of squared distances
-   to the groups' means. A number counts only if the means of neighbouring groups differ by more
-   than the noise. Otherwise Calinski-Harabasz would divide each cluster of equal machines again.
-5. The largest Calinski-Harabasz score decides. At a tie it is the smaller number. Groups without
-   any distance inside have an infinite score, so all different speeds get a group of their own if
-   their number is at most min(n - 1, MOST_GROUPS).
-6. Without a number that counts, all workers form one group.
-7. Of groups with equal sums of squares, the slowest group is as large as possible, then the next.
+   to the groups' means. A number of groups counts only if the means of neighbouring groups differ
+   by more than the noise. Without this condition, the Calinski-Harabasz score would split each
+   cluster of equal machines again.
+5. Of the numbers that count, the one with the largest Calinski-Harabasz score is chosen, at a tie
+   the smaller number. Groups without any distance inside have an infinite score. So each different
+   speed gets a group of its own if at most min(n - 1, MOST_GROUPS) speeds are different.
+6. If no number counts, all workers form one group.
+7. Of several divisions with the same sum of squares, the one with the largest slowest group is
+   chosen, then the one with the largest second slowest group, and so on.
 """
 
 import math
@@ -27,7 +30,7 @@ from mxcluster.errors import BadInput, refuse
 from mxcluster.numbers import to_float
 
 # The most groups that `propose` chooses by itself. Each group costs a process on every server, and
-# in its memory three copies of the weights.
+# this process holds three copies of the weights in memory.
 MOST_GROUPS = 8
 # MXNet cuts parameters of this size over all servers (MXNET_KVSTORE_BIGARRAY_BOUND).
 BIGARRAY_BOUND = 1000 * 1000
@@ -38,16 +41,16 @@ class Proposal(NamedTuple):
 
     groups: List[List[int]]  # positions of the workers, ascending inside a group
     labels: List[str]  # "speed1" for the fastest group, "speed2", ...
-    reason: str  # why it is this number of groups, in words
+    reason: str  # why there are this many groups, in words
 
 
 def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
     """Return the speeds as exact fractions, in their order.
 
-    BadInput names each worker with a speed that is missing (None), no number, not finite or not
+    BadInput names each worker whose speed is missing (None), not a number, not finite or not
     above 0. Args: `unit` of the speeds in messages.
     """
-    refuse(["no worker has a speed: name at least one"] if not speeds else [])
+    refuse(["no worker has a speed: give at least one speed"] if not speeds else [])
     exact, problems = [], []
     for name, speed in speeds.items():
         try:
@@ -78,8 +81,8 @@ def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposa
         groups: the number of groups, 0 to choose it by the rules. A given number counts as it is,
             without regard to the noise and to MOST_GROUPS.
 
-    BadInput names a worker with a wrong speed (`check`), a wrong noise, and a number of groups that
-    is larger than that of the workers or that of the different speeds.
+    BadInput for a wrong speed (see `check`), for a wrong noise, and for more groups than there are
+    workers or different speeds.
     """
     exact, limit = check(speeds), _noise(noise)
     values = sorted(set(exact), reverse=True)
@@ -93,7 +96,7 @@ def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposa
         reason = (
             "one worker"
             if len(exact) == 1
-            else "the speeds differ by %.3g %%, and the noise is %.3g %%"
+            else "the speeds differ by %.3g %%, no more than the noise of %.3g %%"
             % (100 * float(1 - values[-1] / values[0]), 100 * noise)
         )
     elif len(exact) == 2:
@@ -106,7 +109,7 @@ def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposa
         reason = (
             "%d groups have the largest Calinski-Harabasz score, %s" % (count, score)
             if count > 1
-            else "no groups have means that differ by more than the noise of %.3g %%"
+            else "in each division, means of groups differ by no more than the noise of %.3g %%"
             % (100 * noise)
         )
     found = clustering.groups(count)
@@ -124,7 +127,7 @@ def calinski_harabasz(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]
     exact = check(speeds)
     if not 2 <= len(groups) <= len(exact) - 1:
         raise BadInput(
-            "%d groups of %d workers have no Calinski-Harabasz score: it needs 2 to %d groups"
+            "%d groups of %d workers have no Calinski-Harabasz score, which needs 2 to %d groups"
             % (len(groups), len(exact), len(exact) - 1)
         )
     inside = sum((_squares([exact[one] for one in group]) for group in groups), Fraction(0))
@@ -138,7 +141,7 @@ def shares(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> List[F
     group wait for each other. So shares are equal inside a group, and all groups need about the
     same time for an epoch. `cluster.files.cut` turns shares into samples by largest remainders.
 
-    Args: `speeds` as in `propose`; `groups` lists of positions, which hold each worker once.
+    Args: `speeds` as in `propose`; `groups` lists of workers' positions, each worker in one list.
     """
     exact = check(speeds)
     weight = list(exact)
@@ -153,16 +156,17 @@ def shares(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> List[F
 def placement(
     sizes: Sequence[int], speeds: Mapping[str, Any], bound: int = BIGARRAY_BOUND
 ) -> List[int]:
-    """Return the position of the server of each parameter.
+    """Return a list with, for each parameter, the position of its server.
 
-    Each server gets a block of neighbouring parameters, the fastest server the lowest layers:
-    backward computes their gradients last, and the next forward needs their weights first. A
-    server's part of all numbers is in proportion to its speed. A parameter belongs to the server
-    whose part holds the parameter's middle, so that a part is wrong by at most the largest
-    parameter. Of equally fast servers the earlier one comes first.
+    Each server gets a block of neighbouring parameters. The fastest server gets the lowest layers:
+    the backward pass computes their gradients last, and the next forward pass needs their weights
+    first. A server's part of all elements is in proportion to its speed. A parameter belongs to the
+    server whose part contains the parameter's middle element. So a part deviates from the
+    proportion by at most the largest parameter. Of equally fast servers the earlier one comes
+    first.
 
     Args:
-        sizes: the numbers of each parameter, in order from the lowest layer.
+        sizes: the number of elements of each parameter, in order from the lowest layer.
         speeds: {server's name: speed}, in any unit.
         bound: MXNet cuts parameters of at least this size over all servers. They count for no
             server here, and their place in the result has no effect.
@@ -174,7 +178,7 @@ def placement(
     counted = [size if size < bound else 0 for size in sizes]
     total, speed = sum(counted), sum(exact)
     result, place = [], 0
-    end, before = exact[order[0]] * total / speed, 0  # of the part of the server `place`
+    end, before = exact[order[0]] * total / speed, 0  # the end of the part of the server `place`
     for size in counted:
         while place < len(order) - 1 and Fraction(2 * before + size, 2) > end:
             place += 1
@@ -190,7 +194,10 @@ def _noise(noise: Any) -> Fraction:
     except ValueError:
         value = -1.0
     if value < 0:
-        raise BadInput("the noise %r is not a relative difference: give 0.05 for 5 %%" % (noise,))
+        raise BadInput(
+            "the noise %r is refused: it must be a number of at least 0, such as 0.05 for 5 %%"
+            % (noise,)
+        )
     return Fraction(repr(value))
 
 
@@ -228,7 +235,7 @@ def _squares(values: Sequence[Fraction]) -> Fraction:
 def _score(total: Fraction, inside: Fraction, workers: int, groups: int) -> Tuple[Any, float]:
     """Return the Calinski-Harabasz score, first in a form that compares exactly, then as a float.
 
-    Args: `total` sum of squares of all speeds; `inside` that inside the groups.
+    Args: `total` the sum of squares of all speeds; `inside` the sum of squares inside the groups.
     """
     if not inside:
         return (1, Fraction(0)), math.inf
@@ -237,15 +244,15 @@ def _score(total: Fraction, inside: Fraction, workers: int, groups: int) -> Tupl
 
 
 class _Clustering:
-    """The k-means of one dimension, exact, for all numbers of groups up to `most`.
+    """Exact k-means in one dimension, for all numbers of groups up to `most`.
 
-    Dynamic programming over the different speeds, each with its number of workers: the least sum of
-    squares of the first j speeds in k groups is that of the first i in k - 1 groups plus that of
-    the others, for the best i. This i does not fall as j grows, so each layer k needs
-    O(m log m) sums for m speeds (divide and conquer).
+    The class uses dynamic programming over the different speeds, each with its number of workers.
+    To divide the first j speeds into k groups, it divides the first i speeds into k - 1 groups and
+    puts the others into the last group, with the i of the least sum of squares. This i does not
+    fall as j grows. So each k needs O(m log m) sums for m speeds (divide and conquer).
 
-    All sums are whole numbers: speeds times the common multiple of their denominators, and sums of
-    squares times the common multiple of all numbers of workers.
+    All sums are whole numbers: speeds are multiplied by the common multiple of their denominators,
+    sums of squares also by the common multiple of all possible group sizes.
     """
 
     def __init__(self, exact: Sequence[Fraction], values: Sequence[Fraction], most: int):
@@ -263,7 +270,7 @@ class _Clustering:
         self._unit, self._multiple = unit, multiple
         numbers, sums, squares = [0], [0], [0]
         for one in values:
-            # Distances from the slowest keep the numbers small.
+            # Distances from the slowest speed keep the numbers small.
             whole, count = int((one - values[-1]) * unit), counts[one]
             numbers.append(numbers[-1] + count)
             sums.append(sums[-1] + whole * count)
@@ -314,9 +321,10 @@ class _Clustering:
         return blocks[::-1]
 
     def _solve(self, most: int) -> Tuple[List[int], List[List[int]]]:
-        """Return (the least sum for each number of groups, the begin of the last group for each j).
+        """Return (least, cuts), both with one entry for each number of groups, from 1 to `most`.
 
-        Sums are in the units of this class.
+        An entry of `least` is the least sum of squares, in the units of this class. An entry of
+        `cuts` is a list: its item j is the begin of the last group of the first j speeds.
         """
         numbers, sums, squares, parts = self._numbers, self._sums, self._squares, self._parts
 
@@ -340,10 +348,12 @@ class _Clustering:
 def _next_layer(
     before: Sequence[int], cost: Callable[[int, int], int], count: int, every: int
 ) -> Tuple[List[int], List[int]]:
-    """Return (least sum, begin of the last group) of the first j speeds in `count` groups, by j.
+    """Return two lists by j: least sums of squares, and begins of the last group.
 
-    Args: `before` the least sums for count - 1 groups; `cost` of one group; `every` the number of
-    speeds.
+    They are those of the first j speeds in `count` groups.
+
+    Args: `before` the least sums for count - 1 groups; `cost` the function that returns the sum of
+    squares of the group (begin, end); `every` the number of speeds.
     """
     layer, cut = [0] * (every + 1), [0] * (every + 1)
     ranges = [(count, every, count - 1, every - 1)]
@@ -355,7 +365,7 @@ def _next_layer(
         best, place = -1, first
         for begin in range(first, min(last, end - 1) + 1):
             value = before[begin] + cost(begin, end)
-            if best < 0 or value < best:  # at a tie the first begin, so a large last group
+            if best < 0 or value < best:  # at a tie the first begin: the last group is larger
                 best, place = value, begin
         layer[end], cut[end] = best, place
         ranges += [(low, end - 1, first, place), (end + 1, high, place, last)]

@@ -1,7 +1,8 @@
 """Make and check node records, the facts that the controller keeps of each node.
 
 The node's own part comes from a process of the training user. Each of its values must match a
-shape. The provisioning role adds the paths, which root runs and writes to, from its own variables.
+shape. The provisioning role adds the paths from its own variables, since root runs programs
+and writes files there.
 """
 
 import re
@@ -12,7 +13,7 @@ from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 
-SCHEMA = 2  # schema 1 had its paths from the node
+SCHEMA = 2  # in schema 1 the node gave the paths
 CURE = (
     "run provision.yml for this host; if the record is refused again, find the process on the host "
     "that changes the output of the training user's programs, and use that user for nothing else"
@@ -37,7 +38,7 @@ network = shapes.matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", "the name of a net
 path = shapes.matching(r"/[^\x00-\x1f\x7f-\x9f]*", "an absolute path", 4096)
 digest = shapes.matching(r"[0-9a-f]{64}", "a sha256")
 
-# The node's facts: the machine, as root if there is one, and the environment, as the training user.
+# The node's facts: about the machine, as root if possible; about its Python, as the training user.
 MACHINE = {
     "address_of_default_route": shapes.either(None, shapes.ipv4),
     "interfaces": shapes.dict_of(interface_name, shapes.list_of(shapes.ipv4_interface)),
@@ -95,10 +96,11 @@ def make(host: str, told: Json, places: Json) -> Json:
 
 
 def read(host: str, record: Any) -> Json:
-    """Return the record of `host` from the controller's disk after another check of its values.
+    """Return `record`, read from the controller's disk, after another check of its values.
 
-    Earlier versions saved unchecked records. BadInput if a value is wrong. The path of Python in a
-    record of schema 1 came from the node, so it is dropped, and a plan then asks for provision.yml.
+    Earlier versions saved unchecked records. BadInput if a value is wrong. In schema 1 the node
+    gave the path of Python. The function drops that path, and the planner then requires
+    provision.yml.
     """
     if not isinstance(record, dict) or record.get("host") != host:
         raise BadInput("the node record of %s belongs to %s: %s" % (host, _name(record), CURE))

@@ -76,8 +76,8 @@ def wheel(mxnet: str, wanted: str) -> str:
 def environment(mxnet: str, wanted: str) -> Json:
     """Return {"builds", "hashes", "name", "note"} of an MXNet version for a target.
 
-    The module mxcluster_env takes these values. The list has a build for each version of Python
-    that this MXNet supports. Misfit if MXNet has no wheel for the target.
+    These values are arguments of the module mxcluster_env. "builds" has an entry for each version
+    of Python that this MXNet supports. Misfit if MXNet has no wheel for the target.
     """
     first = wheel(mxnet, wanted)
     row, builds, hashes = mxnet_row(mxnet), [], {}
@@ -177,7 +177,7 @@ def check_python(mxnet: str, python: Optional[str]) -> None:
     if number(python) < (3, 6):
         raise BadInput(
             "Python %s is too old for mxcluster's nodes: install Python 3.6 (CentOS 7: yum install "
-            "python3) and set mxnet_python to it" % python
+            "python3) and set mxnet_python to its path" % python
         )
     raise Misfit(
         "MXNet %s does not run on Python %s, only on %s. %s"

@@ -1,16 +1,16 @@
-"""Complete, check and read a profile: the measured speeds of a cluster, and what follows. Pure.
+"""Complete, check and read a profile: measured speeds and what follows from them. Pure.
 
 ``profile.yml`` measures, `complete` adds the noise, groups, shares, placement and advice, and
-`.state/<inventory>/profile.json` keeps the result. A plan reads it with `read`, and compares its
-workers with those of the job (`fits`).
+`.state/<inventory>/profile.json` keeps the result. The planner reads the profile with `read`, and
+compares the profile's workers with those of the job (`fits`).
 
 The measured part::
 
     {"schema": 1, "job": str, "time": unix seconds, "network": str, "batch_size": int, "data": str,
-     "mxnet": str, "parameters": [numbers of each parameter, from the lowest layer],
+     "mxnet": str, "parameters": [number of elements of each parameter, from the lowest layer],
      "workers": [{"host": str, "number": int (which worker of its host, from 0),
                   "alone": {"samples_per_s": float, "spread": float (interquartile range / median)},
-                  "together": the same while all workers compute,
+                  "together": the same values while all workers compute,
                   "servers": [{"push_s": float, "pull_s": float} of the model, for each server],
                   "exchange_s": float (push and pull of the model, all workers at once)}],
      "servers": [{"host": str, "number": int, "updates_per_s": float (of the whole model)}]}
@@ -37,12 +37,12 @@ Json = Dict[str, Any]
 
 SCHEMA = 1
 CURE = "run profile.yml again"
-# The least noise: groups whose speeds differ by less are not worth their servers' processes.
+# The least noise: groups whose speeds differ by less are not worth their processes on the servers.
 LEAST_NOISE = 0.05
-# The part of a step that the exchange takes: above MUCH more servers can help, below LITTLE with
-# one server for all, the others do not.
+# Limits for the exchange's part of a step. Above MUCH, more servers can help. If the part would be
+# below LITTLE even with a single server, one server is enough.
 MUCH, LITTLE = 0.25, 0.05
-_MOST = 100000  # workers, servers or parameters
+_MOST = 100000  # at most so many workers, servers or parameters
 
 
 def _above_zero(value: Any) -> float:
@@ -65,7 +65,7 @@ def _schema(value: Any) -> int:
 
 _host = shapes.matching(r"[^\s\x00-\x1f\x7f-\x9f]+", "the name of a host", 253)
 _number = shapes.whole(0, _MOST)
-# `_measured` checks the speed itself, because its message names the worker.
+# `_measured` checks "samples_per_s", so that the message can name the worker.
 _speed = shapes.fields({"spread": _not_negative}, {"samples_per_s": lambda value: value})
 _workers = shapes.fields(
     {
@@ -78,7 +78,7 @@ _workers = shapes.fields(
         ),
         "exchange_s": _not_negative,
     },
-    # The speed of each GPU alone, of a worker with several: numbers of GPUs, and samples/s.
+    # Only for a worker with several GPUs: their numbers, and the samples/s of each GPU alone.
     {
         "gpus": shapes.list_of(_number, _MOST),
         "gpu_speeds": shapes.list_of(_above_zero, _MOST),
@@ -120,9 +120,10 @@ class Fit(NamedTuple):
 def complete(measured: Json, groups: int = 0) -> Json:
     """Return the profile: the `measured` part, checked, with the entries that follow from it.
 
-    - noise: the median of the workers' spreads together, at least LEAST_NOISE.
-    - groups, labels: `grouping.propose` for the speeds together. The workers of a host count with
-      the slowest of them, and so stay together: the file `groups` names hosts by address.
+    - noise: the median of the workers' "spread" in "together", at least LEAST_NOISE.
+    - groups, labels: `grouping.propose` for the speeds in "together". Each worker counts with the
+      speed of the slowest worker on its host. So the workers of a host are in one group, as the
+      file `groups` requires: it names hosts by address.
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
 
@@ -156,7 +157,7 @@ def complete(measured: Json, groups: int = 0) -> Json:
 def read(content: Union[str, Json], name: str = "profile.json") -> Json:
     """Return the checked profile of `content`, its JSON text or the dict.
 
-    BadInput if the content is damaged, with what to do. Args: `name` of the file in messages.
+    BadInput, with the cure, if the content is damaged. Args: `name` of the file in messages.
     """
     try:
         whole = json.loads(content) if isinstance(content, str) else content
@@ -194,7 +195,7 @@ def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
     return Fit(
         profile,
         [places[worker] for worker in workers],
-        "%s also has %s, not in this job: the others keep their groups"
+        "%s also has %s, not in this job: the job's workers keep their groups"
         % (title(profile), some(gone))
         if gone
         else "",
@@ -226,7 +227,10 @@ def job_speeds(fit: Fit) -> Dict[str, float]:
 
 
 def speeds_of(workers: Sequence[Json], kind: str = "together") -> Dict[str, float]:
-    """Return {name: samples/s} of the profile's `workers`, in their order."""
+    """Return {name: samples/s} of the profile's `workers`, in their order.
+
+    Args: `kind` "together" or "alone" (see the module).
+    """
     return {
         name_of(worker["host"], worker["number"]): worker[kind]["samples_per_s"]
         for worker in workers
@@ -245,8 +249,8 @@ def gpu_speeds(profile: Json) -> Dict[str, Dict[int, float]]:
 def server_speeds(profile: Json) -> Dict[str, float]:
     """Return {name: whole models a second} of the servers, in their order.
 
-    The time of a server for a model is that of an update, and of a push and a pull by the median
-    worker.
+    The time for one model is that of an update on the server, plus that of a push and a pull by the
+    median worker.
     """
     result = {}
     for position, server in enumerate(profile["servers"]):
@@ -273,8 +277,8 @@ def name_of(host: str, number: int) -> str:
 def advice(profile: Json) -> List[str]:
     """Return sentences about what the measured speeds mean for a job. Pure.
 
-    The step of several workers is estimated as the computation of the slowest plus the exchange of
-    the slowest, so without any overlap of the two.
+    The time of a step of several workers is estimated as that of the slowest computation plus that
+    of the slowest exchange, without any overlap.
 
     Args: `profile` with its groups.
     """
@@ -319,7 +323,7 @@ def _about_servers(profile: Json) -> List[str]:
     if exchange > MUCH * seconds:
         return [
             "the exchange with %d server%s takes %.0f %% of a step: more servers (hosts in the "
-            "group servers, or servers_per_host) divide it"
+            "group servers, or servers_per_host) can shorten it"
             % (count, "" if count == 1 else "s", 100 * exchange / seconds)
         ]
     if count > 1 and count * exchange < LITTLE * seconds:
@@ -342,8 +346,8 @@ def _about_hosts(profile: Json) -> List[str]:
             continue
         if len(workers) == 1:
             told.append(
-                "%s: its worker is %.0f %% slower while the other workers compute: they may share "
-                "one machine" % (host, 100 * lost)
+                "%s: its worker is %.0f %% slower while the other workers compute: their hosts may "
+                "be one machine" % (host, 100 * lost)
             )
             continue
         less = sum(together) <= max(alone) * (1 + profile["noise"])
@@ -402,12 +406,12 @@ def _measured(content: Any, name: str) -> Json:
     for kind, items in (("worker", found["workers"]), ("server", found["servers"])):
         counted = Counter((item["host"], item["number"]) for item in items)
         problems += [
-            "%s: %s %s %d is there %d times: %s" % (name, host, kind, number, times, CURE)
+            "%s: %s %s %d occurs %d times: %s" % (name, host, kind, number, times, CURE)
             for (host, number), times in counted.items()
             if times > 1
         ]
     problems += [
-        "%s: %s has the network times of %s, and the profile has %d: %s"
+        "%s: %s has the network times of %s, not of all %d: %s"
         % (
             name,
             name_of(worker["host"], worker["number"]),
@@ -452,12 +456,12 @@ def _check_added(profile: Json) -> None:
     workers, problems = profile["workers"], []  # type: List[Json], List[str]
     counted = Counter(position for group in profile["groups"] for position in group)
     problems += [
-        "the worker %d is in %d groups" % (position, counted[position])
+        "the worker %d is in %d groups, not in one" % (position, counted[position])
         for position in range(len(workers))
         if counted[position] != 1
     ]
     problems += [
-        "the groups name a worker %d of %d" % (position, len(workers))
+        "the groups name a worker %d, and the profile has %d workers" % (position, len(workers))
         for position in sorted(counted)
         if position >= len(workers)
     ]
@@ -483,7 +487,7 @@ def _check_added(profile: Json) -> None:
     servers = len(profile["servers"])
     if profile["placement"] and len(profile["placement"]) != len(profile["parameters"]):
         problems.append(
-            "a placement of %d parameters, and the network has %d"
+            "the placement has %d parameters, and the network has %d"
             % (len(profile["placement"]), len(profile["parameters"]))
         )
     if any(place >= servers for place in profile["placement"]):

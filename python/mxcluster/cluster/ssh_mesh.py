@@ -41,7 +41,7 @@ def blocks(
 ) -> Dict[str, str]:
     """Return {"authorized_keys", "known_hosts", "config"}: the text of each block.
 
-    BadInput if a node's key is unknown, or if a value cannot stand in a file of ssh.
+    BadInput if a node's key is unknown, or if a value is not allowed in ssh's files.
 
     Args:
         nodes: {host: {"address", ...}} of the whole cluster.
@@ -52,7 +52,7 @@ def blocks(
     """
     if not draft:
         refuse(
-            "%s: its ssh keys are not known to the controller: run provision.yml without --limit"
+            "%s: the controller does not have its ssh keys: run provision.yml without --limit"
             % host
             for host in nodes
             if not _ssh(records, host).get("public_key")
@@ -83,9 +83,9 @@ def blocks(
         }
     except shapes.Wrong as wrong:
         raise BadInput(
-            "ssh's files are not written: %s is not %s. Correct the value in the inventory (a "
-            "host's name, ansible_host, ssh_mesh_from), or run provision.yml for the node with "
-            "this value" % (wrong.shown, wrong.what)
+            "ssh's files are not written: %s is not %s. If the value is in the inventory (a host's "
+            "name, ansible_host, ssh_mesh_from), correct it there. Otherwise run provision.yml for "
+            "the node that has this value" % (wrong.shown, wrong.what)
         ) from None
 
 

@@ -17,7 +17,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def _read(name: str) -> Json:
-    import yaml  # only the controller has it
+    import yaml  # only the controller has PyYAML
 
     with open(os.path.join(FOLDER, name), encoding="utf-8") as stream:
         found: Json = yaml.safe_load(stream)

@@ -1,7 +1,7 @@
 """Choose MXNet, CUDA, cuDNN, NCCL and driver of a node from the user's settings and its facts.
 
-The code runs on the controller and asks no node. The tables are in `version_table`; `pairs` knows
-which of their versions fit together.
+The code runs on the controller and connects to no node. The tables are in `version_table`; `pairs`
+knows which of their versions fit together.
 """
 
 import re
@@ -40,7 +40,7 @@ def check_branch(branch: int, cuda: str, devices: Iterable[str]) -> None:
 def driver_branch(cuda: str, devices: Iterable[str]) -> int:
     """Return the first driver branch of the table for this CUDA and all GPUs in `devices`.
 
-    BadInput if no branch serves all of them.
+    BadInput if no branch supports them together.
     """
     refusals: List[BadInput] = []
     branch: int
@@ -54,9 +54,9 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
-    """Return (name, row) of an operating system; None if unknown.
+    """Return (name, row) of an operating system in the table; None if the table lacks it.
 
-    ("CentOS", "7.9") is "CentOS 7", and ("Ubuntu", "20.04") is "Ubuntu 20.04".
+    The table's name for ("CentOS", "7.9") is "CentOS 7", for ("Ubuntu", "20.04") "Ubuntu 20.04".
     """
     rows = table()["systems"]
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
@@ -110,15 +110,15 @@ def check_system(node: Json) -> None:
 
 
 def decide(choice: Json, node: Json) -> Json:
-    """Return the software of one node. BadInput names the reason and the nearest cure.
+    """Return the software to install on one node. BadInput names the reason and the nearest cure.
 
     Args:
         choice: the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
-            ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first that the system
-            has), "cudnn_version" ("" for the table's choice, or "none"), "mirror" (of NVIDIA's
-            files, or ""), "driver_install" ("true" if a driver that is too old is replaced,
-            "false" if mxcluster installs none), "sha256" (the user's own, by file name), "keys" ([]
-            for NVIDIA's own).
+            ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first way that the
+            system has), "cudnn_version" ("" for the table's choice, or "none"), "mirror" (URL of
+            a mirror of NVIDIA's files, or ""), "driver_install" ("true" if a driver that is too old
+            is replaced, "false" if mxcluster installs none), "sha256" ({file name: the user's
+            digest}), "keys" (the user's signing keys, [] for NVIDIA's).
         node: "system", "system_version", "architecture", "python" ("3.6", None without one), "gpus"
             (PCI device numbers), "driver" and "driver_installed" (versions of the loaded and of the
             installed module, or None), "own_system" (True if mxcluster may install system packages
@@ -126,11 +126,11 @@ def decide(choice: Json, node: Json) -> Json:
             that the node lacks).
 
     Returns:
-        {"target", "gpus": number of GPUs on the node's bus that train, "system", "environment",
-        "cuda": None or {"version", "source", ...its row}, "cudnn" and "nccl": None or
-        {"version", ...}, "driver": None or {"branch", "cuda", "least", "installable"}, "installed":
-        None or the state that verify.yml expects}. Each file of NVIDIA's is {"url", "name",
-        "sha256" or ""}.
+        {"target", "gpus": number of the node's GPUs, 0 for training on the CPU, "system",
+        "environment", "cuda": None or {"version", "source", ...its row}, "cudnn" and "nccl": None
+        or {"version", ...}, "driver": None or {"branch", "cuda", "least", "installable"},
+        "installed": None or the state that verify.yml expects}. Each of NVIDIA's files is {"url",
+        "name", "sha256" or ""}.
     """
     if node["architecture"] != "x86_64":
         raise BadInput(

@@ -1,8 +1,8 @@
 """Fetch wheels once for all nodes, into a store on the controller, and pack them for the nodes.
 
 A requirement is a line of a pip requirements file, `name==version --hash=sha256:... --hash=...`.
-The name of a file decides whether it fits a requirement and a Python. The sha256 of a file is
-checked each time before the file leaves the store.
+The name of a wheel's file tells the package, the versions and the Pythons of the wheel. The sha256
+of a file is checked each time before the file leaves the store.
 """
 
 import contextlib
@@ -47,12 +47,12 @@ def parse(requirement: str) -> Tuple[str, str, List[str]]:
 
 
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
-    """Return True if the file is a wheel of this package and version for Python on Linux x86_64.
+    """Return True if the file is a wheel of this package for Python `python` on Linux x86_64.
 
-    The file name has the parts of the binary distribution format (packaging.python.org, from
-    PEP 427).
+    The parts of a wheel's file name are those of the binary distribution format
+    (packaging.python.org, from PEP 427).
 
-    Args: `python` such as "3.11".
+    Args: `name` and `version` of the package; `python` such as "3.11".
     """
     parts = file_name[: -len(".whl")].split("-") if file_name.endswith(".whl") else []
     if len(parts) < 5 or plain(parts[0]) != plain(name) or parts[1] != version:
@@ -65,7 +65,7 @@ def fits(file_name: str, name: str, version: str, python: str) -> bool:
         own = {"none", "abi3", cpython, cpython + "m"}  # Python 3.7 and older use the suffix m
     elif "py3" in tags or "py" + cpython[2:] in tags:
         own = {"none"}
-    elif older & set(tags):  # the stable ABI of an older CPython, or pure Python since some version
+    elif older & set(tags):  # an older CPython's stable ABI, or pure Python since an older version
         own = {"abi3"} if any(tag.startswith("cp") for tag in tags) else {"none"}
     else:
         return False
@@ -79,7 +79,7 @@ def fits(file_name: str, name: str, version: str, python: str) -> bool:
 
 
 def find(folder: str, requirement: str, python: str) -> Optional[str]:
-    """Return the path of the wheel in `folder` for a requirement; None without a right file."""
+    """Return the path of the wheel in `folder` that fits a requirement, or None."""
     name, version, digests = parse(requirement)
     for candidate in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, candidate)
@@ -90,9 +90,9 @@ def find(folder: str, requirement: str, python: str) -> Optional[str]:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Run the block with the store `folder` locked against other processes, which wait.
+    """Lock the store `folder` while the block runs. Other processes wait for the lock.
 
-    Files of killed downloads are removed first.
+    Under the lock, the function first removes the files of killed downloads.
     """
     os.makedirs(folder, exist_ok=True)
     # Only the owner can open the file and hold the lock.
@@ -126,7 +126,7 @@ def provide(
         os.makedirs(folder, exist_ok=True)
         draft = tempfile.mkdtemp(
             prefix=DRAFT, dir=folder
-        )  # on the store's own disk: a rename adds its files to the store
+        )  # on the store's disk, so that a rename moves a file into the store
         try:
             said = ""
             try:
@@ -188,7 +188,7 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
         argv += ["--abi", abi]
     for platform in PLATFORMS:
         argv += ["--platform", platform]
-    # pip's temporary files go there too: /tmp may be small, and wheels for GPUs have 800 MB.
+    # pip's temporary files go to `folder`, too: /tmp may be small, and a wheel for GPUs has 800 MB.
     done = subprocess.run(
         argv + list(what),
         env=dict(os.environ, TMPDIR=folder),
@@ -203,7 +203,10 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
 
 
 def pack(paths: Sequence[str], target: str) -> None:
-    """Pack the files `paths` without folders and owners into the tar file `target`, atomically."""
+    """Pack the files `paths` into the tar file `target`, atomically.
+
+    The members have no folders and no owners.
+    """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     draft = target + ".part"
     try:
@@ -230,9 +233,11 @@ def archive(store: str, requirements: Sequence[str], python: str, folder: str) -
 
 
 def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[str, str]:
-    """Return {need["digest"]: path of a tar file in `folder`} for the different needs of all nodes.
+    """Return {need["digest"]: path of a tar file in `folder`} for each different need.
 
-    Args: `needs` a list of {"digest", "python", "requirements"}.
+    A need without requirements gets no file. BadInput for a malformed requirement.
+
+    Args: `needs` a list of {"digest", "python", "requirements"} for all nodes.
     """
     found = {}  # type: Dict[str, str]
     for need in needs:
@@ -250,14 +255,14 @@ def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[s
 
 
 def _wrong(requirements: Sequence[str]) -> str:
-    """Return the requirements without the form of a requirement line, or all if each has it."""
+    """Return the malformed requirements as text, or all of them if none is malformed."""
     form = re.compile(r"[^\s=]+==[^\s=]+( --hash=sha256:[0-9a-f]{64})+")
     wrong = [one for one in requirements if not form.fullmatch(one)]
     return some([repr(one) for one in wrong or requirements])
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0  # the same uid on a node may be another user
+    member.uid = member.gid = 0  # a node may have another user with the same uid
     member.uname = member.gname = ""
     return member
 
@@ -270,8 +275,9 @@ def plain(name: str) -> str:
 def _not_to_be_had(folder: str, requirement: str, python: str, said: str) -> str:
     name, version, digests = parse(requirement)
     return (
-        "the wheel of %s %s for Python %s could not be fetched. Correct the controller's access to "
-        "a package index, or put the file, whose sha256 is %s, into %s on the controller%s"
+        "the wheel of %s %s for Python %s could not be fetched. If the controller has no "
+        "access to a package index, give it access, or put the file with the sha256 %s into %s "
+        "on the controller%s"
         % (
             name,
             version,

@@ -1,8 +1,9 @@
-"""Entry point on a node: carry out one command of the controller and answer with a JSON object.
+"""Entry point on a node: carry out one command of the controller and print a JSON object.
 
-`python -I -m mxcluster.entry` reads the arguments of mxcluster_node as JSON from stdin, so that no
-argument is on a command line. As root, this process handles the systemd units, the firewall and the
-leftovers. A child process with the rights of the training user runs the probe or the agent.
+`python -I -m mxcluster.entry` reads the arguments of the module mxcluster_node as JSON from stdin,
+so that no argument is on a command line. As root, this process handles the systemd units, the
+firewall and the leftovers. A child process with the rights of the training user runs the probe or
+the agent.
 """
 
 import os
@@ -20,7 +21,8 @@ SWEEPING = ("start", "stop", "collect", "jobs")
 def run(asked: Json) -> Json:
     """Carry out asked["command"] on this node and return the answer (dict for JSON).
 
-    `asked` has the arguments of mxcluster_node. Raises MxclusterError if the command fails.
+    `asked` has the arguments of the module mxcluster_node. Raises MxclusterError if the command
+    fails.
     """
     asked = dict(asked, **{name: os.path.expanduser(asked[name]) for name in PATHS if asked[name]})
     command = asked["command"]
@@ -93,9 +95,10 @@ def _with(answer: Json, seen: Json) -> Json:
 
 
 def check(asked: Any) -> Json:
-    """Return `asked`, the JSON value from stdin, if it is a command, else raise MxclusterError."""
+    """Return `asked`, the JSON value from stdin. Raise MxclusterError if it is not a command."""
     if not isinstance(asked, dict) or "command" not in asked:
         raise MxclusterError(
-            "mxcluster.entry reads one JSON object from stdin, the arguments of mxcluster_node"
+            "stdin holds no command: mxcluster.entry needs the arguments of the module "
+            "mxcluster_node there, as one JSON object"
         )
     return asked

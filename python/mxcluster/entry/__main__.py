@@ -14,7 +14,7 @@ def _run(_):
     return entry.run(entry.check(json.load(sys.stdin)))
 
 
-# stdout is for the answer. Output of libraries and children, in any language, goes to stderr.
+# stdout is for the answer only. What libraries (also in C) and children print goes to stderr.
 programs.ANSWERS.append(os.dup(1))
 os.dup2(2, 1)
 result, code = json_cli.of(_run, sys.argv[1:])

@@ -7,8 +7,8 @@ from typing import Any, Dict, Optional
 Json = Dict[str, Any]
 
 READING = ("look", "record", "check", "status", "logs", "plan", "jobs")
-# Keys of a result that Ansible acts on. The answering programs run as the training user, so no
-# answer may set these keys.
+# Keys of a result that Ansible acts on. The probe and the agent run as the training user, so their
+# answers may not set these keys.
 ANSIBLES_OWN = (
     "add_group",
     "add_host",
@@ -57,7 +57,7 @@ TOLD = (
 )
 NO_PROGRAM = (126, 127)  # exit status of a shell: the program cannot run, or was not found
 ANEW = ": run provision.yml"
-OLDER = ": its mxcluster is another version; run provision.yml (running jobs go on)"
+OLDER = ": the node may have another version of mxcluster; run provision.yml (running jobs go on)"
 
 
 def missing(asked: Json) -> Optional[str]:
@@ -73,16 +73,17 @@ def program(python: str) -> str:
 
 
 def request(asked: Json, check: bool) -> bytes:
-    """Return the bytes for the stdin of `mxcluster.entry`. `check` means check mode."""
+    """Return the bytes for the stdin of `mxcluster.entry`. `check`: True in check mode."""
     return json.dumps(
         dict({name: asked.get(name) for name in TOLD}, check=check), sort_keys=True
     ).encode()
 
 
 def result(asked: Json, code: int, out: str, err: str) -> Json:
-    """Return the result of the Ansible task (dict) from what `mxcluster.entry` returned.
+    """Return the result of the Ansible task (dict) for a finished run of `mxcluster.entry`.
 
-    `asked`: the arguments of the task. `code`: the exit status. `out`, `err`: stdout and stderr.
+    `asked`: the arguments of the task. `code`, `out`, `err`: exit status, stdout and stderr of the
+    run.
     The result of a failed command has "failed" and "msg".
     """
     where = "%s on this node" % asked["python"]
@@ -118,7 +119,7 @@ def _failed(text: str) -> Json:
 
 
 def _last(out: str) -> Optional[Json]:
-    """Return the JSON object in the last line of `out` that has one, or None without such a line.
+    """Return the last line of `out` that is a JSON object, as a dict, or None without such a line.
 
     A shell and its start files may print other lines, too.
     """
@@ -155,7 +156,7 @@ def _of(asked: Json, answer: Json) -> Json:
 
 
 def of_check_mode(command: str) -> Json:
-    """Return the task's result in check mode for `command`, which would change something.
+    """Return the task's result in check mode for a `command` that would change the node.
 
     In check mode no job was started, so the commands wait and stop find no job.
     """

@@ -32,8 +32,8 @@ def sweep(spool: Optional[str] = None) -> List[str]:
                 os.unlink(path)
         if os.path.lexists(path):
             lines.append(
-                "%s, a leftover of a killed Ansible module, cannot be removed: remove it as root"
-                % path
+                "%s, a leftover of a killed module or controller, cannot be removed: remove this "
+                "path as root" % path
             )
     return lines
 

@@ -66,11 +66,11 @@ def argv_for(asked: Json, target: Optional[int] = None) -> List[str]:
 def answer_of(asked: Json, target: Optional[int] = None) -> Json:
     """Return the answer (dict) of the probe or the agent to asked["command"].
 
-    With a training user, a child process with that user's rights gives the answer. `target`: see
-    `argv_for`. Raises MxclusterError if the command fails.
+    If there is a training user, a child process with that user's rights runs the program.
+    `target`: see `argv_for`. Raises MxclusterError if the command fails.
 
-    The command `start` runs in a new Python, because the agent that it starts lives on. In a fork
-    of root's process the agent could not read its own files in /proc: the kernel would forbid it.
+    The command `start` runs in a new Python, because the started agent outlives the command. In a
+    fork of root's process the kernel would deny the agent access to the agent's files in /proc.
     """
     refusing = Refusing(asked["check"])
     argv, entry = argv_for(asked, target), training_user.other(refusing, asked["user"])
@@ -88,10 +88,10 @@ def answer_of(asked: Json, target: Optional[int] = None) -> Json:
 
 
 def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Json, int]]:
-    """Return the function that the child process runs, which carries out `argv`.
+    """Return a function for the child process, which carries out `argv` with `_in_process`.
 
-    The function returns the result of `_in_process`. The child ends with the process `parent`. No
-    other process of the user can look into the child.
+    The child ends with the process `parent`. No other process of the user can read the child's
+    memory or open its descriptors.
     """
 
     def work():
@@ -123,9 +123,9 @@ def _prove_that_it_runs(entry: Any) -> None:
         why = str(error)
     if why:
         raise MxclusterError(
-            "the training user %s cannot run the Python %s: %s. Make all folders on the path to "
-            "this Python, and to the Python that its environment uses, readable and executable for "
-            "all users" % (entry.pw_name, sys.executable, why)
+            "the training user %s cannot run the Python %s: %s. If a permission is missing, make "
+            "all folders on the path to this Python, and to the Python that its environment uses, "
+            "readable and executable for all users" % (entry.pw_name, sys.executable, why)
         )
 
 
@@ -172,8 +172,8 @@ def _run(argv: List[str]) -> Json:
 def program_of(command: str) -> Any:
     """Return the module that carries out `command`: the probe or the agent's command line.
 
-    The function imports the module late, and mostly in the user's process, whose job needs the
-    module anyway.
+    The import is inside the function, so that it mostly happens in the user's process. That process
+    needs the module anyway, and root's process does not.
     """
     if command in OF_NODE:
         from mxcluster.node import probe

@@ -20,7 +20,7 @@ Json = Dict[str, Any]
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
 UNIT_ENDS = 10  # seconds
-PRIVATE = ("/tmp", "/var/tmp")  # a unit has its own of these folders: PrivateTmp=yes
+PRIVATE = ("/tmp", "/var/tmp")  # PrivateTmp=yes: a unit sees its own, empty folders here
 
 
 def has_units(asked: Json) -> bool:
@@ -37,7 +37,7 @@ def has_units(asked: Json) -> bool:
 
 
 def hidden(asked: Json) -> List[str]:
-    """Return a line if a job in a unit could not see the data_dir of a command `look`, else []."""
+    """Return a line if a job in a unit cannot see the `data_dir` of the request, else []."""
     path = asked["request"].get("data_dir") or ""
     if not any(
         (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE
@@ -115,7 +115,7 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
 def jobs_with_units(asked: Json) -> Optional[List[str]]:
     """Return the names of jobs whose unit is active, starting or stopping, sorted.
 
-    Returns None if this process cannot know: without root, a training user or systemd.
+    Returns None if root's rights, a training user or systemd is missing.
     """
     if os.geteuid() != 0 or not asked["user"] or not os.path.isdir("/run/systemd/system"):
         return None
@@ -140,10 +140,11 @@ def jobs_with_units(asked: Json) -> Optional[List[str]]:
 
 
 def untrue_end(asked: Json, unit: str) -> Optional[str]:
-    """Return why asked["told"], the reason in the answer to `wait`, cannot be true; None if it can.
+    """Return why asked["told"] cannot be true, or None if it can.
 
-    The training user's process gave the answer, and root controls the unit. The function gives the
-    unit UNIT_ENDS seconds, because the agent ends shortly after its last status.
+    asked["told"] is the reason for the job's end in the answer to `wait`. The training user's
+    process gave that answer, and root compares it with the state of the unit. The function waits up
+    to UNIT_ENDS seconds for the unit's end, because the agent ends shortly after its last status.
     """
     if not asked["told"]:
         return None
@@ -232,12 +233,15 @@ def write_wish(plan: Json, uid: int) -> None:
 
 
 def is_spooled(asked: Json) -> bool:
-    """Return True if root packs the job's files into the spool: for or of another user."""
+    """Return True if root packs the job's files into the spool.
+
+    Root does so if the training user or the login user is not root.
+    """
     return bool(asked["spool"]) and os.geteuid() == 0 and bool(asked["user"] or asked["reader"])
 
 
 def collect_into_spool(asked: Json) -> Json:
-    """Return the answer of `collect`, whose tar file is in the folder asked["spool"].
+    """Carry out `collect` with a tar file in the folder asked["spool"]. Return the answer.
 
     Root makes the tar file and the training user fills it, in a folder that the user cannot change.
     The login user fetches the file with its own rights. As root, Ansible's fetch would hold the
@@ -252,7 +256,7 @@ def collect_into_spool(asked: Json) -> Json:
         found = os.lstat(spool)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
             raise MxclusterError(
-                "%s must be a folder of root that no other user can write to: remove it, and try "
+                "%s is not a folder of root that only root can write to: remove this path, and try "
                 "again" % spool
             )
         # Two controllers may wait for the same job. Each fetches its own file.

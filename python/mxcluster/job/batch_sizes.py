@@ -1,9 +1,9 @@
 """Fit the batch sizes of the workers to their speeds, for `balance=batch`. Pure.
 
-Source: LB-BSP, arXiv 1806.02508, and SoCC 2020, doi 10.1145/3419111.3421299. The sizes of all
-workers that wait for each other always add up to the batch size times their number: B W under
-dist_sync, B |g| in a group of dist_gsync. A worker's gradient is the sum over its samples, so the
-sum of the pushes does not depend on the sizes.
+Source: LB-BSP, arXiv 1806.02508, and SoCC 2020, doi 10.1145/3419111.3421299. The sizes of the
+workers that wait for each other always add up to the knob batch_size times the number of these
+workers. Under dist_sync these are all workers, under dist_gsync those of a group. A worker's
+gradient is the sum over its samples, so the sum of the pushes does not depend on the sizes.
 
 Each worker computes the sizes by itself, from the same speeds. Sums and quotients are exact
 (fractions), so that all workers get the same sizes on any machine.
@@ -16,19 +16,20 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from mxcluster.cluster.files import largest_remainder
 from mxcluster.errors import BadInput, refuse
 
-# Dead band. A worker's size changes only if the size that fits its speed differs by more than this
-# part of the size, and by more than this number of samples. Noise therefore changes no size.
+# Dead band, so that noise changes no size. Sizes change only if, for at least one worker, the size
+# that fits its speed differs by more than this part of its size and by more than this number of
+# samples.
 DEAD_BAND, LEAST_MOVE = Fraction(1, 20), Fraction(3, 4)
 SMOOTHING = 0.2  # weight of the newest step in the moving average of a worker's seconds
 MOST_MEASURED = 16  # steps of an epoch that a worker measures
 
 
 class State(NamedTuple):
-    """The batch sizes of all workers, and how each of them moved before."""
+    """The batch sizes of all workers, and the last change of each size."""
 
     sizes: Tuple[int, ...]
-    directions: Tuple[int, ...]  # of a worker's last move: 1 up, -1 down, 0 without a move
-    steps: Tuple[Fraction, ...]  # the part of the way to its target that a worker's size goes
+    directions: Tuple[int, ...]  # of each size's last change: 1 up, -1 down, 0 without a change
+    steps: Tuple[Fraction, ...]  # the part of its distance to the target by which a size changes
 
 
 def start(sizes: Sequence[int]) -> State:
@@ -43,12 +44,12 @@ def follow(
     most: Sequence[int],
     workers: Sequence[int] = (),
 ) -> State:
-    """Return the State after the workers have measured `speeds`; `state` itself within a dead band.
+    """Return the State after the workers have measured `speeds`. In the dead band it is `state`.
 
     Under the new sizes all workers need the same time for a batch, as far as `least` and `most`
-    allow. A size that changes its direction goes half as far as before. A size that keeps its
-    direction goes twice as far, at most the whole way. So sizes also converge if the speed of a
-    worker depends on its batch size.
+    allow. A size changes by a part of its distance to the target. This part is halved if the size
+    changes its direction, and doubled, at most to the whole distance, if the size keeps its
+    direction. So sizes also converge if the speed of a worker depends on its batch size.
 
     Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size;
     `workers` the workers' indices for messages, 0, 1 and so on by default. Raises BadInput for a
@@ -99,18 +100,19 @@ def check_bounds(total: int, least: Sequence[int], most: Sequence[int]) -> None:
     """Raise BadInput unless some sizes from `least` to `most` of each worker add up to `total`."""
     if total < len(least):
         raise BadInput(
-            "%d samples of a step are fewer than the %d workers, and each needs at least one: use "
-            "a larger batch_size, or fewer workers" % (total, len(least))
+            "a step has %d samples for %d workers, but each worker needs at least one: use a "
+            "larger batch_size, or fewer workers" % (total, len(least))
         )
     refuse(
-        "worker %d would have batch sizes from %d to %d: they must be at least 1, and the least "
-        "one at most as large as the most (worker_batch_max)" % (worker, low, high)
+        "worker %d has the lower bound %d and the upper bound %d for its batch size: the lower "
+        "bound must be at least 1, and the upper bound (worker_batch_max) at least as large"
+        % (worker, low, high)
         for worker, (low, high) in enumerate(zip(least, most))
         if not 1 <= low <= high
     )
     if sum(least) > total or sum(most) < total:
         raise BadInput(
-            "a step has %d samples, but the workers together take %d at least and %d at most: use "
+            "a step has %d samples, but all workers together take at least %d and at most %d: use "
             "%s batch_size"
             % (
                 total,
@@ -130,7 +132,7 @@ def check_sizes(
     """
     check_count("the batch sizes", sizes, len(least))
     refuse(
-        "the batch size %d of worker %d is not from %d to %d: name another one"
+        "the batch size %d of worker %d is not from %d to %d: give a size within these bounds"
         % (size, worker, low, high)
         for worker, (size, low, high) in enumerate(zip(sizes, least, most))
         if not low <= size <= high
@@ -138,15 +140,15 @@ def check_sizes(
     if sum(sizes) != total:
         raise BadInput(
             "the batch sizes %s add up to %d, but a step has %d samples (batch_size times the "
-            "number of workers): name sizes with this sum" % (shown(sizes), sum(sizes), total)
+            "number of workers): give sizes with this sum" % (shown(sizes), sum(sizes), total)
         )
 
 
 def check_count(name: str, sizes: Sequence[int], workers: int) -> None:
-    """Raise BadInput unless `sizes`, called `name` in the message, has one entry a worker."""
+    """Raise BadInput unless `sizes`, called `name` in the message, has an entry for each worker."""
     if len(sizes) != workers:
         raise BadInput(
-            "%s (%s) are for %d workers, but the job has %d: name one size for each worker"
+            "%s (%s) are for %d workers, but the job has %d: give one size for each worker"
             % (name, shown(sizes), len(sizes), workers)
         )
 
@@ -168,10 +170,9 @@ def epoch_of(
 
     The ranges cover the `samples` samples of an epoch once. A set of workers gets samples in
     proportion to its weight, and shares them in proportion to the batch `sizes`. The workers of a
-    set have the same number of batches: the samples of the set / sum(sizes), rounded up. A range
-    holds at most (number of batches) * (batch size of its worker) samples. The ranges and
-    batches of a set do not depend on the sizes of other sets. Raises BadInput if a worker would get
-    no sample.
+    set have the same number of batches: the samples of the set / sum(sizes), rounded up. A worker
+    whose range has too few samples for these batches repeats some. The ranges and batches of a set
+    do not depend on the sizes of other sets. Raises BadInput if a worker would get no sample.
 
     Args: `waiting` the sets of workers that wait for each other, as from `schemes.waiting_sets`;
     `weights` of the sets.
@@ -185,9 +186,8 @@ def epoch_of(
             [Fraction(sizes[worker] * of_set, total) for worker in members], of_set
         )
         refuse(
-            "worker %d with the batch size %d of %d samples a step would get none of the %d "
-            "training samples: use fewer workers (num_workers)"
-            % (worker, sizes[worker], total, of_set)
+            "worker %d, with %d of the %d samples of a step, would get none of the %d training "
+            "samples: use fewer workers (num_workers)" % (worker, sizes[worker], total, of_set)
             for worker, count in zip(members, counts)
             if not count
         )
@@ -221,7 +221,7 @@ class Speed:
         self._last = math.nan
 
     def resize(self, size: int) -> None:
-        """Begin a new average for the batch size `size`, unless it is the present one."""
+        """Begin a new average for the batch size `size`, unless the size is already `size`."""
         if size != self._size:
             self._last = self.value()
             self._size, self._seconds = size, None
@@ -233,14 +233,17 @@ class Speed:
         self._seconds = SMOOTHING * seconds + (1 - SMOOTHING) * before
 
     def value(self) -> float:
-        """Return the speed in samples per second, or NaN before the first measurement."""
+        """Return the speed in samples per second, or NaN before the first measurement.
+
+        Between `resize` and the next measurement, the speed is that of the previous size.
+        """
         return self._last if self._seconds is None else self._size / self._seconds
 
 
 def _check_speeds(speeds: Dict[int, float]) -> None:
     refuse(
-        "worker-%d measured a speed of %r samples/s, which is not a number above 0: read its log, "
-        "and train with balance=none if its clock is wrong" % (worker, speed)
+        "worker-%d measured a speed of %r samples/s, which is not a number above 0: read the "
+        "worker's log. If the clock of its node is wrong, train with balance=none" % (worker, speed)
         for worker, speed in speeds.items()
         if not (math.isfinite(speed) and speed > 0)
     )
@@ -251,11 +254,11 @@ def _quotas(
 ) -> List[Fraction]:
     """Return exact shares of `total` in proportion to `weights`, within the bounds.
 
-    One factor exists for which the weights times the factor, clipped to the bounds, add up to
-    `total`. Each round computes the factor of the free workers as if they had no bounds. If the
-    lower bounds add more samples than the upper bounds remove, this factor is too large. The
-    workers below their lower bounds stay there for any smaller factor, so their sizes are fixed.
-    In the opposite case, the workers above their upper bounds are fixed there.
+    A share is a common factor times the weight, raised or cut to the worker's bounds. Each round
+    computes the factor of the workers without a final share. If raising adds more than cutting
+    removes, this factor is too large. A smaller factor leaves the raised shares below their lower
+    bounds, so these bounds are final. In the opposite case the upper bounds of the cut shares are
+    final.
     """
     exact = [Fraction(weight) for weight in weights]
     fixed: Dict[int, Fraction] = {}

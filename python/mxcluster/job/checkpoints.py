@@ -9,8 +9,8 @@ After epoch 5 of mlp a checkpoint has these files::
                               parts of this checkpoint share
     mlp-0005.json             the manifest of the whole checkpoint, written last
 
-Each file is written under another name, forced to disk and renamed. The servers' files may lie on
-other nodes than worker 0's until they are collected.
+Each file is written under another name, forced to disk and renamed. Until they are collected, the
+servers' files may lie on other nodes than the files of worker 0.
 
 While the job runs, the controller fetches one checkpoint at a time. An epoch may be shorter than
 the transfer, so worker 0 holds one checkpoint: no node deletes this checkpoint until the controller
@@ -28,8 +28,8 @@ from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
-# Files in the job folder. HELD contains the name of the checkpoint that waits for the controller,
-# TAKEN the name of the last checkpoint that the controller has fetched.
+# Files in the job folder that hold the name of a checkpoint: the one that worker 0 holds for the
+# controller, and the one that the controller has fetched.
 HELD, TAKEN = "held", "taken"
 FILE = re.compile(
     r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
@@ -96,7 +96,7 @@ def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
 
 
 def keep(folder: str, network: str, kept: int) -> None:
-    """Delete the network's checkpoints in `folder` that are older than the last `kept` complete."""
+    """Delete the network's checkpoints in `folder` older than the last `kept` complete ones."""
     whole = [
         epoch for epoch in _epochs(folder, network) if is_there(folder, name_of(network, epoch))
     ]

@@ -21,12 +21,12 @@ from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_i
 from mxcluster.numbers import to_float, to_int
 
 PROGRAMS = ("image_classification",)
-# The networks of the program itself; those of MXNet's model zoo come with the node record.
+# The networks of the program itself; the node record lists those of MXNet's model zoo.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 
-# A smaller array gains nothing from a message to every server.
+# A smaller array is not worth a message to every server.
 LEAST_BOUND = 1000
-# The host variable with which the program emulates a slower machine; also its argument.
+# The host variable, and argument of the program, that emulates a slower machine.
 SLOWDOWN = Option(
     "slowdown",
     1.0,
@@ -83,7 +83,8 @@ def _knob(
 ) -> Knob:
     """Return a Knob with these fields, which `option_types.Knob` explains.
 
-    Without `cast` the type decides about the conversion of values. The type "raw" needs a `cast`.
+    Without `cast` the type decides about the conversion of values. The type "raw" needs a `cast`,
+    unless only the role reads the knob.
     """
     option = Option(name, default, cast or _CASTS.get(type), check, message)
     return Knob(*option, type, description, choices, inherited, flag, own, no_log)
@@ -230,10 +231,10 @@ SECTIONS = {
             "balance",
             "none",
             ("none", "batch"),
-            "`batch` lets the batch sizes of the workers follow their measured speeds at the end "
-            "of every epoch; their sum stays `batch_size` times the number of workers, under "
-            "`dist_gsync` in each group. `none` gives every worker `batch_size`. Only for %s, and "
-            "for the program, not for a script."
+            "`batch` fits the batch sizes of the workers to their measured speeds at the end of "
+            "every epoch. The sum of the sizes stays `batch_size` times the number of workers; "
+            "under `dist_gsync` this holds in each group. `none` gives every worker `batch_size`. "
+            "`batch` is only for %s, and for the program, not for a script."
             % ", ".join(
                 "`%s`" % one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)
             ),
@@ -256,8 +257,8 @@ SECTIONS = {
             "gsync_y",
             "rate",
             ("rate", "gradient", "one"),
-            "`dist_gsync` with several groups divides this value by Y, the number of updates "
-            "since the group's previous update. `rate` is the learning rate, `gradient` is the "
+            "The value that `dist_gsync` with several groups divides by Y, the number of updates "
+            "since the group's previous update: `rate` is the learning rate, `gradient` is the "
             "gradient, and `one` disables the division. For SGD without weight decay and "
             "clipping, `rate` and `gradient` give the same result.",
             inherited=True,
@@ -267,10 +268,10 @@ SECTIONS = {
             "none",
             ("none", "2bit"),
             "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` "
-            "sends 2 bits for each number, a 16th of the bytes: a worker adds the gradient to what "
-            "it has left over, and sends -`compression_threshold`, 0 or `compression_threshold`; "
-            "the rest is left over for the next step. Only the program compresses; a script calls "
-            "`kv.set_gradient_compression`. Refused under %s."
+            "sends 2 bits for each number, a 16th of the bytes: a worker adds the gradient to the "
+            "rest of the previous steps, sends -`compression_threshold`, 0 or "
+            "`compression_threshold`, and keeps the new rest for the next step. This knob is for "
+            "the program; a script calls `kv.set_gradient_compression`. `2bit` is refused under %s."
             % " and ".join("`%s`" % one.name for one in schemes.SCHEMES if one.no_compression),
             inherited=True,
             flag="--compression",
@@ -280,11 +281,11 @@ SECTIONS = {
             "float",
             2.0,
             check=_has_6_decimals,
-            message="a number above 0 with at most 6 decimals, such as 0.5, because MXNet tells "
+            message="a number above 0 with at most 6 decimals, such as 0.5, because MXNet sends "
             "the servers no further decimals",
-            description="The number that `compression=2bit` sends for one of the gradient, which "
-            "is the sum over a worker's batch. MXNet's own default is 0.5. Above 0, with at most 6 "
-            "decimals.",
+            description="The absolute value of the numbers other than 0 that `compression=2bit` "
+            "sends for a gradient. The gradient is the sum over a worker's batch. MXNet's own "
+            "default is 0.5. Above 0, with at most 6 decimals.",
             inherited=True,
             flag="--compression-threshold",
         ),
@@ -359,7 +360,8 @@ SECTIONS = {
             0,
             check=between(0, 2**31 - 1),
             message="a whole number from 0 to 2147483647",
-            description="The seed of initial weights, shuffling and synthetic data. At least 0.",
+            description="The seed of initial weights, shuffling and synthetic data. From 0 to "
+            "2147483647.",
             inherited=True,
             flag="--seed",
         ),
@@ -385,8 +387,8 @@ SECTIONS = {
             check=_is_job_id_or_empty,
             message="the id of a job in runs/",
             description="The id of an interrupted job with `savemodel`. The new job continues "
-            "from the last complete checkpoint, on any number of workers and servers. It inherits "
-            "the training knobs unless you set them again.",
+            "from the last complete checkpoint, on any number of workers and servers. The new job "
+            "inherits the training knobs unless you set them again.",
         ),
         _count(
             "model_load_epoch",
@@ -411,14 +413,14 @@ SECTIONS = {
             "num_workers",
             0,
             0,
-            "Use only this number of workers, the first of the inventory; 0 uses all workers.",
+            "The number of workers to use, in the order of the inventory; 0 uses all workers.",
             cure=" (0: all)",
         ),
         _count(
             "num_servers",
             0,
             0,
-            "Use only this number of servers, the first of the inventory; 0 uses all servers.",
+            "The number of servers to use, in the order of the inventory; 0 uses all servers.",
             cure=" (0: all)",
         ),
         _knob(
@@ -453,9 +455,9 @@ SECTIONS = {
             "grouping",
             "given",
             ("given", "auto"),
-            "The groups of workers without `worker_group` and `groups_file`: `given` takes those "
-            "of the profile that `profile.yml` has measured, or one group of all workers without "
-            "a profile that fits. `auto` measures such a profile first.",
+            "The groups of workers if `worker_group` and `groups_file` are not set: those of the "
+            "profile that `profile.yml` has measured. If no profile fits, `given` makes one group "
+            "of all workers, and `auto` first runs `profile.yml`.",
         ),
         _path(
             "hosts_file",
@@ -475,9 +477,9 @@ SECTIONS = {
             check=lambda value: value >= 0,
             message="a number of milliseconds of at least 0",
             description="For rehearsals: the forward and backward pass of `batch_size` samples "
-            "takes at least this number of milliseconds, more samples take longer in proportion, "
-            "and the host variable `slowdown` multiplies it. 0 adds nothing. The figures of such a "
-            "job are not those of its machines.",
+            "takes at least this number of milliseconds, and more samples take longer in "
+            "proportion. The host variable `slowdown` multiplies this time. 0 sets no minimum. The "
+            "figures of such a job do not describe its machines.",
             flag="--step-ms",
         ),
         _knob(
@@ -506,7 +508,7 @@ SECTIONS = {
             check=_is_bound,
             message="0 (MXNet's 1000000) or a whole number from %d to 2147483647" % LEAST_BOUND,
             description="An array of at least this many numbers is split evenly over all servers; "
-            "a smaller one is on one server. All processes get it as "
+            "a smaller array is on one server. All processes get this number as "
             "`MXNET_KVSTORE_BIGARRAY_BOUND`. 0 is MXNet's 1000000, otherwise at least %d."
             % LEAST_BOUND,
         ),
@@ -527,7 +529,7 @@ SECTIONS = {
             check=lambda port: port == "auto" or 1024 <= port <= 65000,
             message="auto (the first free port from 9091 on) or a port number from 1024 to 65000",
             description="The scheduler's port, 1024 to 65000. The other processes on an address "
-            "take the following ports. `auto` takes 9091, or the first higher port where all of "
+            "take the following ports. `auto` takes the first port from 9091 on where all of "
             "these ports are free.",
         ),
         _knob(
@@ -537,8 +539,8 @@ SECTIONS = {
             cast=option_types.to_environment,
             message="a dict of environment variables with strings of one line, such as "
             '\'{"OMP_NUM_THREADS": "1"}\'',
-            description="Environment variables for every process, a dict. They are public: in the "
-            "output, in `runs/` and on the nodes. Variables that control loading (`PATH`, "
+            description="Environment variables for every process, a dict. Their values are visible "
+            "in the output, in `runs/` and on the nodes. Variables that control loading (`PATH`, "
             "`PYTHONPATH`, `LD_PRELOAD`) are refused.",
         ),
         _knob(
@@ -567,13 +569,14 @@ SECTIONS = {
             check=between(1, 86400),
             message="a number of seconds from 1 to 86400",
             description="A job ends itself after this number of seconds without a poll of the "
-            "controller. A controller that polls late has up to twice as long, and 180 s if its "
-            "process runs on the node's own machine.",
+            "controller. If the controller polls late, the limit is up to twice this number. If "
+            "the controller runs on the node's own machine, the limit is twice this number, at "
+            "least 180 s. From 1 to 86400.",
         ),
         _switch(
             "detach",
             "Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for "
-            "the job from any controller.",
+            "the end of the job, on any controller.",
         ),
         _count(
             "max_restarts",
@@ -589,8 +592,8 @@ SECTIONS = {
             10.0,
             check=between(0, 86400),
             message="a number of seconds from 0 to 86400",
-            description="The number of seconds before the first restart. Each further restart "
-            "waits twice as long.",
+            description="The number of seconds before the first restart, from 0 to 86400. Before "
+            "each further restart, the number is doubled.",
         ),
         # Below 2 s a single late heartbeat would end a healthy job.
         _knob(
@@ -600,19 +603,19 @@ SECTIONS = {
             check=between(2, 3600),
             message="a whole number of seconds from 2 to 3600",
             description="A process without a heartbeat for this number of seconds counts as dead. "
-            "At least 2.",
+            "From 2 to 3600.",
         ),
-        # A process reports progress about once a second: a shorter limit would end healthy jobs.
+        # A process reports progress about once a second: below 5 s healthy jobs would end.
         _knob(
             "start_timeout",
             "float",
             60.0,
             check=_is_none_or_from_5_s,
             message="0 (no limit) or a number of seconds of at least 5",
-            description="The maximum number of seconds from a worker's start to its kv-store; 0 "
-            "is no limit, otherwise at least 5. Raise the limit for scripts with a long "
-            "preparation. Waiting time for a core of a busy machine does not count, up to the "
-            "same number of seconds.",
+            description="The maximum number of seconds from the start of a process to its "
+            "kv-store; 0 is no limit, otherwise at least 5. Raise the limit for scripts with a "
+            "long preparation. Time that the process waits for a CPU core does not count, up to "
+            "the same number of seconds.",
         ),
         _knob(
             "stall_timeout",
@@ -643,14 +646,14 @@ SECTIONS = {
             check=bool,
             message="the command of an MPI program, such as './solve input.txt'",
             description="The MPI program and its arguments, a command for bash. Every process of "
-            "MPI runs it in the folder `$MXCLUSTER_WORK_DIR` of its node, where the resource files "
-            "are.",
+            "MPI runs this command in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder "
+            "holds the resource files.",
         ),
         _choice(
             "mpi_runtime",
             "auto",
             MPI_ENGINES,
-            "The MPI engine of the nodes. `auto` takes the one of `mpirun` in the `PATH`.",
+            "The MPI engine of the nodes. `auto` takes the engine of the `mpirun` in the `PATH`.",
         ),
         _knob(
             "mpi_num_instances",
@@ -659,8 +662,8 @@ SECTIONS = {
             cast=option_types.to_int_or_all,
             check=lambda number: number == "all" or number >= 1,
             message="all, or a number of nodes of at least 1",
-            description="The number of nodes, the first of the group workers; `all` takes all of "
-            "them. mpirun runs on the first node.",
+            description="The number of nodes to use, in the order of the group workers; `all` uses "
+            "the whole group. At least 1. mpirun runs on the first node.",
         ),
         _knob(
             "mpi_processes_per_node",
@@ -669,8 +672,9 @@ SECTIONS = {
             cast=option_types.to_processes,
             check=lambda number: number == "gpus" or 1 <= number <= 1024,
             message="a number from 1 to 1024, or gpus (one process for each GPU)",
-            description="The number of MPI processes on each node. `gpus`, or the recipe's "
-            "`nvidia-smi -L | wc -l`, is one for each GPU of the job on the node.",
+            description="The number of MPI processes on each node, from 1 to 1024. `gpus`, or "
+            "Batch Shipyard's `nvidia-smi -L | wc -l`, starts one process for each GPU of the job "
+            "on the node.",
         ),
         _knob(
             "mpi_pre_execution_command",
@@ -678,16 +682,16 @@ SECTIONS = {
             "",
             message="a text",
             description="Commands for bash that load the MPI engine and the program, such as "
-            "`source /opt/intel/oneapi/setvars.sh`. They run on each node before mpirun and its "
-            "daemon, and before that when the node is checked. So they may only set variables.",
+            "`source /opt/intel/oneapi/setvars.sh`. They run on each node during the checks, and "
+            "again before mpirun and its daemons start. So they may only set variables.",
         ),
         _knob(
             "mpi_coordination_command",
             "str",
             "",
             message="a text",
-            description="A command for bash that runs once on each node before mpirun starts. The "
-            "job fails if it fails. Processes that it leaves in the background end with the job.",
+            description="A command for bash that runs once on each node before mpirun starts. If "
+            "the command fails, the job fails. Its background processes end with the job.",
         ),
         _knob(
             "mpi_image",
@@ -713,7 +717,7 @@ SECTIONS = {
             "auto",
             cast=option_types.to_bool_or_auto,
             message="auto, true or false",
-            description="`true` lets the engine use InfiniBand alone between nodes, and refuses "
+            description="`true` lets the engine use only InfiniBand between nodes, and refuses "
             "nodes without it. `false` forbids InfiniBand. `auto` leaves the choice to the engine.",
         ),
         _knob(
@@ -739,8 +743,9 @@ SECTIONS = {
             "mpi_output",
             "always",
             ("always", "success", "failure"),
-            "When to fetch the files that the program wrote into `$MXCLUSTER_WORK_DIR` to "
-            "`runs/<job>/nodes/<host>/files`. `collect_mb` limits them.",
+            "When the controller fetches the files that the program wrote into "
+            "`$MXCLUSTER_WORK_DIR`: always, after a success or after a failure. The files go to "
+            "`runs/<job>/nodes/<host>/files`; `collect_mb` limits their size.",
         ),
     ),
     "Measurements.": (
@@ -749,8 +754,8 @@ SECTIONS = {
             0,
             0,
             "Train only `warm_up` batches and then this number of batches, on every worker, and "
-            "report the seconds of the latter. The epochs do not count, and there is no accuracy. "
-            "0 measures nothing.",
+            "report the seconds of the measured batches. `num_epochs` does not count, and there is "
+            "no accuracy. 0 measures nothing.",
             flag="--measured",
             cure=" (0: none)",
         ),
@@ -774,8 +779,8 @@ SECTIONS = {
             "int",
             2,
             choices=(1, 2, 3, 5, 10, 20, 30),
-            description="The number of seconds between two polls of the nodes. The line on the "
-            "terminal is up to this old.",
+            description="The number of seconds between two polls of the nodes. The live line on "
+            "the terminal is up to this number of seconds old.",
             own=True,
         ),
         _knob(

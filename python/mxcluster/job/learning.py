@@ -7,7 +7,8 @@ from mxcluster.datasets import DATASETS
 
 Json = Dict[str, Any]
 
-LATE = 0.25  # the last part of the later epochs, whose mean loss counts
+# The later epochs are those after the first.
+LATE = 0.25  # the last part of the later epochs; the mean of their losses counts
 SMALLEST = 0.01  # part of the first loss; a smaller fall does not count
 ENOUGH = 5  # later epochs needed to tell the noise of their losses from a trend
 GUESSING = 3.0  # factor on the accuracy of a guess; a higher accuracy proves learning

@@ -1,7 +1,8 @@
 """List the jobs of all nodes, choose a job, and make the texts of the job playbooks.
 
-The answer of one node is that of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]}, see
-`agent.jobs`. The training user can write to job folders, so no function here trusts their content.
+The job list of a node is the output of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]},
+see `agent.jobs`. The training user can write to job folders, so no function here trusts their
+content.
 """
 
 import json
@@ -39,7 +40,7 @@ HIDDEN: Json = {
 def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
     """Return the jobs of all nodes: running jobs first, then the newest first.
 
-    Args: `answers` {host: its answer, None for no answer}; `now` in unix seconds (default: the
+    Args: `answers` {host: its job list, None without one}; `now` in unix seconds (default: the
     clock).
 
     Each job is {"job", "kv", "state", "detached", "started", "ended", "nodes": {host: its state},
@@ -49,16 +50,15 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
     The state of a node is "running", "done", "failed", "peer" (another node's part failed),
     "stopped", "lease" (the lease ran out), "prepared", "broken" (damaged files), "missing"
     (the node has no part of the job) or "not asked". The job is "running" if a node is, and "done"
-    if each node that answered has done its part. Otherwise its state is the worst of its nodes', or
-    "incomplete".
+    if each node with a job list has done its part. Otherwise the job has the worst state of a node,
+    or "incomplete".
     """
     parts = {}  # type: Dict[str, Dict[str, Json]]
     for host, answer in sorted(answers.items()):
         for entry in (answer or {}).get("jobs", []):
             if is_job_id(str(entry.get("job"))):
                 parts.setdefault(entry["job"], {})[host] = entry
-        # Root reports the running units. The summaries come from the training user's program, so
-        # they cannot overrule root.
+        # Root lists the running units, so this list overrides the job list of the training user.
         for name in (answer or {}).get("units") or []:
             known = parts.setdefault(name, {}).get(host)
             if not known or known["state"] in ("ended", "prepared"):
@@ -114,8 +114,8 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
 def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
     """Return the state of one node in a job, see `merge`.
 
-    Args: `entry` the node's summary of the job, None without one; `answer` the node's whole answer,
-    None for no answer.
+    Args: `entry` the node's summary of the job, None without one; `answer` the node's whole job
+    list, None without one.
     """
     if entry is None:
         return "not asked" if answer is None else "missing"
@@ -141,7 +141,8 @@ def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[
     if not wanted:
         if len(alive) > 1:
             raise BadInput(
-                "%d jobs run: name one with -e job=<id>\n%s" % (len(alive), "\n".join(table(alive)))
+                "%d jobs are running or prepared: name one with -e job=<id>\n%s"
+                % (len(alive), "\n".join(table(alive)))
             )
         return alive[0] if alive else None
     found = next((job for job in jobs if job["job"] == wanted), None)
@@ -159,7 +160,7 @@ def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[
                 if jobs
                 else "check the inventory, and the nodes that did not answer"
                 if lost
-                else "no job has run there; correct the inventory",
+                else "no job has run there; if it ran on other nodes, give their inventory with -i",
             )
         )
     return found
@@ -202,7 +203,7 @@ def parts(chosen: Iterable[Json]) -> Dict[str, List[str]]:
 
 
 def table(jobs: List[Json], now: Optional[float] = None) -> List[str]:
-    """Return `jobs` as lines: the headings, then each job's figures and indented notes on it."""
+    """Return `jobs` as lines: the headings, then for each job its figures and indented notes."""
     if not jobs:
         return ["no job has run on these nodes"]
     rows = [HEADINGS] + [_row(job, now) for job in jobs]
@@ -280,7 +281,8 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     )
     if not parties:
         raise BadInput(
-            "no node returns the plan of the job %s: end it with stop.yml -e job=%s" % (job, job)
+            "no node returns the plan of the job %s: end the job with stop.yml -e job=%s"
+            % (job, job)
         )
     if len(parties) > 1:
         few = min(parties.values(), key=len)
@@ -325,7 +327,7 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     strangers = [host for host in hosts if host not in asked]
     if strangers:
         raise BadInput(
-            "the job %s has a part on %s, missing in this inventory: give the inventory of the job "
+            "the job %s has a part on %s, which this inventory lacks: give the job's inventory "
             "with -i" % (job, ", ".join(strangers))
         )
     for host in hosts:
@@ -353,7 +355,8 @@ def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> L
     """
     if not job:
         raise BadInput(
-            "no job runs on these nodes: name an ended job with -e job=..., status.yml lists them"
+            "no job runs on these nodes: name an ended job with -e job=<id>; status.yml lists the "
+            "jobs"
         )
     lines = ["LOGS      of the job %s" % job]
     for host, of_host in sorted(logs.items()):
@@ -370,7 +373,8 @@ def told_of_stops(
 ) -> Dict[str, Any]:
     """Return {"text": lines, "ok": bool}, the result of ending `jobs`.
 
-    Args: `stopped` {job: {host: its answer, None for no answer}}; `check` True for a dry run.
+    Args: `stopped` {job: {host: result of its command stop, None without one}}; `check` True for a
+    dry run.
     """
     if not jobs:
         return {"text": ["OK        no job runs on these nodes"], "ok": True}
@@ -384,8 +388,8 @@ def told_of_stops(
 def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> Dict[str, Any]:
     """Return {"text": lines, "ok": bool}, the result of ending one job.
 
-    Args: `stopped` {host: its answer, None for no answer}; `check` True for a dry run. "ok" is True
-    if nothing of the job is left and every node on which it ran has answered.
+    Args: `stopped` {host: result of its command stop, None without one}; `check` True for a dry
+    run. "ok" is True if nothing of the job is left, and each node that ran the job has a result.
     """
     ran = [host for host, answer in stopped.items() if (answer or {}).get("ran")]
     looked = {
@@ -426,7 +430,7 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
         looked,
     )
     text += [
-        "not asked %s, where the job may still run: make the node reachable, and give the command "
+        "not asked %s, where the job may still run: make the node reachable, and run the command "
         "again" % host
         for host in lost
     ]
@@ -440,8 +444,8 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
     """
     with_inventory = "ansible-playbook %s" % ("-i %s " % inventory if inventory else "")
     return [
-        "STARTED   job %s: it runs without a controller, and any controller with this inventory "
-        "finds it" % job,
+        "STARTED   job %s: it runs without a controller. These commands work on any controller "
+        "with this inventory:" % job,
         "look      %sstatus.yml" % with_inventory,
         "attach    %strain.yml -e attach=%s" % (with_inventory, job),
         "logs      %slogs.yml -e job=%s" % (with_inventory, job),
@@ -452,7 +456,7 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
 def as_json(jobs: Iterable[Json], lost: Iterable[str], waiting: Dict[str, str]) -> str:
     """Return one JSON line, {"jobs": [...], "not_asked": [host, ...], "restart_needed": {...}}.
 
-    Args: `jobs` of `merge`; `lost` the hosts without an answer; `waiting` {host: why its driver
+    Args: `jobs` of `merge`; `lost` the hosts without a job list; `waiting` {host: why its driver
     needs a restart}.
     """
     told = {"jobs": list(jobs), "not_asked": sorted(lost), "restart_needed": waiting}

@@ -1,6 +1,6 @@
-"""Make the live line of a job from the answers of all agents. Pure.
+"""Make the live line of a job from the status and progress of all nodes. Pure.
 
-The answer of one node, from `python -m mxcluster.agent wait`:
+The answer of a node is the output of `python -m mxcluster.agent wait`:
 
     {"status": {...status.json...},
      "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
@@ -19,25 +19,26 @@ from mxcluster.lists import several
 Answers = Dict[str, Optional[Dict[str, Any]]]
 
 ROLES = ("worker", "server", "scheduler")  # their order in a line; other roles follow
-ABSURD = 1e100  # far above any figure of a training
+ABSURD = 1e100  # far above any valid figure of a training
 
 
 def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = None) -> str:
     """Return the job's line from `answers`, {host: its latest answer, None before the first}.
 
-    - samples/s is the sum of the running workers, with the slowest worker named;
+    - samples/s is the sum of the running workers; the slowest worker is named;
     - epoch and step are those of the worker with the least progress, and the ETA is the longest of
       all workers;
-    - b is the batch size of each worker, in order, if the sizes differ, also after the last end;
+    - b lists the batch sizes of the running workers if they differ; if no worker runs, of all
+      workers;
     - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on
       held-out samples.
 
-    Before the training, the line counts the nodes that have answered, the nodes that have met the
-    others, or the workers that have begun. After a failure, it names the first failure.
+    Before the training, the line counts the nodes that have answered, the nodes that have finished
+    the rendezvous, or the workers that have begun. After a failure, it names the first failure.
 
-    Args: `width` in characters: the line has only its most important parts if it is too long; `now`
-    in unix seconds, for tests. Texts of nodes pass through `printable`. The function ignores fields
-    of events that are no sensible numbers.
+    Args: `width` the most characters of the line: a longer line loses its least important parts;
+    `now` in unix seconds, for tests. Texts of nodes pass through `printable`. The function ignores
+    fields of events that are not numbers below ABSURD.
     """
     statuses = {
         host: answer["status"]
@@ -68,7 +69,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
             [
                 (
                     0,
-                    "rendezvous: %s met the others"
+                    "rendezvous: %s finished"
                     % _have(len(statuses) - len(waiting), len(statuses), "node"),
                 )
             ],

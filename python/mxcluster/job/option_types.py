@@ -45,11 +45,11 @@ class Knob(NamedTuple):
     type: str  # of the variable train_job_<name> in Ansible's argument specs
     description: str  # one or more sentences in Markdown, for all pages and comments
     choices: Any  # the allowed values in the argument specs, or None
-    # Whether a resumed job takes the value of the job that it resumes. The name of a scheme instead
-    # of True: if both jobs use this scheme.
+    # True if a resumed job takes the value of the job that it resumes. The name of a scheme if it
+    # does so only when both jobs use this scheme.
     inherited: Any
-    # The argument of the training program that passes the value, or "". That of a bool has no
-    # value, and stands there if the knob is true.
+    # The argument of the training program that passes the value, or "". The argument of a bool has
+    # no value; the program gets it if the knob is true.
     flag: str
     own: bool  # whether only the role reads the knob, so that it is no option of a plan
     no_log: bool  # whether Ansible hides the value
@@ -89,7 +89,10 @@ def to_text(value: Any) -> str:
 
 
 def to_bool(value: Any) -> bool:
-    """Return a bool from a bool, 0, 1, or a word of WORDS in any case, or raise ValueError."""
+    """Return a bool from a bool, 0, 1, or a word of WORDS in upper or lower case.
+
+    Other values raise ValueError.
+    """
     if isinstance(value, (bool, int, str)) and str(value).strip().lower() in WORDS:
         return WORDS[str(value).strip().lower()]
     raise ValueError("not true or false")

@@ -1,6 +1,6 @@
 """The options of a plan: check their values against the table of knobs, and against each other.
 
-`cast` returns a dict with all options, each of its type. Its refusal has one line for each wrong
+`cast` returns a dict with all options, each of its type. Its BadInput has one line for each wrong
 option. The other functions derive the step size, the options of a resumed job and `secret_env`.
 """
 
@@ -17,7 +17,7 @@ from mxcluster.job.option_types import cast_value
 
 DEFAULT_STALENESS = 3
 
-# What the plan sets for every process; `env` must leave these alone.
+# The variables that the plan sets for every process; `env` must not set them.
 PLANNED_VARIABLES = (
     "DMLC_ROLE",
     "DMLC_PS_ROOT_URI",
@@ -32,13 +32,13 @@ PLANNED_VARIABLES = (
     "PS_HEARTBEAT_TIMEOUT",
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
-    # Set by ps-lite itself; that of MXNet 1.2.1 hangs when it finds it set.
+    # Set by ps-lite itself. The ps-lite of MXNet 1.2.1 hangs if the variable is set before.
     "DMLC_RANK",
     # ps-lite would listen on all addresses, or on none.
     "DMLC_USE_KUBERNETES",
     "DMLC_LOCAL",
 )
-# What decides which code a process of mxcluster loads, and what to do instead.
+# {variable that decides which code a process of mxcluster loads: why not, and what to do instead}.
 LOADER_VARIABLES = {
     "PATH": "it would replace the PATH of the node; use absolute paths in the script, or change "
     "os.environ there",
@@ -50,7 +50,7 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
 }
-# The schemes whose updates keep their step with unequal batches.
+# The schemes under which unequal batches do not change the size of an update.
 BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 
 
@@ -113,8 +113,8 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["balance"] != "none" and given["kv"] not in BALANCED,
-        "balance=%(balance)s with kv=%(kv)s: unequal batches keep the step of an update only where "
-        "each update sums up one batch of every worker, or of every worker of a group; use kv="
+        "balance=%(balance)s with kv=%(kv)s: unequal batches leave the size of an update unchanged "
+        "only if each update sums one batch of every worker, or of every worker of a group; use kv="
         + " or ".join(BALANCED)
         + ", or "
         "-e balance=none",
@@ -130,8 +130,8 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["step_ms"] and given["script"],
-        "step_ms=%(step_ms)g with a script: only the program of mxcluster pads its steps; leave "
-        "step_ms or the script out",
+        "step_ms=%(step_ms)g with a script: only the program of mxcluster lengthens its steps; "
+        "leave step_ms or the script out",
     ),
     (
         lambda given: given["server_classes"] and not given["script"],
@@ -192,12 +192,12 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     (
         lambda given: given["measured"] and given["savemodel"],
         "measured=%(measured)d with savemodel=true: a measurement ends before its epochs do, so "
-        "its model is of no use; leave measured or savemodel out",
+        "its model is incomplete; leave measured or savemodel out",
     ),
     (
         lambda given: given["measured"] and given["resume"],
-        "measured=%(measured)d with resume=%(resume)s: a measurement trains no model further; "
-        "leave measured or resume out",
+        "measured=%(measured)d with resume=%(resume)s: a measurement does not continue a "
+        "training; leave measured or resume out",
     ),
 )
 
@@ -259,11 +259,11 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
                 name not in anew
                 and cast_value(by_name[name], given.get(name)) == by_name[name].default
             )
-        except BadInput:  # `cast` refuses it later
+        except BadInput:  # `cast` refuses the value later
             return False
 
     result = dict(given)
-    # The values of a job that an earlier version planned, without these knobs.
+    # Jobs planned by an earlier version lack these knobs and trained with these values.
     old = dict({"lr_scale": "none", "gsync_y": "gradient"}, **old)
     for option in OPTIONS:  # kv comes first
         same = option.inherited == result.get("kv") == old.get("kv")
@@ -305,8 +305,8 @@ def refuse_secret_env(
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
     Args: `names` the variables of secret_env; `problems` those of `cast_secret_env`; `env` the
-    option env, whose names are forbidden here; `bound` the option bigarray_bound, which forbids
-    its variable.
+    option env, whose names are forbidden here; `bound` the option bigarray_bound: above 0, its
+    variable is forbidden, too.
     """
     refuse(
         list(problems)

@@ -1,6 +1,6 @@
 """Check the answers of nodes on the controller, before they are shown or used.
 
-The answering programs belong to the training user, and this user may run any program on the node.
+The answering programs run as the training user, and this user may run any program on the node.
 So an answer may hold anything. The error for an invalid answer names the node and the field.
 """
 
@@ -104,7 +104,7 @@ def status(value: Any) -> Json:
 
 
 def event(value: Any) -> Json:
-    """Return the valid fields of the event `value`, without its invalid fields."""
+    """Return the event `value` without its invalid fields."""
     found = {}
     for name, item in fields({}, rest=lambda item: item)(value).items():
         try:
@@ -328,7 +328,7 @@ _met = fields({"host": words, "rtt": number, "offset": number})
 _unreachable = fields(
     {"host": words, "name": words, "address": words, "port": whole(), "reason": words}
 )
-# open_files: -1 means without limit.
+# open_files: -1 means no limit.
 _meeting = fields(
     {
         "met": list_of(_met, 5000),
@@ -383,7 +383,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
     """Return the module's result for a command on a host, with the node's answer checked.
 
     Args: `job` the id of the requested job, "" for none. Raises BadInput if the answer is invalid
-    or tells of another job. The host of a status and of its failure is always `host`.
+    or belongs to another job. The host of a status and of its failure is always `host`.
     """
     wanted = REPLIES[command]
     try:

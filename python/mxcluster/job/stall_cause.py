@@ -11,8 +11,8 @@ Json = Dict[str, Any]
 def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
     """Return `failure` with the process that causes the stall and the reason.
 
-    Args: `failure` as the first node saw it; `statuses` {host: status}, whose "pulses" hold the
-    last progress of the node's processes.
+    Args: `failure` as the first node reported it; `statuses` {host: status}. "pulses" of a status
+    holds the last progress of the node's processes.
 
     The first of these processes that exists is the cause:
 
@@ -31,7 +31,7 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     blamed = parts.get(failure["name"])
     if blamed is None:
         return failure
-    # A server is in its optimizer for a short time in any healthy job.
+    # In a healthy job, too, a server runs its optimizer, but for a short time.
     long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2
     busy = [
         name
@@ -96,7 +96,8 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         failure,
         parts[least],
         "no progress for %.0f s (stall_timeout): %s. Read the logs, which show where every process "
-        "was, or raise stall_timeout for a slow script" % (_idle(failure, pulses[least]), told),
+        "was. If the script is only slow, raise stall_timeout"
+        % (_idle(failure, pulses[least]), told),
     )
 
 

@@ -44,8 +44,8 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     refuse(
         [
             about
-            + "%s in its folder cannot be read: correct the mode of these paths (or the name, if "
-            "it is not UTF-8), or put the script and its imports into a folder of their own"
+            + "%s in its folder cannot be read: correct the mode of these paths (or a name that is "
+            "not UTF-8), or put the script and its imports into a folder of their own"
             % _named(found.unreadable)
         ]
         if found.unreadable
@@ -54,7 +54,7 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     if name not in found.files:
         raise BadInput(
             about + "hidden and compiled files do not go to the nodes: give the script a name that "
-            "does not begin with '.' nor end with .pyc or .pyo"
+            "does not begin with '.' or end with .pyc or .pyo"
         )
     shadowing = sorted(module for module in _modules(found.files) if module in OURS)
     refuse(
@@ -133,10 +133,9 @@ def look(folder: str, about: str) -> Folder:
                 size += seen.st_size
         if size > MOST_CODE or len(found.files) + len(found.folders) > MOST_FILES:
             raise BadInput(
-                about
-                + "its folder goes to every node, and holds more than %d MB or %d files: put the "
-                "script and its imports into a folder of their own, and data on the nodes "
-                "(data_dir)" % (MOST_CODE >> 20, MOST_FILES)
+                about + "its folder goes to every node, and holds more than %d MB or %d files and "
+                "folders: put the script and its imports into a folder of their own, and data on "
+                "the nodes (data_dir)" % (MOST_CODE >> 20, MOST_FILES)
             )
     found.files.sort()
     found.folders.sort()

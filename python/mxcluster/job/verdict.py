@@ -14,34 +14,34 @@ from mxcluster.package import OWN_FOLDERS
 Json = Dict[str, Any]
 
 _ENDINGS = {"lease": "ended: the lease ran out", "stopped": "ended: the job was stopped on request"}
-_PEER = "ended, since another node's part of the job had failed"
+_PEER = "ended, because another node's part of the job had failed"
 
 NOT_DONE = "exited with status 0 before it was done: its training is not complete"
 _NO_GPU = (
-    "a wheel for CPUs is installed but GPUs were asked for: provision the host with a CUDA "
-    "version, or train with -e gpus=''."
+    "the job uses GPUs, but a wheel for CPUs is installed: provision the host with a CUDA version, "
+    "or train with -e gpus=''."
 )
 _HINTS = (
     (
         "bind failed",
-        "the process could not listen on its port: another program holds it, or the address is not "
-        "one of this machine. Choose another port with -e root_port=, find the program that holds "
-        "it with 'ss -ltnp', or check node_address.",
+        "the process could not listen on its port. If another program holds the port (see 'ss "
+        "-ltnp'), end that program, or choose another port with -e root_port=. If the address is "
+        "not one of this machine, correct node_address.",
     ),
     (
         "Address already in use",
-        "another program holds the port: is a job still running there? Choose another port with -e "
-        "root_port=, or find the program with 'ss -ltnp'.",
+        "another program holds the port; 'ss -ltnp' shows which one. If it belongs to a job, end "
+        "that job with stop.yml. Otherwise choose another port with -e root_port=.",
     ),
     (
         "compile with USE_DIST_KVSTORE",
-        "this MXNet was built without the distributed kv-store. Install the official wheel: run "
-        "provision.yml on this host again.",
+        "this MXNet was built without the distributed kv-store: install the official wheel with "
+        "provision.yml on this host.",
     ),
     (
         "No module named",
-        "a Python module is missing on the nodes: put it beside the script, or name its package in "
-        "mxnet_packages and run provision.yml.",
+        "a Python module is missing on the nodes: if it is your own, put it beside the script; if "
+        "not, name its package in mxnet_packages and run provision.yml.",
     ),
     ("GPU support is disabled", _NO_GPU),
     ("GPU is not enabled", _NO_GPU),
@@ -52,24 +52,24 @@ _HINTS = (
     ),
     (
         "No space left on device",
-        "the disk is full: make room on that node, or choose another place with mxcluster_job_dir.",
+        "a disk is full: delete files on that node, or set mxcluster_job_dir to another disk.",
     ),
     (
         "bad_alloc",
-        "the memory was used up: take a smaller batch_size, or fewer workers on this host.",
+        "the memory was used up: use a smaller batch_size, or fewer workers on this host.",
     ),
     (
         "MemoryError",
-        "the memory was used up: take a smaller batch_size, or fewer workers on this host.",
+        "the memory was used up: use a smaller batch_size, or fewer workers on this host.",
     ),
     (
         "out of memory",
-        "the memory was used up: take a smaller batch_size, or fewer workers on this host.",
+        "the memory was used up: use a smaller batch_size, or fewer workers on this host.",
     ),
 )
 
-# Sequences that a terminal obeys: CSI (colours, cursor), strings (titles, links, the clipboard),
-# and other escapes.
+# Sequences that a terminal interprets: CSI (colours, cursor), strings (titles, links, the
+# clipboard), and other escapes.
 _COMMANDS = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
@@ -100,7 +100,7 @@ def compute(
         left: {host: [leftover of the job, ...]} of the nodes that were searched.
         warnings: further lines for the user.
         files: the number of fetched files that a script wrote.
-        untrue: {host: why its answer that the job had ended was false}.
+        untrue: {host: why its report that the job had ended was false}.
 
     A job is ok under four conditions. Every process of the plan exited with 0. Every worker also
     wrote its `done` event, as `mxcluster.training` does at the end of a program or script, because
@@ -142,7 +142,7 @@ def compute(
             _not_collected(plan, statuses, problems or {})
             or _silent(plan, found, done)
             or _alone(failure)
-            # Every node has a status then.
+            # Here every node has a status, else `_not_collected` returns a failure.
             or _not_finished(plan, cast(Dict[str, Json], statuses), codes, done)
         )
     failure = failure or _left_over(left or {})
@@ -150,7 +150,7 @@ def compute(
     warnings = list(warnings) + [
         "%s: its files were not collected: %s" % (host, " ".join(problem.split()))
         for host, problem in sorted((problems or {}).items())
-        # With a problem, `failure` is never None.
+        # With a problem, `failure` is not None: see `_not_collected`.
         if host != cast(Json, failure)["host"] and host not in (lost or {})
     ]
     if failure is None:
@@ -179,9 +179,10 @@ def compute(
 def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
     """Return the first cause among the failures that the nodes saw, or None.
 
-    The first of these that exists is the cause: the earliest process that failed by itself, the
-    network, a node whose agent ended the job, the earliest "echo". An echo is a process that ended
-    because another process had ended. It may be the only failure if a node is lost.
+    The first of these that exists is the cause: the earliest process that failed by itself, a
+    failure of the network, a node whose agent ended the job, the earliest "echo". An echo is a
+    process that ended because another process had ended. If a node is lost, an echo may be the only
+    failure.
     """
     statuses = list(statuses)
     failures = sorted(
@@ -265,7 +266,7 @@ def text(verdict: Json, run_dir: str) -> List[str]:
 def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
     """Return lines with the leftovers of a job on `nodes`, and the nodes that were not searched.
 
-    Args: `left` {host: [leftover, ...]} of the searched nodes. If it is empty, so is the result.
+    Args: `left` {host: [leftover, ...]} of the searched nodes. An empty `left` gives no lines.
     """
     if not left:
         return []
@@ -300,7 +301,7 @@ def clock(seconds: float) -> str:
 
 
 def figure(number: float) -> str:
-    """Return a speed as text, without decimals from 10 on."""
+    """Return a speed as text: two significant digits below 10, a whole number from 10 on."""
     return "%.0f" % number if number >= 10 else "%.2g" % number
 
 
@@ -356,11 +357,11 @@ def _of_lease(seen: Any) -> str:
         for name in ("age", "limit", "gap")
     )
     renewed = (
-        "the last renewal was %s ago, and %s are allowed" % (age, limit)
+        "the last renewal was %s ago, and at most %s are allowed" % (age, limit)
         if age and limit
         else "no renewal came"
     )
-    return ", %s%s: was train.yml interrupted, or its connection to the node lost?" % (
+    return ", %s%s: check whether train.yml was interrupted or lost its connection to the node" % (
         renewed,
         "; earlier renewals were up to %s apart" % gap if gap else "",
     )
@@ -432,7 +433,7 @@ def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
     """Return a failure that names the first leftover in `left`, or None if nothing is left."""
     for host, found in sorted(left.items()):
         if found:
-            return _agent_failure(host, "the job is done, but this is left of it: %s" % found[0])
+            return _agent_failure(host, "the job is done, but has left on this node: %s" % found[0])
     return None
 
 
@@ -458,7 +459,7 @@ def _learned(
         for process in plan["processes"]
         if process["role"] == "worker"
     )
-    cure = "take another lr than %g, a smaller one if the loss oscillates" % options["lr"]
+    cure = "use another lr than %g, a smaller one if the loss oscillates" % options["lr"]
     if options.get("lr_scale") == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
         cure += ", or leave lr_scale=none out"
     return dict(
@@ -475,7 +476,7 @@ def _not_collected(
             return _agent_failure(
                 host,
                 "its status could not be collected: %s"
-                % problems.get(host, "no status.json came (is the node still reachable?)"),
+                % problems.get(host, "the node sent no status.json; check that it is reachable"),
             )
     return None
 
@@ -483,7 +484,7 @@ def _not_collected(
 def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json]:
     """Return the failure of a worker that exited with 0 before its work was done, or None.
 
-    No agent can see this fault, but the other processes end because of it.
+    An agent cannot detect this fault, but the other processes end because of it.
 
     Args: `found` {process name: its entry in a status}; `done` the indices of the workers that
     wrote their `done` event.
@@ -511,7 +512,7 @@ def _alone(failure: Optional[Json]) -> Optional[Json]:
 def _not_finished(
     plan: Json, statuses: Dict[str, Json], codes: Dict[str, Optional[int]], done: Set[int]
 ) -> Optional[Json]:
-    """Return the failure of the first process that did not finish and that no agent blames."""
+    """Return the failure of the first unfinished process; no agent has reported such a failure."""
     for process in plan["processes"]:
         code = codes[process["name"]]
         if code is None:

@@ -5,6 +5,7 @@ The functions run no other program and send no packet.
 
 import ipaddress
 import os
+import re
 import socket
 import struct
 from typing import Dict, List, Optional, Tuple
@@ -15,18 +16,21 @@ RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 CARDS = "/sys/class/net"
+DOCKERS = re.compile(r"br-[0-9a-f]{12}$")  # docker's bridge of a network that a user has created
 TCP, TCP6 = "/proc/net/tcp", "/proc/net/tcp6"
 LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
-RETRANSMITS = 3  # of the same data without an acknowledgement: after 1.4 s with a short round trip
+RETRANSMITS = 3  # of unacknowledged data: with a short round trip, the third comes after 1.4 s
 
 
 def interfaces() -> Dict[str, List[str]]:
     """Return the interfaces of this machine with their IPv4 addresses.
 
     {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}. Source: rtnetlink(7). A label
-    such as eth0:1 does not appear: its address belongs to the interface eth0. An interface without
-    an address appears only if it is a device: container engines make and remove others, and the
-    node record would differ at each look.
+    such as eth0:1 does not appear: its address belongs to the interface eth0.
+
+    Container engines create and remove virtual interfaces, and each of these changes would change
+    the node record. So an interface without an address appears only if it is a network card, and a
+    bridge of a docker network does not appear.
     """
     names = dict(socket.if_nameindex())
     found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
@@ -45,7 +49,11 @@ def interfaces() -> Dict[str, List[str]]:
             for index, address in addresses:
                 if index in names:
                     found[names[index]].append(address)
-    return {name: own for name, own in found.items() if own or _is_device(name)}
+    return {
+        name: own
+        for name, own in found.items()
+        if (own or _is_device(name)) and not DOCKERS.match(name)
+    }
 
 
 def _is_device(name: str) -> bool:
@@ -54,10 +62,10 @@ def _is_device(name: str) -> bool:
 
 
 def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
-    """Parse `data`, one answer to RTM_GETADDR.
+    """Parse `data`, one part of the kernel's reply to RTM_GETADDR.
 
     Returns ([(interface index, "address/prefix"), ...], True if this was the last part). Raises
-    OSError if the kernel answers with an error.
+    OSError if the kernel reports an error.
     """
     found, offset = [], 0  # type: Tuple[List[Tuple[int, str]], int]
     while offset < len(data):
@@ -113,8 +121,8 @@ def default_route_address() -> Optional[str]:
 def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
     """Return the interface that has `address`, or None if there is none.
 
-    `known` is the result of `interfaces`. A loopback address that it does not list belongs to the
-    interface with 127.0.0.0/8: Linux owns all these addresses.
+    `known` is the result of `interfaces`. A loopback address that `known` does not list belongs
+    to the interface with 127.0.0.0/8, because Linux accepts all these addresses there.
     """
     wanted = ipaddress.IPv4Address(address)
     for name, addresses in known.items():

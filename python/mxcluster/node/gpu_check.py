@@ -135,5 +135,5 @@ def run(module: List[str], environment: Dict[str, str]) -> Tuple[str, str]:
     except subprocess.TimeoutExpired:
         child.kill()
         out, err = child.communicate()
-    last = (err.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
+    last = (err.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
     return out.decode(errors="replace"), last

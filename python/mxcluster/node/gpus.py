@@ -72,10 +72,10 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return why a job that uses all GPUs would not get all of them, or None if it would.
+    """Return why a job that uses all GPUs would not get all of them, or None if it gets all.
 
-    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if it
-    chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
+    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if
+    provision.yml chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
     """
     if not wanted:
         return None
@@ -108,8 +108,8 @@ def said_by(
 ) -> Optional[str]:
     """Return the stdout of the program `argv`, None if it cannot run, fails or does not end.
 
-    `environment`: all variables of the program, by default those of this process. `seconds`: until
-    it must have ended.
+    `environment`: all variables of the program, by default those of this process. `seconds`: the
+    time limit.
     """
     try:
         return subprocess.check_output(

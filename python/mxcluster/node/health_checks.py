@@ -29,8 +29,8 @@ SHM = "/dev/shm"
 SSH_AT_ONCE, SSH_SECONDS = 8, 10
 IMPORT_SECONDS, KVSTORE_SECONDS = 60.0, 1.0
 MARK = b"MXNET "
-# MXNet runs in a child process, since a broken library can kill its process. With the distributed
-# kv-store compiled in, `create` waits for a scheduler. Otherwise it fails at once.
+# MXNet runs in a child process, since a broken library can kill its process. If MXNet has
+# the distributed kv-store, `create` waits for a scheduler. Otherwise `create` fails at once.
 TRY_MXNET = """
 import json, sys
 from mxcluster.node import mxnet_compat

@@ -1,4 +1,4 @@
-"""Print the answer of a program on a node: one JSON object on stdout.
+"""Print the result of a program on a node as one JSON object on stdout.
 
 The exit status is 0. On an error the object is {"error": text}, and the exit status is 1.
 """
@@ -12,7 +12,7 @@ from mxcluster.errors import BadInput, MxclusterError
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises BadInput for a wrong command line, so that the program answers an error as JSON."""
+    """Raises BadInput for a wrong command line, so that the program prints the error as JSON."""
 
     def error(self, message: str) -> NoReturn:
         """Raise BadInput with `message` and the usage."""
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
-    """Return (answer, exit status): run(argv) and 0, or {"error": text} and 1 if it raises."""
+    """Return (result, exit status): run(argv) and 0, or {"error": text} and 1 if it raises."""
     try:
         return run(argv), 0
     except MxclusterError as error:
@@ -34,7 +34,7 @@ def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
 
 
 def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
-    """Print the answer of run(argv) (see `of`) as JSON and return the exit status."""
+    """Print the result of run(argv) (see `of`) as JSON and return the exit status."""
     result, code = of(run, argv)
     print(json.dumps(result), flush=True)
     return code

@@ -4,8 +4,8 @@ The import writes and compiles the source of some 2,500 functions, one for each 
 ``mx.nd``, ``mx.sym`` and ``mx.np``. That takes 60 % of the import's CPU time (0.8 of 1.4 s, MXNet
 1.9.1), in each process of a job. A training calls some 50 of them.
 
-MXNet's import stays as it is, but for the two functions of ``mxnet.base`` that register the
-operators: they get a maker whose functions ask MXNet's own maker at their first call. These
+The module changes only the two functions of ``mxnet.base`` that register the operators. They get a
+maker of small functions: at its first call, such a function calls MXNet's own maker. The small
 functions have no docstring, and their signature is ``(*args, **kwargs)``.
 """
 
@@ -57,7 +57,7 @@ class during_import(object):
 
 def _with_lazy_maker(register):
     def register_lazily(*args, **kwargs):
-        # MXNet gives the maker by name, or as the last argument.
+        # MXNet passes the maker by name, or as the last argument.
         if "make_op_func" in kwargs:
             kwargs["make_op_func"] = lazy_maker(kwargs["make_op_func"])
         else:

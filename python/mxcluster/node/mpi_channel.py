@@ -1,8 +1,8 @@
 """Sealed messages over TCP between the processes of an MPI job on different nodes.
 
 A frame is 4 bytes with the length of its body, then the body: a message that is sealed with the
-job's token (`mxcluster.seal`). A frame without a body is a beat, a sign of life. The payload of a
-message begins with a line that names its receiver, so a message is worthless to any other process.
+job's token (`mxcluster.seal`). A frame without a body is a beat (heartbeat). The payload of a
+message begins with a line that names its receiver, so no other process accepts the message.
 """
 
 import socket
@@ -14,15 +14,15 @@ from typing import Optional
 from mxcluster import seal
 
 BEAT = 1.0  # seconds between two beats
-MOST = 1 << 20  # bytes of a message
+MOST = 1 << 20  # bytes of the largest allowed message
 _LENGTH = struct.Struct("!I")
 
 
 class Channel:
     """One connection between two processes of the plan, `own` (this one) and `other`.
 
-    `opener` opens the messages of all connections of this process, each message once. `receive`
-    belongs to one thread. Any thread may send.
+    `opener` opens the messages of all connections of this process, each message once. Only one
+    thread may call `receive`. Any thread may call `send`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Channel:
                     self.beat()
                     time.sleep(BEAT)
             except OSError:
-                pass  # `receive` tells
+                pass  # `receive` raises the error
 
         threading.Thread(target=beats, daemon=True).start()
 
@@ -58,19 +58,23 @@ class Channel:
         """Return the next message, None for a beat.
 
         `patience` is in seconds, None for no limit. Raises OSError if the connection is lost or
-        nothing came in time, and seal.NotSealed for a message that `other` has not sent to `own`.
+        if nothing arrives in time, and seal.NotSealed if the message is too long or is not one of
+        `other` to `own`.
         """
         self.connection.settimeout(patience)
         length = _LENGTH.unpack(self._take(_LENGTH.size))[0]
         if length == 0:
             return None
         if length > MOST:
-            raise seal.NotSealed("the message has %d bytes, and %d are allowed" % (length, MOST))
+            raise seal.NotSealed(
+                "the message has %d bytes, and at most %d are allowed" % (length, MOST)
+            )
         message = self.opener.opened(self._take(length))
         receiver, _, payload = message.payload.partition(b"\n")
         if (message.sender, receiver.decode("utf-8", "replace")) != (self.other, self.own):
             raise seal.NotSealed(
-                "the message of %s is not one of %s to %s" % (message.sender, self.other, self.own)
+                "a message of %s arrived, and only messages of %s to %s are allowed"
+                % (message.sender, self.other, self.own)
             )
         return seal.Message(message.sender, message.kind, payload)
 

@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 
 class Engine(NamedTuple):
-    """What mxcluster has to know of an MPI engine.
+    """The properties of an MPI engine that mxcluster uses.
 
     - `name`: the value of the knobs; `title`: the name for people;
     - `version`: a regular expression for the output of `mpirun --version`; its group is the version
@@ -18,15 +18,17 @@ class Engine(NamedTuple):
     - `programs`: the names of its mpirun, the usual one first;
     - `slots`: a line of the hosts file for (host, number of processes);
     - `arguments`: the arguments of mpirun; {hosts_file}, {processes} and {names} are replaced;
-    - `passed`: the argument that passes variables; {names} takes all names with commas, {name} one;
-    - `agent`: {variable: its value} of mpirun's environment that make mpirun start its daemons with
-      the program {agent}, called as AGENT [OPTION...] HOST COMMAND...;
-    - `root`: variables without which mpirun refuses to run as root;
-    - `address`: the arguments that name {address} or {interface} of mpirun's node for its daemons;
+    - `passed`: the arguments that pass variables: {names} is replaced by all names with commas;
+      arguments with {name} are repeated for each name;
+    - `agent`: variables with which mpirun starts its daemons through the program {agent}. mpirun
+      calls the program as AGENT [OPTION...] HOST COMMAND...;
+    - `root`: variables that allow mpirun to run as root;
+    - `address`: the arguments with the {address} or {interface} of mpirun's node, to which the
+      daemons connect;
     - `network`: variables that bind the engine to the network {network} (address/prefix), or to the
       network interface {interface} of the node;
-    - `no_infiniband`, `infiniband`: variables that forbid InfiniBand, or allow nothing else between
-      nodes.
+    - `no_infiniband`: variables that forbid InfiniBand;
+    - `infiniband`: variables that forbid all other networks between nodes.
     """
 
     name: str
@@ -52,7 +54,7 @@ _OPENMPI = Engine(
     install="install the package openmpi-bin (Debian, Ubuntu) or openmpi (RHEL)",
     programs=("mpirun", "mpirun.openmpi"),
     slots="%s slots=%d",
-    # By default Open MPI binds each process to one core, which starves a process with threads.
+    # By default Open MPI binds each process to one core, which slows processes with threads.
     arguments=(
         "--hostfile",
         "{hosts_file}",
@@ -64,8 +66,8 @@ _OPENMPI = Engine(
         "none",
     ),
     passed=("-x", "{name}"),
-    # Open MPI 5 has its launcher in PRRTE, with variables of its own. The last variables keep a
-    # daemon in the foreground, and the names of hosts whole.
+    # Open MPI 5 starts its daemons through PRRTE, which reads the PRTE variables. The last two
+    # variables of each kind keep daemons in the foreground, and do not shorten host names.
     agent={
         "OMPI_MCA_plm": "rsh",
         "OMPI_MCA_plm_rsh_agent": "{agent}",
@@ -85,7 +87,8 @@ _OPENMPI = Engine(
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     },
     address=(),
-    # Without these it may choose a bridge such as docker0, which has one address on all nodes.
+    # Without these variables Open MPI may choose a bridge such as docker0, which has the same
+    # address on all nodes.
     network={
         "OMPI_MCA_oob_tcp_if_include": "{network}",
         "OMPI_MCA_btl_tcp_if_include": "{network}",
@@ -125,7 +128,7 @@ _INTELMPI = Engine(
     passed=("-genvlist", "{names}"),
     agent={"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "{agent}"},
     root={},
-    address=("-iface", "{interface}"),  # it has no argument for an address
+    address=("-iface", "{interface}"),  # Intel MPI has no argument for an address
     network={"I_MPI_TCP_NETMASK": "{network}", "FI_TCP_IFACE": "{interface}"},
     no_infiniband={"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "tcp"},
     infiniband={"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "verbs"},
@@ -166,8 +169,8 @@ def command_line(
     """Return the argument list that runs `program` (an argument list) in `processes` processes.
 
     Args: `mpirun` its path; `hosts_file` the path of the file; `names` the variables that mpirun
-    passes to all processes, besides those that its daemons have; `address` and `interface` of
-    mpirun's node, "" if mpirun may choose.
+    passes to all processes, besides the variables that its daemons have; `address` and `interface`
+    of mpirun's node, "" if mpirun may choose.
     """
     given = {"hosts_file": hosts_file, "processes": str(processes), "names": ",".join(names)}
     line = [mpirun] + [argument.format(**given) for argument in engine.arguments]

@@ -1,6 +1,6 @@
 """Find the MPI engine of this node, and check it for a job.
 
-Nothing is changed: the engine's mpirun only tells its version.
+The module changes nothing: mpirun only prints its version.
 """
 
 import os
@@ -39,7 +39,10 @@ def shell(pre_execution: str, command: str) -> List[str]:
 
 
 def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = None) -> Json:
-    """Return {"installed": Installed or None, "others": [Installed], "output": last lines}.
+    """Return {"installed": Installed or None, "others": [Installed], "output": [line]}.
+
+    "installed": the wanted engine. "others": engines that are not wanted. "output": the last three
+    lines of the shell's output.
 
     Args: `pre_execution` the commands that load the engine; `wanted` its name, "" for any engine;
     `env` the environment of the commands (default: that of this process).
@@ -57,7 +60,7 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
         )
         output = done.stdout.decode("utf-8", "replace")
     except subprocess.TimeoutExpired:
-        output = "%s has not answered within %d s" % (" and ".join(names), PATIENCE)
+        output = "%s did not end within %d s" % (" and ".join(names), PATIENCE)
     except OSError as error:
         output = str(error)
     found = installed(output)
@@ -119,7 +122,7 @@ def missing(wanted: str, pre_execution: str, seen: Json) -> str:
         other = seen["others"][0]
         text += " (its %s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
     elif pre_execution and seen["output"]:
-        text += " (the shell answers: %s)" % " / ".join(seen["output"])
+        text += " (the shell prints: %s)" % " / ".join(seen["output"])
     return text + ": %s, or load it in mpi_pre_execution_command%s" % (
         cure,
         ", or name another mpi_runtime" if wanted else "",

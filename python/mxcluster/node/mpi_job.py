@@ -4,14 +4,14 @@
     python -m mxcluster.node.mpi_job serve      on each other node: run the daemons of mpirun
     python -m mxcluster.node.mpi_job launch [OPTION...] HOST COMMAND...     start one daemon
 
-mpirun starts a daemon on each node, which starts the processes of that node. mpirun's own way is
-ssh, which leaves daemons without a parent when a job breaks off. Here mpirun calls `launch`, which
-hands the daemon's command to the process `serve` of that node. So every process of the program is a
-descendant of its node's agent, has the environment that the plan gives to its node, and ends with
-the agent. No node needs to log in on another one.
+mpirun starts a daemon on each node, and the daemon starts the processes of that node. By default
+mpirun uses ssh, which leaves orphaned daemons when a job breaks off. Here mpirun calls `launch`,
+which sends the daemon's command to the process `serve` of that node. So every process of the
+program is a descendant of its node's agent, has the environment that the plan gives to its node,
+and ends with the agent. No node needs to log in on another one.
 
-`run` and each `serve` hold a connection, and send a beat over it each second. `serve` ends with the
-status PEER_DIED when the connection is lost, and so does `run`: then another process is the cause.
+`run` has a connection to each `serve`. Both ends send a beat each second. If the connection is
+lost, both programs end with the status PEER_DIED: another process is the cause.
 """
 
 import json
@@ -34,16 +34,16 @@ Json = Dict[str, Any]
 
 FOLDER = "mpi"  # in the job folder: the hosts file, and the program that mpirun calls
 START = 60.0  # seconds in which the processes of all nodes must have started
-LEAVE = 10.0  # seconds for the daemons to end after mpirun has ended well
-SSH_LOST = 255  # the status of an ssh whose connection is lost, which mpirun knows
-# The variables that mpirun passes on. Each daemon has those of its node, and Hydra without a list
-# would replace them by those of the first node.
+LEAVE = 10.0  # seconds for the daemons to end after mpirun has succeeded
+SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun expects
+# The variables that mpirun passes to all processes. Each daemon already has the variables of its
+# node. Without this list, Hydra would replace them by the variables of the first node.
 PASSED = ("MXCLUSTER_JOB",)
-NO_NODE = "%s is no node of this job"
+NO_NODE = "%s is not a node of this job"
 
 
 class Job:
-    """The plan of the job, as this node has it in its job folder `path`."""
+    """The plan of the job, from this node's job folder `path`."""
 
     def __init__(self, path: str):
         with open(os.path.join(path, "plan.json"), encoding="utf-8") as stream:
@@ -65,9 +65,9 @@ class Job:
         return Channel(connection, self.token, self.opener, own or self.own["name"], other)
 
     def prepare(self) -> mpi_installation.Installed:
-        """Set the engine's variables, make folders and `launch`, and return the node's engine.
+        """Set the engine's variables, make folders and the program `launch`, and return the engine.
 
-        Raises MxclusterError if the engine is missing.
+        Raises MxclusterError if the node lacks the engine.
         """
         os.makedirs(self.work_folder, exist_ok=True)
         seen = mpi_installation.find(self.spec["pre_execution"], self.spec["runtime"])
@@ -108,7 +108,10 @@ class Job:
         return code
 
     def start(self, command: str) -> subprocess.Popen:
-        """Start `command`, a text, in a shell of this node. It ends with the calling thread."""
+        """Start `command` (a text) in a shell of this node, and return the process (Popen).
+
+        The process gets SIGTERM when the calling thread ends.
+        """
         parent = os.getpid()
         return subprocess.Popen(
             mpi_installation.shell(self.spec["pre_execution"], command),
@@ -150,9 +153,10 @@ class Run:
         return status_of(mpirun.returncode)
 
     def follow(self, one: Json) -> None:
-        """Connect to the process `serve` of a node, `one` of the spec's hosts, and hear its beats.
+        """Connect to the process `serve` of the node `one`, and receive its beats.
 
-        Runs in a thread of its own until the connection is lost.
+        `one` is an item of the spec's "hosts". Runs in a thread of its own until the connection is
+        lost.
         """
         host = one["host"]
         try:
@@ -177,15 +181,18 @@ class Run:
         return exit_codes.PEER_DIED if self.lost else 0
 
     def look_after_failure(self) -> None:
-        """Wait for a later beat of each node, or for its loss: mpirun fails when a node is lost."""
-        ended = time.monotonic() + BEAT  # a beat before that may have been on its way
+        """Wait until each node has sent another beat, or until a node is lost.
+
+        mpirun also fails when a node is lost. In this case the loss is the cause of the failure.
+        """
+        ended = time.monotonic() + BEAT  # an earlier beat may have been on its way
         while not self.lost and any(
             self.heard.get(one["host"], 0.0) < ended for one in self.others
         ):
             time.sleep(0.05)
 
     def command(self, here: mpi_installation.Installed) -> str:
-        """Write the hosts file of mpirun, and return its command line as a text."""
+        """Write mpirun's hosts file, and return the command line of mpirun as a text."""
         engine, folder = mpi_engines.ENGINES[here.engine], os.path.join(self.job.path, FOLDER)
         write(
             os.path.join(folder, "hosts"),
@@ -211,7 +218,7 @@ class Run:
 
 
 class Serve:
-    """The part of each other node: it runs the daemons of mpirun until `run` says that it is done.
+    """The part of each other node: run the daemons of mpirun until `run` sends "done".
 
     `run` connects once, `launch` connects once for each daemon.
     """
@@ -266,7 +273,7 @@ class Serve:
                 self.launch(channel, message.payload.decode("utf-8"))
 
     def follow(self, channel: Channel) -> None:
-        """Exchange beats with `run` until it is done or lost."""
+        """Exchange beats with `run` until `run` sends "done" or the connection is lost."""
         self.followed.set()
         channel.beat_on()
         try:
@@ -281,15 +288,15 @@ class Serve:
         self.over.set()
 
     def tell_ready(self, channel: Channel) -> None:
-        """Tell `run` when the coordination command has ended well."""
+        """Send "ready" to `run` when the coordination command has succeeded."""
         self.ready.wait()
         try:
             channel.send("ready")
         except OSError:
-            pass  # `follow` sees it, too
+            pass  # `follow` sees the lost connection, too
 
     def launch(self, channel: Channel, command: str) -> None:
-        """Run a daemon of mpirun to its end, and tell `launch` its exit status."""
+        """Run a daemon of mpirun to its end, and send its exit status to the program `launch`."""
         with self.lock:
             self.daemons += 1
         try:
@@ -297,7 +304,7 @@ class Serve:
             say("mpirun's daemon is pid %d" % daemon.pid)
             channel.send("ended", str(status_of(daemon.wait())))
         except OSError:
-            pass  # `launch` was killed, or this machine has no shell; mpirun tells
+            pass  # `launch` was killed, or this machine has no shell: mpirun fails
         finally:
             with self.lock:
                 self.daemons -= 1
@@ -333,7 +340,7 @@ def launch(job: Job, arguments: List[str]) -> int:
 
 
 def status_of(code: int) -> int:
-    """Return the exit status for `code` of a Popen, as shells do: 128 + the signal of a death."""
+    """Return the exit status for a Popen's `code`, as in shells: 128 + the signal's number."""
     return 128 - code if code < 0 else code
 
 

@@ -1,4 +1,4 @@
-"""Import old MXNet with newer numpy and in any process of a job, and list MXNet's model zoo."""
+"""Import MXNet in any process of a job, also beside a newer numpy, and list its model zoo."""
 
 import gc
 import os
@@ -14,8 +14,9 @@ def import_mxnet():
     - MXNet up to 1.9.1 uses `numpy.bool`, which numpy 1.24 removed. The function sets `numpy.bool`
       to the builtin.
     - `import mxnet` with DMLC_ROLE=server or scheduler runs the server's loop inside the import and
-      never returns. During the import the function sets the role "worker", then the old role.
-    - The import takes a second of CPU time less: see `lazy_operators`.
+      never returns. During the import the function sets the role "worker", and then restores
+      the role.
+    - `lazy_operators` saves most of the import's CPU time.
     """
     import numpy
 
@@ -30,8 +31,9 @@ def import_mxnet():
     finally:
         if role is not None:
             os.environ["DMLC_ROLE"] = role
-    # Python 3.7 and newer. The objects of the import stay until the end. Frozen, they take no part
-    # in any collection; the last collection alone would take a tenth of the import's time.
+    # Python 3.7 and newer have gc.freeze. The objects of the import stay until the process ends.
+    # Frozen objects take no part in garbage collections, of which the last one alone would take a
+    # tenth of the import's time.
     if hasattr(gc, "freeze"):
         gc.freeze()
     return mxnet

@@ -43,7 +43,7 @@ ANEW = "run provision.yml, which reads the node's facts again"
 
 
 def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
-    """Return the problems of this node with `request`, each with its cure, and its facts.
+    """Return the problems that this node has with `request`, with cures, and the node's facts.
 
     {"problems": [text, ...], "facts": {...}, "held", "fits"}. "held": ports and GPUs in use (see
     `held`). "fits": whether the job's ports and GPUs are free; if not, the controller plans again.
@@ -51,7 +51,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     `jobs_hold` returns the ports and GPUs of the jobs in "jobs_dir".
 
     Keys of `request`, all optional: "address" (literal IPv4 that processes bind), "interface" that
-    has this address, "ports" on it, "gpus" (numbers), "all_gpus" (see `gpus.unlike`), "jobs_dir"
+    has this address, "ports" at it, "gpus" (numbers), "all_gpus" (see `gpus.unlike`), "jobs_dir"
     with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
     readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
     "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
@@ -146,7 +146,7 @@ def address_problems(address: str, known: Interfaces) -> List[str]:
     if refusal is None:
         return []
     return [
-        "address %s is not on this node (%s); it has %s: %s"
+        "address %s is not on this node (%s); the node has %s: %s"
         % (address, refusal, _addresses(known), ANEW)
     ]
 
@@ -162,7 +162,7 @@ def interface_problems(
         return []
     if interface not in known:
         return [
-            "interface %s is not on this node any more; it has %s: %s"
+            "interface %s is not on this node any more; the node has %s: %s"
             % (interface, ", ".join(sorted(known)), ANEW)
         ]
     if not known[interface]:
@@ -172,7 +172,7 @@ def interface_problems(
         ]
     if address and addresses.interface_of(address, {interface: known[interface]}) is None:
         return [
-            "interface %s does not hold the address %s any more, it holds %s: %s"
+            "interface %s does not have the address %s any more, but %s: %s"
             % (interface, address, ", ".join(known[interface]), ANEW)
         ]
     return []
@@ -309,9 +309,9 @@ def environment(known: Json) -> Json:
         mxnet = mxnet_compat.import_mxnet()
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
         raise BadInput(
-            "%s cannot import MXNet (%s: %s): install the library that the error names, or remove "
-            "the folder %s on this node, and run provision.yml again"
-            % (sys.executable, type(error).__name__, error, sys.prefix)
+            "%s cannot import MXNet (%s: %s). If the error names a library, install it and run "
+            "provision.yml again; otherwise %s"
+            % (sys.executable, type(error).__name__, error, software.cure())
         ) from error
     import numpy
 
@@ -340,7 +340,7 @@ def _user() -> str:
 
 
 def run(argv: List[str], jobs_hold: Optional[Holds] = None) -> Json:
-    """Carry out the command line `argv` and return the answer (dict). `jobs_hold`: see `look`."""
+    """Carry out the command line `argv` and return the result (dict). `jobs_hold`: see `look`."""
     parser = json_cli.Parser(prog="mxcluster.node.probe", description="Inspect this node.")
     parser.add_argument("command", choices=("look", "record", "machine", "check"))
     parser.add_argument(

@@ -67,7 +67,7 @@ def entry(pid: int) -> Optional[Entry]:
 
 
 def table() -> List[Entry]:
-    """Return an Entry for each process of this machine (of this container)."""
+    """Return an Entry for each process that /proc shows: of this machine, or of this container."""
     found = (entry(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [line for line in found if line]
 
@@ -79,7 +79,7 @@ def identity(pid: int) -> Optional[Identity]:
 
 
 def alive(who: Identity) -> bool:
-    """Return True if the process `who` runs. A zombie, or a new process with its pid, is False."""
+    """Return True if the process `who` runs, False also for a zombie or a reused pid."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state not in DEAD
 
@@ -87,7 +87,7 @@ def alive(who: Identity) -> bool:
 def queued(pid: int) -> float:
     """Return the seconds in which the first thread of a process was ready but had no core.
 
-    Source: /proc/<pid>/schedstat. 0.0 if the kernel does not offer it.
+    Source: /proc/<pid>/schedstat. Returns 0.0 if this file is missing.
     """
     try:
         with open("/proc/%d/schedstat" % pid) as stream:
@@ -148,7 +148,7 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
     """
     lines = table() if lines is None else lines
     now = {line.pid: line for line in lines}
-    # If a younger process has a root's pid now, that pid tells nothing about the root's family.
+    # If a younger process has a root's pid now, groups and sessions of this pid are not the root's.
     founders = {
         root.pid: root.start_time
         for root in roots
@@ -199,7 +199,7 @@ def with_variable(name: str, value: str) -> List[Identity]:
     """Return the living processes that started with name=value in their environment.
 
     The result has only processes that this user may inspect. Children inherit the environment. So
-    the result also has orphans of the family, and its processes in other sessions.
+    the result also has orphans and processes in other sessions.
     """
     return [
         line.identity
@@ -217,11 +217,11 @@ def end_groups(
 ) -> List[Identity]:
     """End the families of `roots`, except `spare`: SIGTERM, after `grace` seconds SIGKILL.
 
-    The result has the processes that still live: the kernel blocks them, or another user owns them.
-    See `family` for families. The function calls `each_pass` every 50 ms, to reap children.
+    Returns the processes that still live: the kernel blocks them, or another user owns them. See
+    `family` for families. The function calls `each_pass` every 50 ms, to reap children.
 
-    The function returns as soon as all have ended, and at most `patience` seconds after the first
-    SIGKILL.
+    The function returns as soon as all processes have ended, and at most `patience` seconds after
+    the first SIGKILL.
     """
     roots, spared = list(roots), set(spare)
     left = []  # type: List[Identity]
@@ -248,7 +248,7 @@ def end_groups(
 def _send_if_allowed(who: Identity, signum: int) -> None:
     try:
         send(who, signum)
-    except PermissionError:  # a set-uid program, which the returned list names
+    except PermissionError:  # a set-uid program: `end_groups` returns it
         pass
 
 

@@ -1,14 +1,14 @@
 """The rendezvous: check before a job's start that TCP works between all its processes.
 
 The agent of each node runs `python -m mxcluster.node.rendezvous` in the job folder. The program
-listens on the planned address and port of each process of the node. For these processes it connects
-to the processes of other nodes that have another role: the scheduler, servers and workers each talk
-to the other roles. Both ends send their host name and their time. The node is ready when all its
-calls were answered and all expected callers have come.
+listens on the planned address and port of each process of the node. It also connects to those
+processes of other nodes that have another role than a process of this node: the scheduler, servers
+and workers each talk to the other roles. Both ends send their host name and their time. The node is
+ready when all its calls were answered and all expected callers have connected.
 
 Both ends prove that they have the job's token. Each sends a nonce, and the other end's proof
-(`mxcluster.seal`) covers both nonces, both hosts and the port. A recorded proof is therefore
-worthless.
+(`mxcluster.seal`) covers both nonces, both hosts and the port. So a recorded proof cannot be
+replayed.
 
     caller:    {"job", "host", "nonce"}
     answerer:  {"job", "host", "time", "nonce", "proof"}
@@ -18,7 +18,7 @@ meeting.json holds the round-trip times, the clock offsets and this node's limit
 
 - 0: success;
 - MEETING_FAILED: stderr names unreachable nodes and why, taken ports, or wrong clocks;
-- PEER_DIED: expected callers have not come, and their own nodes report the reason.
+- PEER_DIED: expected callers have not connected, and their own nodes report the reason.
 """
 
 import json
@@ -47,8 +47,10 @@ CALLERS = 16  # threads that connect
 def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
     """Return a Call for each process that this node has to reach.
 
-    These are the processes of `peers` on other hosts than `host` with another role than some
-    process of `own`, the processes of this node.
+    These are the processes on other hosts whose role differs from that of at least one process of
+    this node.
+
+    Args: `own` the processes of this node; `peers` the processes of all nodes; `host` this node.
     """
     roles = {process["role"] for process in own}
     return [
@@ -73,7 +75,7 @@ def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]
 class Meeting:
     """One node's part in the rendezvous.
 
-    `job`: the job's id. `host`: this node. `own`: its processes of the plan. `peers`: the processes
+    `job`: the job's id. `host`: this node. `own`: its processes in the plan. `peers`: the processes
     of all nodes. `timeout`: seconds. `token`: the job's token.
     """
 
@@ -114,7 +116,7 @@ class Meeting:
             listener.close()
 
     def complete(self) -> bool:
-        """Return True if all calls were answered and all expected callers have come."""
+        """Return True if all calls were answered and all expected callers have connected."""
         with self.lock:
             return len(self.answers) == len(self.calls) and not any(self.missing.values())
 
@@ -175,7 +177,7 @@ class Meeting:
                         }
                     )
                 )
-                # A caller counts only when it has the answer: after a timeout it calls again.
+                # A caller counts only when it has this answer: after a timeout it calls again.
                 proof = json.loads(read_line(connection)).get("proof")
                 if said.get("job") == self.job and seal.proves(self.token, proof, "call", *known):
                     with self.lock:
@@ -195,7 +197,7 @@ class Meeting:
                 name=call.name,
                 address=call.address,
                 port=call.port,
-                reason=self.refusals.get(call, "no time was left to try"),
+                reason=self.refusals.get(call, "the timeout came before the first attempt"),
             )
             for call in self.calls
             if call not in self.answers
@@ -236,7 +238,7 @@ def why_taken(address: str, port: int, error: OSError) -> str:
 
     return port_problem(
         address, port
-    ) or "port %d on %s was in use for a moment (%s): try again" % (
+    ) or "port %d on %s was in use for a moment (%s): run the playbook again" % (
         port,
         address,
         error.strerror,

@@ -55,7 +55,7 @@ def problems(known: Json) -> List[str]:
 
 
 def cure() -> str:
-    """Return the advice for a damaged environment. provision.yml itself skips a finished one."""
+    """Return the advice for a damaged environment, which provision.yml alone takes for complete."""
     own = sys.prefix != sys.base_prefix  # False for the system's Python
     return (
         "remove %s on this node and run provision.yml, which builds it again" % sys.prefix

@@ -30,8 +30,8 @@ def act_as(module, user, work):
     module's own process stays root and ends with the child's status, so that Ansible's wrapper can
     remove its temporary folder.
 
-    Fails the module, with the cure, if the module may not act as `user`. In check mode the user may
-    not exist yet: then `work` runs with the present rights.
+    Fails the module with a message that names the cure if the module may not act as `user`. In
+    check mode the user may not exist yet: then `work` runs with the present rights.
     """
     entry = other(module, user)
     if entry is None:
@@ -62,8 +62,8 @@ def ask_as(module, entry, work, limit=300.0):
     """Return the result (for JSON) of `work()`, run with the rights of the passwd entry `entry`.
 
     A child process runs `work`. If `entry` is None, this process runs it. Fails the module if
-    `work` raises. If the child gives no answer for `limit` seconds, the function kills the child
-    and fails the module.
+    `work` raises. If the child sends no result within `limit` seconds, the function kills the
+    child and fails the module.
     """
     if entry is None:
         return work()
@@ -90,11 +90,11 @@ def ask_as(module, entry, work, limit=300.0):
         error, found = json.loads(text.decode("utf-8"))
     except (ValueError, RuntimeError):
         why = (
-            "gave no answer for %d s, and was killed" % limit
+            "sent no result within %d s, and was killed" % limit
             if silent
             else "was killed by signal %d" % os.WTERMSIG(status)
             if os.WIFSIGNALED(status)
-            else "ended with status %d and without an answer" % os.WEXITSTATUS(status)
+            else "ended with status %d and without a result" % os.WEXITSTATUS(status)
         )
         module.fail_json(
             msg="a process with the rights of %s %s: check the other processes of that user on "
@@ -194,10 +194,11 @@ def end_with(work):
 
 
 def wait_for(child, go):
-    """Let `child` (a pid), which reads the pipe `go`, continue. Return its wait status at its end.
+    """Let `child` (a pid) continue, wait for its end, and return its wait status.
 
-    The function passes signals that would end this process on to the child. Every signal, also
-    SIGCHLD, writes a byte into a pipe. A signal that comes just before the wait therefore ends it.
+    The child waits for a byte from the pipe `go`. The function passes signals that would end this
+    process on to the child. Every signal, also SIGCHLD, writes a byte into a pipe. So a signal that
+    comes just before the wait also ends the wait.
     """
 
     def pass_on(number, frame):

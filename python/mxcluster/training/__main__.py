@@ -4,10 +4,10 @@
     program NAME -- ARGUMENTS   a worker that runs the training program NAME of mxcluster
     script PATH -- ARGUMENTS    a worker that runs the user's unmodified script in its own folder
 
-A worker gets mxcluster's kv-stores in ``mx.kv.create``. At the end of its script the worker meets
-the other workers at a barrier, still under the death watch. Then the worker stops the watch and
-frees its store. A store that is freed before the barrier waits in ps-lite for peers that may be
-dead. A watch that asks for dead peers after the store is freed makes ps-lite abort.
+In a worker, ``mx.kv.create`` also makes mxcluster's kv-stores. At the end of its script the worker
+waits for the other workers at a barrier, still under the death watch. Then the worker stops the
+watch and frees its store. If it freed the store before the barrier, ps-lite would wait for peers
+that may be dead. If the watch still ran after the store is freed, ps-lite would abort.
 """
 
 import faulthandler
@@ -74,7 +74,7 @@ class Worker(object):
         if status == 0 and self.store is not None:
             self._finish()
         if status == 0:
-            events.from_env().write("done")  # because a script can also exit early with status 0
+            events.from_env().write("done")  # missing if a script calls os._exit(0)
         return status
 
     def _finish(self):
@@ -118,8 +118,8 @@ def _program(name, arguments):
 
 
 def _script(path, arguments):
-    # This process has imported MXNet already. During that import, a file in the script's folder
-    # could replace a module of Python's standard library.
+    # Only now, after the import of MXNet: during the import a file of the script's folder could
+    # replace a module of Python's standard library.
     os.chdir(os.path.dirname(os.path.abspath(path)))
     sys.argv = [path] + arguments
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
@@ -162,7 +162,7 @@ def main(argv):
         from mxcluster.training import server
 
         is_scheduler = os.environ["DMLC_ROLE"] == "scheduler"
-        # Load MXNet before the check of the port, because the load takes seconds.
+        # The load of MXNet takes seconds, so check the port after it, just before ps-lite binds.
         (mxnet_library.load if is_scheduler else mxnet_compat.import_mxnet)()
         refuse_taken_port()
         return server.schedule() if is_scheduler else server.serve()

@@ -1,6 +1,6 @@
 """End this process when another process of the job has died.
 
-ps-lite lets a job hang for ever when one of its processes is gone. ps-lite counts the peers that
+A job hangs for ever in ps-lite after one of its processes has died. ps-lite counts the peers that
 have sent no heartbeat (PS_HEARTBEAT_INTERVAL and PS_HEARTBEAT_TIMEOUT, off by default), but only
 reports the count. The scheduler detects dead workers and servers. Workers and servers detect a dead
 scheduler. So the scheduler ends first, and the other processes follow.
@@ -16,7 +16,7 @@ from mxcluster import exit_codes, phases
 from mxcluster.node import addresses
 from mxcluster.training import mxnet_library
 
-START_SECONDS = 600.0  # until all processes have met, if the job sets no timeout
+START_SECONDS = 600.0  # limit until all processes are connected, if the job sets no timeout
 # Seconds beyond the agent's own timeout. The agent of a late process then reports that process
 # before the waiting processes end.
 _ITS_AGENT_FIRST = 15.0
@@ -42,7 +42,7 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self):
-        """Watch until `stop`. End the process if a peer is dead or the peers meet too late."""
+        """Watch until `stop` is called. End the process if a peer is dead or connects too late."""
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
         clock, settled, begun = _clock(), began, False
         while self._timeout > 0 and not self._ended.wait(self._interval):
@@ -64,12 +64,12 @@ class Watch(threading.Thread):
                 )
             if limit and not together and time.monotonic() - began > limit:
                 _end(
-                    "the processes of this job have not found each other within %d s: run "
-                    "verify.yml, which checks their ports and addresses" % limit
+                    "the processes of this job were not all connected within %d s: if no log "
+                    "shows another error, run verify.yml, which checks ports and addresses" % limit
                 )
 
     def stop(self):
-        """Stop the watch. Return when no count is under way and none will follow."""
+        """Stop the watch. Return when the thread has ended and reads no further count."""
         self._ended.set()
         if self.is_alive():
             self.join()
@@ -85,7 +85,7 @@ def _clock():
 
 
 def start_seconds():
-    """Return the seconds that this process waits for the other processes; 0 means no limit."""
+    """Return the most seconds that this process waits for the other processes; 0: no limit."""
     told = os.environ.get("MXCLUSTER_START_TIMEOUT")
     return (
         START_SECONDS
@@ -102,12 +102,12 @@ def timeout_from_env():
 
 
 def watching_handle():
-    """Return a handle for the watch before this worker's own kv-store exists.
+    """Return a KVStore handle for the watch to use before this worker's own kv-store exists.
 
     Making the worker's own store waits for the other processes, so the watch needs an earlier
     handle. This handle belongs to a server's store, which does nothing until MXNet runs it. Any
-    store gives the list of dead peers, because ps-lite keeps one list for the whole process. The
-    handle is never freed: MXNet would free it like a worker's store.
+    store gives the count of dead peers, because ps-lite keeps one list for the whole process. The
+    handle is never freed, because MXNet would free it like a worker's store and end ps-lite.
     """
     from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 
@@ -133,7 +133,7 @@ def dead_nodes(handle, timeout, group=_EVERYBODY):
     """Return how many known peers have been silent for `timeout` seconds (int).
 
     Args: `handle` of a distributed KVStore; `group` the number of ps-lite's node group to count.
-    Returns 0 if MXNet cannot tell, as before the start.
+    Returns 0 if MXNet's function fails, as before the start of ps-lite.
     """
     number = ctypes.c_int(0)
     failed = mxnet_library.load().MXKVStoreGetNumDeadNode(
@@ -145,7 +145,7 @@ def dead_nodes(handle, timeout, group=_EVERYBODY):
 def has_begun():
     """Return True if ps-lite listens at this process's port.
 
-    A question about dead peers before that moment ends the process by SIGSEGV.
+    A call of `dead_nodes` before ps-lite listens ends the process by SIGSEGV.
     """
     return int(os.environ["PORT"]) in addresses.listeners(os.environ["DMLC_NODE_HOST"])
 

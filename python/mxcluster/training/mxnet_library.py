@@ -34,8 +34,8 @@ def _loaded():
 def _libinfo():
     """Return MXNet's own libinfo.py as a module, without importing the rest of MXNet.
 
-    Only this file knows where its MXNet looks for the library, and in which order. Raises
-    ImportError if this Python has no MXNet.
+    Only this file states where MXNet looks for its library, and in which order. Raises ImportError
+    if this Python has no MXNet.
     """
     package = importlib.util.find_spec("mxnet")
     # Python's own find_spec("mxnet.libinfo") would import mxnet first.
@@ -44,7 +44,7 @@ def _libinfo():
     )
     if not spec:
         raise ImportError(
-            "%s has no MXNet: run provision.yml, or use the Python of its environment"
+            "%s has no MXNet: run provision.yml, or use the Python of an environment with MXNet"
             % sys.executable
         )
     module = importlib.util.module_from_spec(spec)

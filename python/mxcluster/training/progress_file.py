@@ -18,11 +18,11 @@ from mxcluster.file_io import replace
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
-_MANY = 100  # most keys in the file
+_MANY = 100  # most keys in "fewer" of the file
 _now = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
 _pushed: Dict[Union[int, str], int] = {}  # {key of the kv-store: its number of pushes}
 _told: Dict[str, Any] = {}
-_file: List[str] = []  # the path of this process's file, if it belongs to a job
+_file: List[str] = []  # [path of this process's file], [] outside a job
 _telling = threading.Lock()
 
 
@@ -36,7 +36,7 @@ def read(path):
 
     The content is {"phase", "pushes": calls of push, "time": unix seconds of the last progress,
     "keys"}. "keys" is {"most": pushes of the most pushed key, "fewer": {key: its pushes, for keys
-    with fewer}}, or None if too many keys have fewer pushes.
+    with fewer}}, or None if more than 100 keys have fewer pushes.
     """
     try:
         with open(path) as stream:
@@ -120,7 +120,7 @@ def _counted(method, with_keys, pushes):
         beat()
         before, keys = _now["pushes"], _keys_of(*args, **kwargs) if with_keys else {}
         result = method(*args, **kwargs)
-        _now["pushes"] = before + pushes  # A call made of other calls counts once.
+        _now["pushes"] = before + pushes  # If pushpull calls push, both count as one.
         for key in keys:
             _pushed[key] = keys[key] + pushes
         beat()
@@ -164,5 +164,5 @@ def _tell():
             try:
                 replace(path, json.dumps(now))
                 _told.update(now)
-            except OSError:  # The disk may be full. The agent detects that itself.
+            except OSError:  # The disk may be full. The agent itself checks the disk.
                 pass

@@ -1,9 +1,9 @@
 """Run a scheduler or a server.
 
-MXNet by itself runs its loop inside ``import mxnet`` and never returns. This module starts the loop
-after the import. So mxcluster can watch the other processes, check a message before MXNet unpickles
-it, and end the process if the user's optimizer raises an exception. MXNet drops an exception of the
-updater and goes on without learning.
+By itself, MXNet runs a server's loop inside ``import mxnet``, which never returns. This module
+starts the loop after the import. So mxcluster can watch the other processes, check a message before
+it is unpickled, and end the process if the user's optimizer raises an exception. MXNet itself would
+drop this exception and go on without learning.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_voi
 _OURS = 0
 # A folder that a process can enter, and in which no user, not even root, can make a file.
 _NOWHERE = "/proc"
-_MOST_TOLD = 20  # most refusals in the log, because a stranger must not fill the log
+_MOST_TOLD = 20  # most refusals in the log, so that a program outside the job cannot fill it
 
 
 def schedule():
@@ -132,7 +132,10 @@ class Commands(object):
 
     @property
     def rank(self):
-        """The server's rank in ps-lite (int). A read before MXNet's server runs crashes ps-lite."""
+        """The server's rank in ps-lite (int).
+
+        Read the rank only after MXNet has started the server. Before that, ps-lite crashes.
+        """
         return self._store.rank
 
     def close(self):
@@ -157,9 +160,10 @@ class Commands(object):
             self._run(self._update)
 
     def updates(self, optimizer, number=1):
-        """Return the `optimizer_states.Updates` of `optimizer`, the job's optimizer of this number.
+        """Return the `optimizer_states.Updates` of `optimizer`.
 
-        The optimizer 1 starts with the states of the checkpoint from which the job resumes.
+        `number` counts the job's optimizers from 1. Optimizer 1 starts with the states of the
+        checkpoint from which the job resumes.
         """
         # The states of a checkpoint belong to the first optimizer.
         given = self.given if number == 1 else {}
@@ -172,7 +176,8 @@ class Commands(object):
     def _set_optimizer(self, message):
         if hasattr(self._update, "use"):
             raise self._guard.Forbidden(
-                "servers of this job's scheme accept an optimizer only from mxcluster's kv-store"
+                "servers of this job's scheme accept an optimizer only from mxcluster's kv-store; "
+                "give the name of the job's scheme to mx.kv.create()"
             )
         optimizer = self._read(message.payload)
         self._advise(optimizer)
@@ -243,7 +248,7 @@ class Commands(object):
         )
 
     def _measure(self, message):
-        """Measure this server's updates of the model that the message describes."""
+        """Measure how fast this server updates the model that the message describes."""
         from mxcluster.training.kvstore import server_speed
 
         told = json.loads(message.payload.decode("utf-8"))

@@ -10,11 +10,11 @@ TIGHT = 0.01  # error of the median at which the measurement ends, relative to t
 def repeat(step, seconds, whole=False, clock=time.monotonic):
     """Call `step()` again and again, and return the seconds of each call (list of float).
 
-    The function stops as soon as the error of the median is below TIGHT, but not before LEAST_STEPS
-    calls. It also stops after `seconds` or MOST_STEPS calls.
+    The function makes at least LEAST_STEPS calls. Then it stops as soon as the error of the median
+    is below TIGHT, or after `seconds`, or after MOST_STEPS calls.
 
-    Args: `whole` True to go on for all of the `seconds`, so that processes that measure at the same
-    time end together; `clock` a function that returns the time in seconds.
+    Args: `whole` True to stop only after `seconds`, so that processes that measure at the same time
+    end together; `clock` a function that returns the time in seconds.
     """
     times, begin = [], clock()
     while True:

@@ -68,8 +68,8 @@ def test_a_folder_without_a_job_is_an_error(job, command):
     assert (code, answer) == (
         1,
         {
-            "error": "%s has no status.json, so no job has started there: correct the id of the "
-            "job, which status.yml shows" % job.path
+            "error": "%s has no status.json, so no job has started there: use a job id that "
+            "status.yml shows" % job.path
         },
     )
     assert os.listdir(job.path) == [], "the command must not create files"

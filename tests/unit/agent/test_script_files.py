@@ -135,7 +135,7 @@ def test_logs_take_precedence_on_a_nearly_full_disk(prepared, monkeypatch):
     write(prepared, "worker-1/model.params")
     monkeypatch.setattr(script_files, "_room", lambda output: script_files.SPARE)
     names, behind = found(prepared)
-    assert names == [] and "model.params" in behind[0] and "the disk allows" in behind[0]
+    assert names == [] and "model.params" in behind[0] and "free disk space" in behind[0]
 
 
 def test_script_files_are_collected_with_the_other_files(job, tmp_path):

@@ -33,7 +33,7 @@ def unknown(
         (
             "train.yml",
             "bath_size",
-            "-e bath_size: no role, playbook or inventory knows a variable of this name "
+            "-e bath_size: no role, playbook or inventory has a variable of this name "
             "(did you mean 'batch_size'?): correct the name",
         ),
         (
@@ -144,4 +144,4 @@ def test_attach_allows_no_knob_of_the_plan():
         == []
     )
     told = knobs.beside_attach(["attach", "lr", "kv"])
-    assert [line.split(":")[0] for line in told] == ["-e kv", "-e lr"] and "remove it" in told[0]
+    assert [line.split(":")[0] for line in told] == ["-e kv", "-e lr"] and "remove this" in told[0]

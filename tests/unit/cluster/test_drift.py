@@ -26,9 +26,13 @@ def test_an_unchanged_node_has_no_drift():
 @pytest.mark.parametrize(
     "known, digest, words",
     [
-        ({}, "d", "its provisioning from here has never completed"),
+        ({}, "d", "provision.yml has never completed for this node on this controller"),
         (KNOWN, "e", "its settings have changed"),
-        (dict(KNOWN, digest=""), "d", "its provisioning from here has never completed"),
+        (
+            dict(KNOWN, digest=""),
+            "d",
+            "provision.yml has never completed for this node on this controller",
+        ),
     ],
 )
 def test_a_reason_known_without_asking_the_node(known, digest, words):

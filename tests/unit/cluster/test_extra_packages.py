@@ -125,7 +125,7 @@ def test_an_error_in_a_requirements_file_names_its_line(tmp_path):
 def test_a_requirement_that_conflicts_with_mxnets_is_refused(tmp_path, text):
     with pytest.raises(
         BadInput,
-        match="mxnet-cu92==1.2.1.post1 on Python 3.6 goes with (numpy==1.14.6|idna==2.6); "
+        match="mxnet-cu92==1.2.1.post1 on Python 3.6 needs (numpy==1.14.6|idna==2.6); "
         "leave (numpy|idna) out",
     ):
         extra_packages.extended(ENVIRONMENT, wish(text), "3.6", str(tmp_path), Index())

@@ -67,7 +67,7 @@ def test_hosts_reports_all_mistakes_at_once():
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment"])
 def test_hosts_refuses_an_empty_file(text):
-    assert "hosts: 0 workers" in refused(parse_hosts, text)
+    assert "hosts has 0 workers" in refused(parse_hosts, text)
 
 
 # groups
@@ -95,7 +95,7 @@ def test_groups_that_split_the_workers_of_a_host_are_refused():
     [
         (
             "10.0.0.1 10.0.0.2\n10.0.0.3 10.0.0.1\n",
-            ["line 2: 10.0.0.1", "group of line 1", "take one of the two out"],
+            ["line 2: 10.0.0.1", "group of line 1", "remove the address from one line"],
         ),
         ("10.0.0.1 10.0.0.2 10.0.0.2\n10.0.0.3\n", ["line 1: 10.0.0.2", "group of line 1"]),
         ("10.0.0.1\n\n10.0.0.2\n", ["10.0.0.3 is in no group", "add its address"]),

@@ -132,7 +132,7 @@ def test_the_score_needs_two_groups_and_fewer_than_workers():
     speeds = named([1, 2, 3, 9, 10, 11])
     assert grouping.calinski_harabasz(speeds, [[3, 4, 5], [0, 1, 2]]) == 96 / 1 / (4 / 4)
     assert grouping.calinski_harabasz(named([1, 1, 2]), [[2], [0, 1]]) == math.inf
-    with pytest.raises(BadInput, match="1 groups of 3 workers .* it needs 2 to 2 groups"):
+    with pytest.raises(BadInput, match="1 groups of 3 workers .* which needs 2 to 2 groups"):
         grouping.calinski_harabasz(named([1, 2, 3]), [[0, 1, 2]])
     with pytest.raises(BadInput, match="3 groups of 3 workers"):
         grouping.calinski_harabasz(named([1, 2, 3]), [[0], [1], [2]])
@@ -142,14 +142,18 @@ def test_the_score_needs_two_groups_and_fewer_than_workers():
     "values, groups, reason",
     [
         ([7], [[0]], "one worker"),
-        ([100, 95], [[0, 1]], "the speeds differ by 5 %, and the noise is 5 %"),
+        ([100, 95], [[0, 1]], "the speeds differ by 5 %, no more than the noise of 5 %"),
         ([100, 94.9], [[0], [1]], "two workers, whose speeds differ by more than the noise"),
         ([50, 100], [[1], [0]], "two workers"),
         ([3, 3], [[0, 1]], "the speeds differ by 0 %"),
         ([8] * 40, [list(range(40))], "the speeds differ by 0 %"),
         ([100, 96, 99, 97, 98], [[0, 1, 2, 3, 4]], "the speeds differ by 4 %"),
         # The range is more than the noise, but no two groups are that far apart.
-        ([100, 98, 96, 94.9], [[0, 1, 2, 3]], "no groups have means that differ"),
+        (
+            [100, 98, 96, 94.9],
+            [[0, 1, 2, 3]],
+            "in each division, means of groups differ by no more",
+        ),
         ([1, 1, 0.5, 0.25], [[0, 1], [2], [3]], "3 groups .* infinite: no distance inside"),
         ([1, 1.01, 0.5, 0.25], [[0, 1], [2], [3]], "3 groups have the largest"),
         ([4, 2, 1], [[0], [1, 2]], "2 groups"),  # all different: at most n - 1 groups
@@ -248,7 +252,7 @@ def test_no_worker_and_a_wrong_noise_are_refused():
     with pytest.raises(BadInput, match="no worker has a speed"):
         propose([])
     for noise in (-0.1, math.nan, None, "x"):
-        with pytest.raises(BadInput, match="the noise .* is not a relative difference"):
+        with pytest.raises(BadInput, match="the noise .* is refused: it must be a number"):
             propose([1, 2], noise)
 
 

@@ -236,7 +236,7 @@ def test_no_value_adds_a_word_to_ssh_files(which, word):
         )
     except BadInput as refusal:
         known = (
-            "its ssh keys are not known to the controller"
+            "the controller does not have its ssh keys"
             if (which, word) == ("own key", "")
             else "ssh's files are not written"
         )

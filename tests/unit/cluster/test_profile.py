@@ -105,22 +105,28 @@ def _at(*path, value):
         (_at("parameters", 1, value=-3), r"parameters\[1\]=-3 is not"),
         (_at("workers", 0, "host", value="a b"), r"workers\[0\].host='a b' is not"),
         (_at("workers", 0, "number", value=1), None),
-        (_at("workers", 1, "host", value="a"), "a worker 0 is there 2 times"),
+        (_at("workers", 1, "host", value="a"), "a worker 0 occurs 2 times"),
         (_at("servers", 0, "updates_per_s", value=0), "updates_per_s=0 is not a number above 0"),
         (_at("workers", 0, "exchange_s", value=-1), "exchange_s=-1 is not a number of at least 0"),
         (_at("workers", 0, "servers", value=[]), "a worker 0 has the network times of 0 servers"),
         (_at("workers", 0, "together", value={}), "together"),
         (_at("workers", value={}), "workers={} is not a list"),
         (_at("noise", value="x"), "noise='x' is not a number"),
-        (_at("groups", value=[[0, 1]]), "the worker 2 is in 0 groups; the worker 3 is in 0"),
+        (
+            _at("groups", value=[[0, 1]]),
+            "the worker 2 is in 0 groups, not in one; the worker 3 is in 0",
+        ),
         (_at("groups", value=[[0, 1], [2], [3], []]), "a group has no worker"),
-        (_at("groups", value=[[0, 1], [2, 9], [3]]), "the groups name a worker 9 of 4"),
+        (
+            _at("groups", value=[[0, 1], [2, 9], [3]]),
+            "the groups name a worker 9, and the profile has 4",
+        ),
         (_at("groups", value=[[0, 1], [2, 3], [3]]), "the worker 3 is in 2 groups"),
         (_at("labels", value=["x"]), "1 label for 3 groups"),
         (_at("shares", 0, value=[0.5]), "a share is not a pair of numbers"),
         (_at("shares", 0, value=[0.1, 0.2]), "shares line 1"),
         (_at("shares", value=[[0, 1]]), "1 line for 4 workers"),
-        (_at("placement", value=[0]), "a placement of 1 parameters, and the network has 4"),
+        (_at("placement", value=[0]), "the placement has 1 parameters, and the network has 4"),
         (_at("placement", value=[0, 0, 0, 1]), "a server beyond the 1 servers"),
         (_at("advice", value=3), "advice=3 is not a list"),
     ],
@@ -183,7 +189,7 @@ def test_workers_that_are_gone_leave_the_others_in_their_groups():
     assert profile.groups_of(fit) == ([[1], [0]], ["speed1", "speed3"])
     assert fit.note == (
         "the profile profile-1 of 2025-11-23 also has a worker 0, b worker 0, not in this job: the "
-        "others keep their groups"
+        "job's workers keep their groups"
     )
 
 

@@ -188,7 +188,7 @@ def test_a_node_without_a_gpu_gets_the_cpu_wheel():
         (
             {"python": "3.8"},
             {},
-            "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer refuse",
+            "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer cannot",
         ),
         (
             {"driver": "390.87"},

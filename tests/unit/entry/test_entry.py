@@ -147,7 +147,8 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
     )
     assert entry.run(asked(command="stop", job_dir="/j"))["left"] == [
         "pid 7",
-        "%s, a leftover of a killed Ansible module, cannot be removed: remove it as root" % old,
+        "%s, a leftover of a killed module or controller, cannot be removed: remove this path "
+        "as root" % old,
     ]
 
 
@@ -338,8 +339,8 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             1,
             "",
             "Traceback\n/p: No module named mxcluster\n",
-            "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: its "
-            "mxcluster is another version; run "
+            "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: the "
+            "node may have another version of mxcluster; run "
             "provision.yml (running jobs go on). Its last output:\nTraceback\n/p: No module "
             "named mxcluster",
         ),
@@ -397,7 +398,8 @@ def test_input_that_is_no_command_is_refused():
     )
     assert (
         done.returncode == 1
-        and "the arguments of mxcluster_node" in json.loads(done.stdout.decode())["error"]
+        and "the arguments of the module mxcluster_node"
+        in json.loads(done.stdout.decode())["error"]
     )
     with pytest.raises(MxclusterError, match="one JSON object"):
         entry.check({"job": "j"})
@@ -702,6 +704,6 @@ def test_a_spool_that_other_users_can_write_to_is_refused(tmp_path):
     answer = enter(
         command="collect", output="/o", job_dir="/j", user="nobody", spool=str(tmp_path / "spool")
     )
-    assert "must be a folder of root that no other user can write to: remove it" in answer["msg"], (
+    assert "is not a folder of root that only root can write to: remove this" in answer["msg"], (
         answer
     )

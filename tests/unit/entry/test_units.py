@@ -27,7 +27,9 @@ mxcluster-agent@j.service: Main process exited, code=exited, status=1/FAILURE
 mxcluster-agent@j.service: Failed with result 'exit-code'.
 Failed to start mxcluster's agent of the job j.
 """
-CLAIM = "port 9091 on 10.0.0.1 is held by the job other, which started first: run train.yml again"
+CLAIM = (
+    "port 9091 on 10.0.0.1 is held by the job other, which started first: wait until that job has"
+)
 
 
 def system(answers):

@@ -82,11 +82,11 @@ def test_sizes_by_hand():
 @pytest.mark.parametrize(
     "total,least,most,words",
     [
-        (1, [1, 1], [1, 1], "1 samples of a step are fewer than the 2 workers"),
-        (8, [0, 1], [8, 8], "worker 0 would have batch sizes from 0 to 8: they must be at least 1"),
-        (8, [5, 1], [4, 8], "worker 0 would have batch sizes from 5 to 4"),
-        (8, [5, 5], [8, 8], "10 at least and 16 at most: use a larger batch_size"),
-        (8, [1, 1], [3, 4], "2 at least and 7 at most: use a larger worker_batch_max"),
+        (1, [1, 1], [1, 1], "a step has 1 samples for 2 workers"),
+        (8, [0, 1], [8, 8], "worker 0 has the lower bound 0 and the upper bound 8"),
+        (8, [5, 1], [4, 8], "worker 0 has the lower bound 5 and the upper bound 4"),
+        (8, [5, 5], [8, 8], "at least 10 and at most 16: use a larger batch_size"),
+        (8, [1, 1], [3, 4], "at least 2 and at most 7: use a larger worker_batch_max"),
     ],
 )
 def test_impossible_bounds_are_refused(total, least, most, words):
@@ -203,7 +203,7 @@ def test_the_epoch_of_unequal_sizes():
         [23, 23],
         [26, 9],
     )
-    with pytest.raises(BadInput, match="worker 1 with the batch size 1 of 64 samples a step"):
+    with pytest.raises(BadInput, match="worker 1, with 1 of the 64 samples of a step"):
         batch_sizes.epoch_of([63, 1], 20, *both)
 
 
@@ -215,7 +215,7 @@ def test_each_group_keeps_its_part_of_an_epoch():
     assert batches == [10, 4, 10, 4] and repeated == [30, 17, 10, 39]
     again, counts, _ = batch_sizes.epoch_of([32, 20, 32, 44], 800, *groups)
     assert counts == batches and again[1::2] == ranges[1::2] and again[0] == (0, 300)
-    with pytest.raises(BadInput, match="worker 3 with the batch size 1 of 64 samples a step would"):
+    with pytest.raises(BadInput, match="worker 3, with 1 of the 64 samples of a step, would"):
         batch_sizes.epoch_of([48, 63, 16, 1], 80, *groups)
 
 

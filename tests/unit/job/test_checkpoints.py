@@ -235,7 +235,7 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
         ({"resume": "../cut"}, "the id of a job in runs/"),
         (
             {"resume": "cut"},
-            "no complete checkpoint of mlp in .*/cut/checkpoints, nor in the jobs it was resumed "
+            "no complete checkpoint of mlp in .*/cut/checkpoints, or in the jobs it was resumed "
             "from .older.. Start a new job with -e savemodel=true",
         ),
         ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),

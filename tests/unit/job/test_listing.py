@@ -161,7 +161,9 @@ def test_the_only_running_job_is_chosen_and_several_are_refused():
     assert listing.choose(listing.merge(answers(one, old)), "")["job"] == "one"
     assert listing.choose(listing.merge(answers(one, two)), "two")["job"] == "two"
     assert listing.choose(listing.merge(answers(old)), "") is None
-    with pytest.raises(BadInput, match="2 jobs run: name one with -e job=") as refusal:
+    with pytest.raises(
+        BadInput, match="2 jobs are running or prepared: name one with -e job="
+    ) as refusal:
         listing.choose(listing.merge(answers(one, two, old)), "")
     assert (
         "one" in str(refusal.value)
@@ -246,7 +248,7 @@ def test_a_plan_is_adopted_although_a_node_does_not_answer():
         ({"slowdowns": ["2"]}, "is invalid"),
         ({"balance": {"sizes": ["48"]}}, "is invalid"),
         ({"balance": [48]}, "is invalid"),
-        ({"nodes": {"a": {}, "z": {}}}, "has a part on z, missing in this inventory"),
+        ({"nodes": {"a": {}, "z": {}}}, "has a part on z, which this inventory lacks"),
     ],
 )
 def test_an_invalid_plan_is_refused(changes, words):

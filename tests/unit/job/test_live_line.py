@@ -122,7 +122,7 @@ def test_the_line_during_the_rendezvous():
     }
     answers["node1"]["status"]["meeting"] = {"state": "ended"}
     answers["node2"]["status"]["meeting"] = {"state": "running"}
-    assert live_line.line(answers) == "rendezvous: 1 of 2 nodes have met the others"
+    assert live_line.line(answers) == "rendezvous: 1 of 2 nodes have finished"
     answers["node2"]["status"]["meeting"] = None  # a job without a rendezvous
     assert live_line.line(answers, now=1001.0) == "gsync  running 0:01  2 of 2 workers"
 

@@ -460,7 +460,7 @@ def test_groups_with_balanced_batches_may_have_unequal_shares():
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"kv": "dist_async"}, "balance=batch with kv=dist_async: unequal batches keep the step"),
+        ({"kv": "dist_async"}, "balance=batch with kv=dist_async: unequal batches leave the size"),
         (
             {"kv": "dist_async"},
             "use kv=dist_sync or dist_device_sync or dist_gsync, or -e balance=none",

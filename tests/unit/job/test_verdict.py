@@ -163,7 +163,8 @@ def test_a_node_ended_for_a_peer_was_not_stopped_on_request():
     assert "no node saw a process fail first" in result["first_failure"]["reason"]
     found["node1"].update(reason="peer", first_failure=None)
     assert (
-        "since another node's part" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
+        "because another node's part"
+        in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
     )
     found["node1"].update(reason="stopped", first_failure=None)
     assert "on request" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
@@ -273,14 +274,15 @@ def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
     [
         (
             {"age": 30.4, "limit": 30, "gap": 12.6},
-            "the last renewal was 30 s ago, and 30 s are allowed; earlier renewals were up to 13 s "
-            "apart: was train.yml",
+            "the last renewal was 30 s ago, and at most 30 s are allowed; earlier renewals were up "
+            "to 13 s apart: check whether train.yml",
         ),
         (
             {"age": 30.4, "limit": 30.0, "gap": None},
-            "the last renewal was 30 s ago, and 30 s are allowed: was train.yml interrupted",
+            "the last renewal was 30 s ago, and at most 30 s are allowed: check whether train.yml "
+            "was interrupted",
         ),
-        (None, "the lease ran out, no renewal came: was train.yml interrupted"),
+        (None, "the lease ran out, no renewal came: check whether train.yml was interrupted"),
         (
             {"age": float("nan"), "limit": 10**400, "gap": "\x1b[2J"},
             "the lease ran out, no renewal came: ",
@@ -344,9 +346,8 @@ def test_the_last_lines_of_a_failure():
         "first     worker 1 on node2: exited with status 1",
         "  node2/worker-1 | Traceback (most recent call last):",
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
-        "hint      a Python module is missing on the nodes: put it beside the script, or name its "
-        "package in mxnet_packages "
-        "and run provision.yml.",
+        "hint      a Python module is missing on the nodes: if it is your own, put it beside the "
+        "script; if not, name its package in mxnet_packages and run provision.yml.",
         "logs      runs/j1/nodes",
         "report    runs/j1/report.html",
     ]

@@ -50,7 +50,10 @@ def test_interfaces_have_bindable_addresses():
     assert "127.0.0.1/8" in known["lo"], known
     told = subprocess.check_output(["ip", "-4", "-o", "address"]).decode().splitlines()
     cards = {path.parent.name for path in pathlib.Path("/sys/class/net").glob("*/device")}
-    assert set(known) == cards | {line.split()[1] for line in told}
+    with_address = {line.split()[1] for line in told}
+    assert set(known) == cards | {
+        name for name in with_address if not addresses.DOCKERS.match(name)
+    }
     for listed in known.values():
         for address in listed:
             assert addresses.can_bind(address.split("/")[0], 0) is None, (address, known)
@@ -65,6 +68,17 @@ def test_an_interface_without_addresses_is_a_device(monkeypatch, tmp_path):
     (tmp_path / "eth9" / "device").mkdir(parents=True)
     found = addresses.interfaces()
     assert found["eth9"] == [] and "veth12ab" not in found and found["lo"]
+
+
+@pytest.mark.parametrize(
+    "name, appears",
+    [("br-0123456789ab", False), ("br-lan", True), ("br0", True), ("docker0", True)],
+)
+def test_a_bridge_of_a_docker_network_does_not_appear(monkeypatch, name, appears):
+    """Docker names it after the network's id. `lo` plays the bridge, since it has an address."""
+    index = socket.if_nametoindex("lo")
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(index, name)])
+    assert (name in addresses.interfaces()) == appears
 
 
 def test_the_address_of_the_default_route_is_one_of_the_interfaces():

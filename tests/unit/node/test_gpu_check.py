@@ -207,7 +207,7 @@ def test_a_library_that_kills_its_process_is_named(cuda, tmp_path):
     target = os.path.join(cuda["folder"], "lib64", "libcuda.so.1")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", target, str(broken)], check=True)
     result, why = results(cuda)["CUDA shows the GPUs of nvidia-smi"]
-    assert result is False and "no answer" in why
+    assert result is False and "no output" in why
 
 
 def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
@@ -216,7 +216,7 @@ def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
     package = os.path.dirname(os.path.dirname(mxcluster.__file__))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tmp_path), package]))
     assert gpu_check.trials(2, environment) == dict.fromkeys(
-        ("0", "1", "0 -> 1", "1 -> 0"), "no answer"
+        ("0", "1", "0 -> 1", "1 -> 0"), "no output"
     )
     (tmp_path / "mxnet.py").write_text("raise OSError('libcuda.so.1: cannot open')")
     assert gpu_check.trials(1, environment) == {

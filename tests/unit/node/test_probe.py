@@ -18,13 +18,13 @@ NO_JOBS = {"ports": {}, "gpus": {}}
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
 
 
-def call(*argv, **environment):
+def call(*argv, python=sys.executable, **environment):
     """Run `python -m mxcluster.node.probe argv`; return (exit status, JSON answer)."""
     paths = environment.pop("PYTHONPATH", "").split() + [
         os.path.dirname(os.path.dirname(mxcluster.__file__))
     ]
     ran = subprocess.run(
-        [sys.executable, "-m", "mxcluster.node.probe"] + list(argv),
+        [python, "-m", "mxcluster.node.probe"] + list(argv),
         stdout=subprocess.PIPE,
         timeout=30,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **environment),
@@ -75,7 +75,7 @@ def test_every_problem_is_reported_at_once_with_value_and_remedy():
         and "127.0.0.1 (lo)" in address
     )
     assert address.endswith("run provision.yml, which reads the node's facts again")
-    assert interface.startswith("interface nic9 is not on this node any more; it has ")
+    assert interface.startswith("interface nic9 is not on this node any more; the node has ")
     assert interface.endswith("run provision.yml, which reads the node's facts again")
     assert gpu.startswith("GPU 77 is not on this node")
     assert python == "python /no/such/python cannot be run on this node: run provision.yml"
@@ -107,7 +107,7 @@ def test_a_host_name_is_refused_as_an_address():
         (
             "eno1",
             "10.0.0.5",
-            "interface eno1 is not on this node any more; it has eth0, ib0, lo: "
+            "interface eno1 is not on this node any more; the node has eth0, ib0, lo: "
             "run provision.yml, which reads the node's facts again",
         ),
         (
@@ -120,7 +120,7 @@ def test_a_host_name_is_refused_as_an_address():
         (
             "eth0",
             "127.0.0.11",
-            "interface eth0 does not hold the address 127.0.0.11 any more, it holds 10.0.0.5/24: "
+            "interface eth0 does not have the address 127.0.0.11 any more, but 10.0.0.5/24: "
             "run provision.yml, which reads the node's facts again",
         ),
         ("lo", "127.0.0.11", None),
@@ -248,10 +248,18 @@ def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):
     code, told = call("record", PYTHONPATH=str(tmp_path))
     assert code == 1
     assert told["error"] == (
-        "%s cannot import MXNet (ImportError: No module named numpy): install the library that the "
-        "error names, or remove the folder %s on this node, and run provision.yml again"
-        % (sys.executable, sys.prefix)
+        "%s cannot import MXNet (ImportError: No module named numpy). If the error names a "
+        "library, install it and run provision.yml again; otherwise remove %s on this node and run "
+        "provision.yml, which builds it again" % (sys.executable, sys.prefix)
     )
+
+
+def test_no_advice_removes_the_folder_of_the_systems_python(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ImportError('No module named numpy')")
+    system = os.path.join(sys.base_prefix, "bin", "python3")
+    code, told = call("record", python=system, PYTHONPATH=str(tmp_path))
+    assert code == 1 and "remove" not in told["error"], told
+    assert "install MXNet and numpy for %s again" % system in told["error"], told
 
 
 @pytest.mark.parametrize(

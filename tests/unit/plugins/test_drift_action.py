@@ -137,7 +137,7 @@ def test_a_change_is_named_and_nothing_is_stored_until_the_end(node, change, why
     looked = node.look()
     assert why in looked["why"] and not json.loads(node.path.read_text())["digest"]
     assert (
-        "its provisioning from here has never completed" in node.look()["why"]
+        "provision.yml has never completed for this node on this controller" in node.look()["why"]
     )  # a run that has failed in between
     node.remember()
     (node.folder / "nodes" / "node1.json").write_text(json.dumps(RECORD))

@@ -242,5 +242,6 @@ def test_no_attempt_without_ansible_playbook(killed, tmp_path):
     answer = killed(tmp_path / "molecule")
     assert answer["restart"] is None
     assert answer["text"][-1] == (
-        "RESTART   no: the job was not started with ansible-playbook; continue with -e resume=<job>"
+        "RESTART   no: this run was not started with ansible-playbook; start it with "
+        "ansible-playbook"
     )

@@ -63,7 +63,7 @@ def test_a_dry_run_starts_and_writes_nothing(sweep, how):
 
 
 def test_a_job_is_train_yml_with_the_command_line_of_the_sweep(sweep):
-    with pytest.raises(BadInput, match="ended with status 4 before its verdict"):
+    with pytest.raises(BadInput, match="ended with exit status 4 and no verdict"):
         sweep()
     ((playbook, own, knobs),) = sweep.started
     assert (playbook, own) == ("train.yml", "/project/benchmark.yml")

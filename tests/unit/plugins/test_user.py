@@ -186,7 +186,7 @@ finally:
         ("1 / 0", "FAILED a process with the rights of nobody failed (ZeroDivisionError"),
         (
             "os._exit(3)",
-            "FAILED a process with the rights of nobody ended with status 3 and without an answer",
+            "FAILED a process with the rights of nobody ended with status 3 and without a result",
         ),
         (
             "os.kill(os.getpid(), 9)",
@@ -194,11 +194,11 @@ finally:
         ),
         (
             "time.sleep(60)",
-            "FAILED a process with the rights of nobody gave no answer for 1 s, and was killed",
+            "FAILED a process with the rights of nobody sent no result within 1 s, and was killed",
         ),
         (
             "os.kill(os.getpid(), 19)",
-            "FAILED a process with the rights of nobody gave no answer for 1 s, and was killed",
+            "FAILED a process with the rights of nobody sent no result within 1 s, and was killed",
         ),
     ],
 )

@@ -1,7 +1,7 @@
-"""Make the verdict on a cluster from the answers of its nodes.
+"""Make the verdict on a cluster from the check results of its nodes.
 
 A line of the verdict is {"check", "result": "ok" | "failed" | "not run", "why": [text, ...]}. The
-verdict's status is 0 if no check failed, 1 if a check failed, and 2 if a node gave no answer.
+verdict's status is 0 if no check failed, 1 if a check failed, and 2 if a node did not answer.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ from mxcluster.lists import grouped, several
 Json = Dict[str, Any]
 Answers = Dict[
     str, Optional[Json]
-]  # {host: answer of `health_checks.check`, None without an answer}
+]  # {host: result of `health_checks.check`, None if the node did not answer}
 
 MIB = 1 << 20
 
@@ -24,11 +24,12 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     """Return the verdict: {"ok", "status", "checks": [line, ...], "nodes": [host, ...]}.
 
     Args:
-        answers: {host: its answer, None without one}.
-        meetings: {host: content of its meeting.json, {"error": why}, or None without one}.
+        answers: {host: its check results, None if it did not answer}.
+        meetings: {host: content of its meeting.json, or {"error": why}, or None if both are
+            missing}.
         wanted: {"files": {name: sha256 of the planned text}, "nodes": the plan's nodes with their
             MXNet "build", and "cuda" for nodes that train on GPUs (see `versions.decide`), "ssh":
-            True if nodes must reach each other, "met": True if the rendezvous ran,
+            True if nodes must reach each other by ssh, "met": True if the rendezvous ran,
             "max_clock_offset" in seconds, "min_disk_mb", "min_shm_mb", "min_open_files"}.
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
@@ -118,7 +119,7 @@ def skipped(check: str, why: str) -> Json:
 def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
     """Return the line `made`, but "not run" in place of "ok" if a node gave no value `name`.
 
-    Args: `known` {host: its answer}; `name` a field of the answers' "mxnet".
+    Args: `known` {host: its check results}; `name` a field of the results' "mxnet".
     """
     dumb = sorted(host for host, answer in known.items() if answer["mxnet"].get(name) is None)
     if dumb and made["result"] == "ok":
@@ -157,7 +158,7 @@ def text(verdict: Json, path: str) -> List[str]:
 def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], List[str]]:
     """Return ([(host, result of the check `name`)], [problem of a node without a result]).
 
-    Args: `known` {host: its answer}.
+    Args: `known` {host: its check results}.
     """
     told = [
         (host, answer[name])
@@ -177,8 +178,8 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
 
     A problem names the hosts of each value, the most frequent value first.
 
-    Args: `known` {host: its answer}; `name` a field of the answers' "mxnet"; `kinds` {host: kind},
-    "" for absent hosts.
+    Args: `known` {host: its check results}; `name` a field of the results' "mxnet"; `kinds` {host:
+    kind}, "" for absent hosts.
     """
     parties: Dict[str, Dict[str, List[str]]] = OrderedDict()
     problems = []
@@ -188,7 +189,7 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
             parties.setdefault(kinds.get(host, ""), OrderedDict()).setdefault(
                 answer[name], []
             ).append(host)
-        elif name == "mxnet":  # one line is enough
+        elif name == "mxnet":  # one line for each host is enough
             problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
     for _, of_kind in sorted(parties.items()):
         if len(of_kind) > 1:
@@ -213,7 +214,7 @@ def distributed(known: Dict[str, Json]) -> List[str]:
 
 
 def closed_ports(known: Dict[str, Json]) -> Json:
-    """Return the line about closed job ports: "not run" with the reasons if ports are open."""
+    """Return the line about closed job ports: "ok", or "not run" and why ports are open."""
     # by_reason: {reason: [host, ...]}
     check = "job ports are closed to other machines"
     by_reason = grouped(

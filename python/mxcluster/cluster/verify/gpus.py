@@ -1,4 +1,4 @@
-"""Make the verdict's lines about GPUs from the answers of the nodes with GPUs."""
+"""Make the verdict's lines about GPUs from the check results of the nodes with GPUs."""
 
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -18,7 +18,7 @@ def judge(
 
     For each check, one "not run" line names all nodes on which the check could not run.
 
-    Args: `answers` {host: answer of `gpu_check.check`, plus "wanted": the host's "cuda" in the
+    Args: `answers` {host: result of `gpu_check.check`, plus "wanted": the host's "cuda" in the
     plan}; `line` and `skipped` the functions of `verify` that build a line.
     """
     if not answers:
@@ -45,12 +45,12 @@ def driver(answer: Json) -> Result:
     wanted, on_bus = answer["wanted"], answer["wanted"].get("gpus")
     if not answer["driver"]:
         return False, (
-            "the PCI bus has %s and nvidia-smi shows none: install a driver, %s or newer, or "
-            "restart the node if one is installed"
+            "the PCI bus has %s and nvidia-smi shows none: if no driver is installed, install "
+            "version %s or newer; otherwise restart the node"
             % (several(on_bus, "GPU") if on_bus else "NVIDIA GPUs", wanted["driver"])
         )
     if number(answer["driver"]) < number(wanted["driver"]):
-        return False, "driver %s is older than %s, which CUDA %s needs: install a newer one" % (
+        return False, "driver %s is older than %s, which CUDA %s needs: install a newer driver" % (
             answer["driver"],
             wanted["driver"],
             wanted["version"],

@@ -1,4 +1,4 @@
-"""Judge ports, clocks and limits from the rendezvous of a cluster's nodes."""
+"""Judge ports, clocks and limits from the rendezvous results of a cluster's nodes."""
 
 from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
@@ -8,13 +8,13 @@ from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 
-NAMED = 3  # processes of a node in a message
+NAMED = 3  # at most so many processes of a node in a message
 
 
 def complaints(result: Json) -> List[str]:
     """Return a problem for each taken port of one node, and for each node that it cannot reach.
 
-    A problem about a node names its processes, the error and its likely cause.
+    A problem about an unreachable node names the node's processes, the error and the cure.
 
     Args: `result` the content of meeting.json, with "host".
     """

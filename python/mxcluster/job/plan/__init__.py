@@ -36,7 +36,7 @@ Texts = Dict[str, Optional[str]]
 Variables = Dict[str, Dict[str, Any]]
 FILES = ("hosts", "groups", "data_sharding")
 MEETING_SECONDS = 30  # timeout of the rendezvous, because agents start at different times
-MEETING_CLOCK = 1.0  # most seconds between the clocks of two nodes
+MEETING_CLOCK = 1.0  # most seconds by which the clocks of two nodes may differ
 
 
 def make_plan(
@@ -64,13 +64,14 @@ def make_plan(
             hosts_file, groups_file and data_sharding_file.
         job: the job's id, which is the name of its folder.
         job_dirs: {host: absolute folder on the node that contains job folders}.
-        data_dirs: {host: folder on the node with mxcluster's own data sets} (digits).
-        model_file: the saved model to start from, on the nodes: absolute, or relative to the job
-            folder.
+        data_dirs: {host: folder on the node with the file of mxcluster's own data set, digits}.
+        model_file: the path on the nodes of the saved model to start from: absolute, or relative
+            to the job folder.
         held: {host: ports and GPUs in use, see `mxcluster.node.probe.held`}; without it, all count
             as free.
-        profile: the measured speeds of the cluster, from `cluster.profile.read`. It gives groups,
-            shares and the servers of parameters that the user has not given, if it fits.
+        profile: the measured speeds of the cluster, from `cluster.profile.read`. As far as the
+            profile fits the job, it gives the groups, shares, first batch sizes, GPU speeds and
+            servers of parameters that the user has not given.
         checkpoint: the manifest of the checkpoint from which the job resumes.
     """
     if not is_job_id(job):
@@ -87,8 +88,8 @@ def make_plan(
             host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
         )
 
-    # Members of the job. A worker's index is its line of hosts. All lines count for the files, and
-    # the first `count` take part.
+    # Members of the job. A worker's index is the number of its line in the file hosts, from 0. The
+    # user's files describe the workers of all lines; the first `count` workers take part.
     scheduler = members.scheduler(by_group) if distributed else None
     servers = members.servers(by_group, variables, options["num_servers"]) if distributed else []
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
@@ -180,7 +181,7 @@ def make_plan(
         },
         "options": options,
         "nodes": nodes,
-        # Only root can close ports. Nodes with root report their firewall at the look.
+        # Only root can close ports. The look of a node with root reports whether they are open.
         "ports_open": [
             host
             for host in nodes
@@ -228,8 +229,8 @@ def make_cluster_files(
     """Return the addresses and cluster files of the whole cluster, or raise BadInput.
 
     The result is {"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...},
-    "notes": [lines about the profile]}, as in the plan of a dist_gsync job with all nodes and
-    shares by weight or by the profile. The arguments are those of `make_plan`. Of the options, only
+    "notes": [lines about the profile]}. The values are those of the plan of a dist_gsync job with
+    data_allocator=1 on all nodes. The arguments are those of `make_plan`. Of the options, only
     dmlc_interface and the names of the three files count. A record needs only the node's addresses,
     so that an inventory can be refused before an installation.
     """
@@ -278,7 +279,7 @@ def for_node(plan: Plan, host: str) -> Plan:
     """
     if host not in plan["nodes"]:
         raise BadInput(
-            "%s has no part in the job %s: name one of its nodes, %s"
+            "%s has no part in the job %s: name one of the job's nodes, %s"
             % (host, plan["job"], ", ".join(sorted(plan["nodes"])))
         )
     part = dict(plan, host=host)
@@ -300,7 +301,7 @@ def for_node(plan: Plan, host: str) -> Plan:
 
 
 def talks(plan: Plan) -> bool:
-    """Return True if the processes of the plan talk to each other, and so have ports."""
+    """Return True if the processes of the plan connect to each other and therefore have ports."""
     return any(process["port"] is not None for process in plan["processes"])
 
 
@@ -331,9 +332,9 @@ def _groups(
 ) -> Tuple[groups.Groups, str]:
     """Return ((groups, labels) of all possible workers, their origin as in `profiled`).
 
-    A groups file takes precedence over worker_group, and both over the profile, which only counts
-    under a scheme whose groups wait. It names the job's workers only. Without any of these, all
-    workers form one group.
+    The first given item of this list decides: the groups file, worker_group, the profile. The
+    profile only counts under a scheme in which the members of a group wait for each other, and its
+    groups hold the job's workers only. Without any of these items, all workers form one group.
     """
     text = files.get("groups")
     if text is not None:
@@ -361,8 +362,9 @@ def _shares(
 ) -> Tuple[List[cluster_files.Share], bool]:
     """Return (the shares of the job's workers, whether a profile that fits gives them).
 
-    The shares come from the file, from the weights that a host has, from the profile if groups
-    wait, or they are equal.
+    The first given item of this list decides: the data_sharding file; with data_allocator=1 the
+    host variable worker_share, then the profile, if the members of a group wait for each other.
+    Without any of these items, all shares are equal.
     """
     count = sum(map(len, grouping[0]))
     text, allocator, kv = files.get("data_sharding"), options["data_allocator"], options["kv"]
@@ -371,8 +373,8 @@ def _shares(
     if origin == profiled.LABELS or weighted and waits:
         shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
     wanted = weighted and waits and not shares.are_given(everyone[:count], variables)
-    # With balanced batches no worker waits for the slowest of its group: each counts with its own
-    # speed, as a group of one does.
+    # With balanced batches no worker waits for the slowest worker of its group. Each worker counts
+    # with its own speed, like a group of one worker.
     alone = [[index] for index in range(count)]
     counted = grouping[0] if options["balance"] == "none" else alone
     measured = profiled.weights(fitted, counted) if wanted else None

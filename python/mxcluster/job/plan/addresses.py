@@ -1,6 +1,6 @@
 """Find the address and interface of a node in its host variables and its record.
 
-No function here asks the network.
+No function here uses the network.
 """
 
 import ipaddress
@@ -45,8 +45,8 @@ def locate(
     kind = _kind_of_no_node(wanted, interfaces) if wanted else None
     if kind:
         raise BadInput(
-            "%s: node_address=%s is %s, not the address of a node: write the node's own (it has %s)"
-            % (host, wanted, kind, _listed(interfaces))
+            "%s: node_address=%s is %s, not the address of a node: write one of the node's own "
+            "addresses (%s)" % (host, wanted, kind, _listed(interfaces))
         )
     interface = dmlc_interface or str(variables.get("dmlc_interface") or "").strip()
     network = str(variables.get("cluster_network") or "").strip()
@@ -64,8 +64,8 @@ def locate(
     holder = interface_of(wanted, record)
     if holder is None:
         raise BadInput(
-            "%s: no interface of the node holds the address %s (it has %s): correct node_address, "
-            "or bring the interface up and run provision.yml again"
+            "%s: no interface of the node holds the address %s (the node has %s): correct "
+            "node_address, or bring the interface up and run provision.yml again"
             % (host, wanted, _listed(interfaces))
         )
     return Node(host, wanted, holder)
@@ -123,8 +123,8 @@ def check_distinct(nodes: Sequence[Node]) -> None:
     """Refuse two nodes of one job with the same address."""
     holders = grouped((node.address, node.host) for node in nodes)
     refuse(
-        "%s have the same address %s: give each its own node_address, or name one machine only "
-        "once in the inventory" % (" and ".join(holders[address]), address)
+        "%s have the same address %s: give each its own node_address; if they are one machine, "
+        "name it only once in the inventory" % (" and ".join(holders[address]), address)
         for address in sorted(holders)
         if len(holders[address]) > 1
     )
@@ -155,7 +155,7 @@ def _on_interface(host: str, name: str, wanted: str, interfaces: Interfaces) -> 
                 _listed([(name, there[name])]),
                 "set node_address to one of them"
                 if there[name]
-                else "give the interface an address, or name another one",
+                else "give the interface an address, or name another interface",
             )
         )
     return str(there[name][0].ip)
@@ -166,14 +166,14 @@ def _in_network(host: str, network: str, interfaces: Interfaces) -> str:
         cidr = ipaddress.IPv4Network(network, strict=False)
     except ValueError:
         raise BadInput(
-            "%s: cluster_network='%s' is not an IPv4 network: write it such as 10.0.0.0/24"
+            "%s: cluster_network='%s' is not an IPv4 network: write one such as 10.0.0.0/24"
             % (host, network)
         ) from None
     inside = [str(own.ip) for _, addresses in interfaces for own in addresses if own.ip in cidr]
     if len(inside) != 1:
         raise BadInput(
-            "%s: cluster_network=%s holds %s of the node's addresses (the node has %s): correct "
-            "cluster_network, or set node_address for this host"
+            "%s: cluster_network=%s must hold exactly one of the node's addresses, and holds %s "
+            "(the node has %s): correct cluster_network, or set node_address for this host"
             % (host, network, " and ".join(inside) if inside else "none", _listed(interfaces))
         )
     return inside[0]

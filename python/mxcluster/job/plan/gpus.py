@@ -25,7 +25,7 @@ def per_worker(
 
     If `asked` is 'auto', the host variable `gpus` counts. If that is 'auto' too, the workers get
     all free GPUs of the node. A named GPU must be free. Several workers on a host get equal parts
-    of its list, in order, and the first ones get one GPU more.
+    of its list, in order. If the list has no equal parts, the first workers get one GPU more.
     """
     hosts = unique(lines)
     queues = dict(
@@ -57,8 +57,8 @@ def work_loads(
     """Return the speed of each GPU of each worker, by index; [] for a worker with equal GPUs.
 
     The host variable gpu_speeds holds the speed of each GPU of the node, in the order of their
-    numbers. It wins over the speeds of a profile. Only the proportions of the speeds matter.
-    BadInput if a list has another length.
+    numbers. It takes precedence over the speeds of a profile. Only the proportions of the speeds
+    matter. BadInput if gpu_speeds has more or fewer numbers than the node has GPUs.
 
     Args: `lines` the workers' hosts by index; `gpu_lists` the GPU numbers of each worker;
     `measured` from `profiled.gpu_speeds`.
@@ -106,7 +106,7 @@ def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
         if 0 in samples:
             problems.append(
                 "batch_size=%d is too small for the GPUs %s of %s on %s: they would get %s "
-                "samples%s; use a larger batch_size, or fewer GPUs with gpus"
+                "samples%s; use a larger batch_size, or name fewer GPUs in gpus"
                 % (
                     batch_size,
                     ",".join(map(str, gpus)),
@@ -155,7 +155,7 @@ def _of_host(
         has = ", ".join("GPU %d is held by %s" % (number, held[str(number)]) for number in busy)
         cure = "leave gpus at auto to take the free GPUs, " if wanted != "auto" else ""
         left = (
-            ", which leaves %d for %d workers" % (len(numbers), workers) if wanted == "auto" else ""
+            ", and %d are free for %d workers" % (len(numbers), workers) if wanted == "auto" else ""
         )
         raise BadInput(
             "%s: %s%s: %swait until the GPU is free, or train on the CPU with -e gpus=''"

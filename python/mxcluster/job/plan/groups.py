@@ -1,4 +1,4 @@
-"""Form groups of workers, which wait for each other under dist_gsync."""
+"""Form groups of workers. Under dist_gsync the members of a group wait for each other."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 

@@ -41,17 +41,17 @@ def plan_job(
     anew: Iterable[str] = (),
     measures: bool = False,
 ) -> Json:
-    """Return the plan of a job and what its start needs, or raise BadInput.
+    """Return the plan of a job and the data for its start, or raise BadInput.
 
     Args:
         given: the options as the user wrote them.
         inventory: see `plan.make_plan`.
-        records_dir: the folder of the node records. The profile is beside this folder, if any.
+        records_dir: the folder of the node records. The profile, if any, is beside this folder.
         runs_dir: the folder of the runs, which must not contain the job's own folder yet.
         cwd: the folder at which relative paths begin.
-        secrets: {"names", "problems"} of secret_env; the plan never sees the values.
-        held: {host: ports and GPUs in use}, if the nodes have answered already.
-        anew: the names of the options that were given with -e.
+        secrets: {"names", "problems"} of secret_env; the plan never holds the values.
+        held: {host: ports and GPUs in use}, None before the nodes have reported them.
+        anew: the names of the options that the user gave with -e.
         measures: True for a job that measures the cluster (profile.yml) and trains nothing.
 
     Returns:
@@ -82,7 +82,7 @@ def plan_job(
         notes = notes + fewer
     try:
         measured = read_profile(records_dir)
-    except BadInput as refusal:  # It must not stop profile.yml, or a job that does not need it.
+    except BadInput as refusal:  # It must not stop profile.yml, or a job that needs no profile.
         measured = None
         if schemes.of(options["kv"]).waits == schemes.GROUP:
             notes = notes + ["the profile is not used: %s" % refusal]
@@ -104,8 +104,8 @@ def plan_job(
         named = [name + "_file" for name, text in files.items() if text is not None]
         if options["without"] and named:
             raise BadInput(
-                "%s\nwithout=%s: take the addresses of these hosts out of your %s too"
-                % (refusal, ",".join(options["without"]), ", ".join(named))
+                "%s\nIf without=%s is the cause, take the addresses of these hosts out of your "
+                "%s too" % (refusal, ",".join(options["without"]), ", ".join(named))
             ) from None
         raise
     script = ""
@@ -119,7 +119,7 @@ def plan_job(
             ],
         )
         notes = notes + more
-    packed = package.archive()[0]  # once for all nodes, because it takes as long as all the rest
+    packed = package.archive()[0]  # once for all nodes: it takes as long as the rest
     return {
         "plan": plan,
         "table": "\n".join(notes + [table(plan)]),
@@ -151,12 +151,12 @@ def new_job(wanted: str, kind: str, runs_dir: str) -> str:
 def plan_cluster(
     given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str
 ) -> Json:
-    """Return addresses and files of an inventory (`plan.make_cluster_files`), or raise BadInput.
+    """Return addresses and cluster files of an inventory, see `plan.make_cluster_files`.
 
-    A damaged profile is refused, since the files would lose its groups.
+    BadInput as there, and for a damaged profile, because the cluster files would lack its groups.
 
-    Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes that have just
-    answered; the records describe the others. The other arguments are those of `plan_job`.
+    Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes in this play; the
+    records describe all other nodes. The other arguments are those of `plan_job`.
     """
     records = read_records(records_dir)
     records.update({host: dict(records.get(host, {}), **seen) for host, seen in facts.items()})
@@ -177,7 +177,7 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
     )
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
-    # The job brings data_src before it starts.
+    # The playbook copies data_src to the nodes before the job starts.
     if measuring.is_profile(options):
         pass  # its data are random numbers
     elif not options["script"] and trains and not options["data_src"]:
@@ -232,8 +232,8 @@ def resumed(
     for name in ("model_load_epoch", "model_load_job"):
         if given.get(name) not in (None, "", 0, "0"):
             raise BadInput(
-                "%s=%s and resume=%s: resume finds its checkpoint itself; leave %s out"
-                % (name, given[name], job, name)
+                "%s=%s and resume=%s exclude each other: resume takes the last checkpoint; leave "
+                "%s out" % (name, given[name], job, name)
             )
     if old.get("script"):
         raise BadInput(
@@ -246,7 +246,7 @@ def resumed(
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
         also = (
-            ", nor in the jobs it was resumed from (%s)" % ", ".join(asked[1:]) if asked[1:] else ""
+            ", or in the jobs it was resumed from (%s)" % ", ".join(asked[1:]) if asked[1:] else ""
         )
         raise BadInput(
             "\n".join(
@@ -284,7 +284,7 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
     """Return (Checkpoint, problems, searched jobs) of the last complete checkpoint of `job`.
 
     The Checkpoint is None if no checkpoint is complete. The problems are lines about the faults of
-    later checkpoints. A job that ended before its first checkpoint has none of its own. Then the
+    skipped checkpoints. A job that ended before its first checkpoint has none of its own. Then the
     function searches the folder of the job from which that job resumed, and so on.
     """
     problems, asked = [], []  # type: Tuple[List[str], List[str]]
@@ -403,7 +403,7 @@ def _options(given: Json, cwd: str) -> Json:
 
 
 def _files(options: Json) -> Dict[str, Optional[str]]:
-    """Return the texts of the user's three files, None for a file that is not given."""
+    """Return {"hosts": text of the user's file or None, "groups": ..., "data_sharding": ...}."""
     return {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
 
 
@@ -431,7 +431,10 @@ def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> 
 
 
 def _classes_beside(classes: List[str], script: str) -> None:
-    """Refuse a class whose module is not beside the script: only that folder goes to the nodes."""
+    """Refuse a class whose module is not beside the script.
+
+    Only the script's folder is copied to the nodes.
+    """
     folder = os.path.dirname(script)
 
     def is_there(path: str) -> bool:
@@ -451,7 +454,7 @@ def _text(path: str) -> Optional[str]:
         return None
     if os.path.getsize(path) > MOST_TEXT:
         raise BadInput(
-            "%s holds %d MB, and a file hosts, groups or data_sharding holds at most %d MB: "
+            "%s holds %d MB, and a file hosts, groups or data_sharding may hold at most %d MB: "
             "correct the path" % (path, os.path.getsize(path) >> 20, MOST_TEXT >> 20)
         )
     with open(path, encoding="utf-8", errors="replace") as stream:

@@ -125,7 +125,7 @@ def workers(
     for host in unique(hosts):
         try:
             by_address.setdefault(find(host).address, []).append(host)
-        except BadInput as refusal:  # matters only if a line of the file has no host then
+        except BadInput as refusal:  # shown only if the file is refused
             unknown.append(str(refusal))
     try:
         lines = parse_hosts(hosts_text, name, list(by_address))
@@ -141,9 +141,10 @@ def workers(
 
 
 def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
-    """Return the number of workers that take part: `wanted`, or for 0 all that are `there`.
+    """Return the number of workers that take part: `wanted`, or `there` (all) if `wanted` is 0.
 
-    Without a distributed scheme (kv local, device) a job has one worker.
+    Without a distributed scheme (kv local, device) a job has one worker. BadInput if `wanted` is
+    more than `there`.
     """
     count = _count("num_workers", wanted, there, "workers")
     return count if distributed else 1
@@ -182,8 +183,8 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
     """Refuse a job with different versions of MXNet, numpy or Python.
 
-    Also refuse different files libmxnet.so of one build, such as cu92. Nodes with a CPU build and
-    nodes with a GPU build may share a job.
+    Also refuse nodes with the same build of MXNet, such as cu92, but different files libmxnet.so.
+    Nodes with a CPU build and nodes with a GPU build may share a job.
 
     The protocol of MXNet's servers and workers differs from version to version, and optimizers are
     sent as pickles. Of Python's version, only major and minor count.
@@ -229,7 +230,7 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
 
 
 def build_of(record: Dict[str, Any]) -> str:
-    """Return the node's build of MXNet: "cu92" for CUDA 9.2, "cpu" or the like."""
+    """Return the node's build of MXNet: "cu92" for CUDA 9.2, "cpu"; "" if unknown."""
     return str(record.get("target") or "")
 
 

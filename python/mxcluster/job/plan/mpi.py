@@ -1,7 +1,8 @@
-"""Make the plan of an MPI program (mpi.yml). It has the same entries as the plan of a training.
+"""Make the plan of an MPI program (mpi.yml).
 
-mpirun runs on the first node, in the process `mpirun`. On each other node a process `node` runs the
-daemon of mpirun (`mxcluster.node.mpi_job`). The entries about servers, groups and shares are empty.
+The plan has the same entries as the plan of a training; those about servers, groups and shares are
+empty. mpirun runs on the first node, in the process `mpirun`. On each other node a process `node`
+runs the daemon of mpirun (`mxcluster.node.mpi_job`).
 """
 
 import ipaddress
@@ -20,7 +21,7 @@ from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-KIND = "mpi"  # in place of the kv-store's name
+KIND = "mpi"  # the plan's "kv", where the plan of a training names its kv-store
 # The knobs that mpi.yml reads: those of MPI, and some of train.yml.
 OF_TRAIN = (
     "without",
@@ -46,7 +47,7 @@ def cast(given: Json) -> Json:
     """
 
     def value(knob: Knob) -> Any:
-        # A job without a program makes no sense, so the default is refused, too.
+        # Check defaults, too: that of mpi_command is refused, as a job needs a program.
         return cast_value(knob, given.get(knob.name, knob.default))
 
     options = dict(zip((knob.name for knob in MPI), for_each(value, MPI)))
@@ -221,7 +222,7 @@ def command(process: Json, node: Json) -> List[str]:
 
 
 def environment(process: Json, plan: Json) -> Dict[str, str]:
-    """Return the environment of a process, which the program's processes on its node get, too."""
+    """Return the environment of a process. The MPI program's processes on its node get it, too."""
     node = plan["nodes"][process["host"]]
     env = {
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),

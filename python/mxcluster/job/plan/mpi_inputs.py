@@ -14,7 +14,7 @@ from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 
-MOST = 64 << 20  # bytes of all resource files
+MOST = 64 << 20  # most bytes of all resource files together
 
 
 def plan_job(
@@ -26,12 +26,12 @@ def plan_job(
     secrets: Optional[Json] = None,
     held: Optional[Json] = None,
 ) -> Json:
-    """Return the plan of an MPI job and what its start needs, as `inputs.plan_job` does.
+    """Return the plan of an MPI job and the data for its start, as `inputs.plan_job` does.
 
-    Args: as in `inputs.plan_job`; `given` has the knobs of MPI, too, and may have any knob of
-    train.yml, of which only those of `mpi.OF_TRAIN` count.
+    The arguments are those of `inputs.plan_job`. `given` has the knobs of MPI, too. Of the knobs
+    of train.yml in `given`, only those of `mpi.OF_TRAIN` count.
     """
-    # Without servers, a job uses the group workers only: `local` says so to `inputs.without`.
+    # An MPI job uses the group workers only. With kv=local, `inputs.without` checks no other.
     of_train = {name: given[name] for name in mpi.OF_TRAIN if name in given}
     of_train.pop("runs_dir", None)
     of_train.pop("secret_env", None)
@@ -76,7 +76,8 @@ def plan_job(
 def pack(paths: List[str]) -> str:
     """Return the files and folders `paths` as a zip file in base64, each under its own name.
 
-    BadInput if two have one name, if a file cannot be read, or if all hold more than MOST bytes.
+    BadInput if two of `paths` have the same name, if a file cannot be read, or if all files
+    together hold more than MOST bytes.
     """
     if not paths:
         return ""
@@ -104,8 +105,8 @@ def pack(paths: List[str]) -> str:
                     packed.writestr(member, stream.read(), zipfile.ZIP_DEFLATED)
             except OSError as error:
                 raise BadInput(
-                    "mpi_resource_files: %s cannot be read (%s): correct this on the controller"
-                    % (path, error.strerror)
+                    "mpi_resource_files: %s cannot be read (%s): let your user read the "
+                    "file on the controller, or leave it out" % (path, error.strerror)
                 ) from error
     return base64.b64encode(content.getvalue()).decode("ascii")
 
@@ -127,7 +128,7 @@ def _files(paths: List[str]) -> List[Tuple[str, str]]:
 def different_engines(told: Dict[str, Any]) -> str:
     """Return the message for nodes with different MPI engines or versions; "" for one version.
 
-    Daemons of different versions do not understand each other.
+    Daemons of different versions cannot work together.
 
     Args: `told` {host: {"engine", "version"} of the look at this node, or None}.
     """
@@ -140,6 +141,7 @@ def different_engines(told: Dict[str, Any]) -> str:
         return ""
     return (
         "the nodes have different MPI engines (%s), and a job needs one version: install the same "
-        "one on all nodes, name it with -e mpi_runtime=, or load it in mpi_pre_execution_command"
+        "engine on all nodes; if several are installed, name one with -e mpi_runtime=, or load it "
+        "in mpi_pre_execution_command"
         % "; ".join("%s: %s" % (name, ", ".join(versions[name])) for name in sorted(versions))
     )

@@ -21,15 +21,14 @@ def first_sizes(
 ) -> Optional[Json]:
     """Return {"sizes", "least", "most"}, lists by worker; None unless the job balances batches.
 
-    The sizes of workers that wait for each other add up to their number times batch_size.
-
-    A worker needs a sample for each of its GPUs, and takes at most the worker_batch_max of its
-    host.
+    The sizes of workers that wait for each other add up to batch_size times the number of these
+    workers. The size of a worker is at least one sample for each of its GPUs, and at most the
+    worker_batch_max of its host.
 
     Args: `lines` the workers' hosts by index; `loads` the speeds of the GPUs of each worker;
     `waiting` the sets of workers that wait for each other; `speeds` the workers' known speeds or
-    earlier batch sizes, whose proportion the sizes have. Without `speeds` all sizes are equal, as
-    far as the bounds allow. BadInput if no sizes suit the bounds.
+    earlier batch sizes. The sizes are proportional to `speeds` (equal without `speeds`), as far as
+    the bounds allow. BadInput if no sizes meet the bounds.
     """
     limits = of_workers("worker_batch_max", lines, variables)
     if options["balance"] == "none":
@@ -63,9 +62,9 @@ def first_sizes(
 
 
 def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
-    """Return the batch sizes of a checkpoint with the manifest `content` for a job that resumes.
+    """Return the batch sizes from the manifest `content` of a checkpoint, for a job that resumes.
 
-    None if the checkpoint has no sizes, or those of another number of workers than `workers`.
+    None if the manifest has no valid list of sizes for exactly `workers` workers.
     """
     sizes = content.get("batch_sizes")
     fits = (
@@ -79,21 +78,21 @@ def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
 def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List[float]:
     """Return the host variable slowdown of each worker, by index.
 
-    BadInput for a script, which would run at full speed.
+    BadInput if a job with a script has a slowdown above 1: the script would run at full speed.
     """
     found: List[float] = of_workers("slowdown", lines, variables)
     if options["script"] and max(found) > 1:
         index = found.index(max(found))
         raise BadInput(
-            "%s: slowdown=%g with a script: only the program of mxcluster slows its workers down; "
-            "take slowdown out of the inventory, or leave the script out"
+            "%s: slowdown=%g has no effect on a script: only mxcluster's program slows its workers "
+            "down; take slowdown out of the inventory, or leave the script out"
             % (lines[index], found[index])
         )
     return found
 
 
 def arguments(plan: Json, index: int) -> List[str]:
-    """Return the arguments about batch sizes and slowness of the program on worker `index`.
+    """Return the program's arguments for batch sizes and slowdown on worker `index`.
 
     Arguments with the program's own defaults are left out, so that the plan of a job with many
     workers stays small.
@@ -120,13 +119,15 @@ def arguments(plan: Json, index: int) -> List[str]:
 
 
 def emulated(plan: Json) -> str:
-    """Return a sentence about the emulated slowness of a job; "" if its workers run as they are.
+    """Return a line about the emulated slowness of a job; "" for a job that emulates none.
 
-    A plan of an earlier version has no slowness.
+    A plan of an earlier version has no entry "slowdowns".
     """
     factors = plan.get("slowdowns") or []
     slow = [
-        "worker %d by %g" % (index, factor) for index, factor in enumerate(factors) if factor != 1
+        "worker %d by the factor %g" % (index, factor)
+        for index, factor in enumerate(factors)
+        if factor != 1
     ]
     least = plan["options"].get("step_ms") or 0
     told = []
@@ -135,7 +136,7 @@ def emulated(plan: Json) -> str:
     if least:
         told.append(
             "%d samples take at least %g ms" % (plan["options"]["batch_size"], least)
-            + (" times this factor" if slow else "")
+            + (" times the worker's factor" if slow else "")
         )
     if not told:
         return ""

@@ -1,8 +1,8 @@
-"""Pack a plan into one text for its way through Ansible.
+"""Pack a plan into one text, which Ansible passes to its tasks.
 
 Whenever a task names a dict, Ansible walks through all values of the dict, once per host. With the
-plan in a dict, a job of 100 nodes cost the controller a hundred times as much per node as a job of
-one node.
+plan in a dict, a job of 100 nodes cost the controller a hundred times as much time per node as a
+job of one node.
 """
 
 import base64
@@ -74,10 +74,10 @@ def completed(asked: Json, host: str) -> Json:
 
 
 def moved(node: Json, asked: Json) -> List[str]:
-    """Return one problem if the plan has other paths for the node than the role, else [].
+    """Return one problem if the plan's paths for the node differ from those of the role, else [].
 
-    The paths of the role decide. Root runs the interpreter and removes the folder, and a program on
-    a node may have changed a record or a plan.
+    Only the paths of the role are trusted: root runs the interpreter and removes the folder, and a
+    program on a node may have changed a record or a plan.
 
     Args: `node` the node's entry in the plan; `asked` the arguments of mxcluster_node.
     """

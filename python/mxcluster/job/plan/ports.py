@@ -11,7 +11,7 @@ Held = Dict[str, Dict[str, Dict[str, str]]]
 
 
 def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held) -> int:
-    """Return the number at which the ports of the processes begin.
+    """Return the first port of the job; the ports of its processes count up from it.
 
     Args: `asked` a number or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
     from FIRST on. BadInput names the holder of each requested port that is in use, or says that no

@@ -59,8 +59,8 @@ def servers_of(
 ) -> Tuple[List[str], int]:
     """Return (the host of each server process, the number of processes per server).
 
-    Under a scheme with servers of a group, each server of the inventory runs one process for each
-    group. Such a process waits only for the workers of its group.
+    Under a scheme in which each group has servers of its own, each server of the inventory runs one
+    process for each group. Such a process waits only for the workers of its group.
     """
     each = len(groups) if schemes.of(kv).servers_of_a_group else 1
     return [host for host in hosts for _ in range(each)], each
@@ -108,9 +108,10 @@ def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
 
 
 def own_folder(process: Dict[str, Any], options: Dict[str, Any]) -> Optional[str]:
-    """Return the worker's copy of the script's folder, relative to the job folder; else None.
+    """Return the path of a worker's copy of the script's folder; None for a process without one.
 
-    Each worker of a host has its own copy, so that workers cannot overwrite each other's files.
+    The path is relative to the job folder. Each worker of a host has its own copy, so that workers
+    cannot overwrite each other's files.
     """
     if process["role"] != "worker" or not options["script"]:
         return None
@@ -153,7 +154,7 @@ def program_arguments(
 ) -> List[str]:
     """Return the arguments of a training program.
 
-    GPUs are numbered from 0 here, because the process sees its own only (CUDA_VISIBLE_DEVICES).
+    GPUs are numbered from 0 here, because CUDA_VISIBLE_DEVICES hides all other GPUs of the node.
     """
     arguments = []  # type: List[str]
     for knob in OPTIONS:
@@ -183,10 +184,10 @@ def _group_of_each(groups: Tuple[Tuple[int, ...], ...]) -> str:
 
 
 def homes(plan: Dict[str, Any]) -> str:
-    """Return the server of each parameter, in runs: "1*12,0*30"; "" without a placement.
+    """Return the server of each parameter, as runs of server*count: "1*12,0*30".
 
-    A server is its number in the plan where each group has server processes of its own, else its
-    rank in ps-lite, by which the store chooses keys.
+    "" without a placement. Under a scheme in which each group has servers of its own, a server is
+    its number in the placement, else its rank in ps-lite, by which the store chooses keys.
     """
     return _runs(
         tuple(plan["placement"]),
@@ -220,7 +221,7 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         "MXCLUSTER_KV": plan["kv"],
         "MXCLUSTER_GROUPS": _group_of_each(tuple(map(tuple, plan["groups"]))),
     }
-    if node.get("cuda"):  # Servers need it too: MXNet's library for GPUs loads with CUDA's only.
+    if node.get("cuda"):  # For servers, too: MXNet's GPU library needs CUDA's.
         env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
     if process["group"] is not None:
         env["MXCLUSTER_GROUP"] = str(process["group"])
@@ -248,7 +249,7 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         env["MXCLUSTER_RESUME"] = checkpoints.name_of(
             options["network"], options["model_load_epoch"]
         )
-    # A server process merges as soon as all members of its group have pushed.
+    # A server process of a group merges as soon as all members of this group have pushed.
     if process["role"] == "server" and process["group"] is not None:
         own = str(len(plan["groups"][process["group"]]))
     if plan["staleness"] is not None:

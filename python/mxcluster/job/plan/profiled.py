@@ -19,7 +19,7 @@ FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of
 
 
 def numbered(lines: Sequence[str]) -> List[Tuple[str, int]]:
-    """Return (host, which process of the host it is, from 0) of each host in `lines`."""
+    """Return [(host, number)] of the hosts in `lines`; a host's entries are numbered from 0."""
     counted, result = Counter(), []  # type: Dict[str, int], List[Tuple[str, int]]
     for host in lines:
         result.append((host, counted[host]))
@@ -28,9 +28,9 @@ def numbered(lines: Sequence[str]) -> List[Tuple[str, int]]:
 
 
 def fit(found: Optional[Json], workers: Sequence[str]) -> Optional[profile.Fit]:
-    """Return how the profile `found` fits the job's workers (their hosts); None without a profile.
+    """Return the Fit of the profile `found` to the job's workers; None without a profile.
 
-    Args: `found` from `cluster.profile.read`.
+    Args: `found` from `cluster.profile.read`; `workers` their hosts, by index.
     """
     return None if found is None else profile.fits(found, numbered(workers))
 
@@ -55,10 +55,10 @@ def gpu_speeds(
     workers: Sequence[str],
     batch: int,
 ) -> Dict[str, Dict[int, float]]:
-    """Return {host: {number of a GPU: samples/s}} of a profile that fits, as far as it matters.
+    """Return {host: {number of a GPU: samples/s}} of a profile that fits, for unequal GPUs.
 
-    A host is left out if the GPUs of its workers differ by no more than the noise, or if one of
-    them would get no sample of a batch of `batch` samples.
+    A host is left out if the GPUs of each of its workers differ by no more than the noise, or if a
+    GPU of a worker would get no sample of a batch of `batch` samples.
 
     Args: `gpu_lists` the GPUs of each worker; `workers` their hosts, by index.
     """
@@ -92,11 +92,11 @@ def weights(
 def placement(
     found: Optional[Json], options: Json, servers: Sequence[str], groups: int
 ) -> Tuple[List[int], str]:
-    """Return (the index of each parameter's server, a note for the user).
+    """Return ([the index of each parameter's server], a note for the user).
 
-    The list is empty, and parameters stay where MXNet or the store puts them, without a profile,
-    without a choice (one server, or MXNet's own store), and for a script. The note says why a
-    profile of another network or of other servers does not count.
+    The list is empty without a profile, with one server, with MXNet's own store, and for a script.
+    The list is also empty if the profile is of another network or lacks a server; the note then
+    gives this reason. With an empty list, MXNet or the store chooses the servers.
 
     Args: `found` from `cluster.profile.read`; `servers` their hosts, by index; `groups` the number
     of groups.
@@ -106,7 +106,7 @@ def placement(
     if found is None or stock or options["script"] or len(servers) < 2:
         return [], ""
     if options["network"] != found["network"]:
-        return [], "%s is of the network %s, so the servers of parameters stay as without it" % (
+        return [], "%s is of the network %s, so it chooses no servers for the parameters" % (
             profile.title(found),
             found["network"],
         )
@@ -117,7 +117,7 @@ def placement(
     wanted = numbered(servers)
     missing = ["%s server %d" % server for server in wanted if server not in places]
     if missing:
-        return [], "%s has no speed of %s, so the servers of parameters stay as without it: %s" % (
+        return [], "%s has no speed of %s, so it chooses no servers for the parameters: %s" % (
             profile.title(found),
             ", ".join(missing),
             profile.CURE,
@@ -136,8 +136,10 @@ def placement(
 def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) -> None:
     """Refuse shares of a profile that hold less than a batch.
 
-    Such a worker would repeat its few samples in every batch. Shares that the user writes may be as
-    small. Args: `workers` their hosts, by index.
+    The worker of such a share would repeat its few samples in every batch. Shares that the user
+    gives may be this small.
+
+    Args: `workers` their hosts, by index.
     """
     if options["script"]:
         return
@@ -146,7 +148,7 @@ def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) 
         options["batch_size"],
     )
     refuse(
-        "%s: its share by the profile holds %d of the %d training samples, less than a batch of "
+        "%s: the share from the profile holds %d of the %d training samples, less than a batch of "
         "%d: use a smaller batch_size, fewer workers (num_workers, without), or equal shares "
         "(data_allocator=0)" % (profile.name_of(host, number), end - begin, samples, batch)
         for (host, number), (begin, end) in zip(numbered(workers), cut(shares, samples))
@@ -165,13 +167,14 @@ def entry(
 ) -> Optional[Json]:
     """Return the plan's entry "profile", or None if the plan has no use for a profile.
 
-    {"job", "time", "fits": bool, "uses": [words], "notes": [lines for the user], "noise",
-    "speeds": [samples/s of each worker], or [] if it does not fit}.
+    The entry is {"job", "time", "fits": bool, "uses": [the parts that the profile gives], "notes":
+    [lines for the user], "noise", "speeds": [samples/s of each worker], or [] if the profile does
+    not fit}.
 
     Args: `plan` with its options and placement; `origin` of the groups; `wants_shares` whether a
     profile that fits gives the shares; `note` of `placement`; `wants_sizes` whether such a profile
-    gives the first batch sizes of a job that balances them; `gives_loads` whether it gives the
-    speeds of GPUs.
+    gives the first batch sizes of a job that balances them; `gives_loads` whether the profile
+    gives the speeds of GPUs.
     """
     options, grouped = plan["options"], schemes.of(plan["kv"]).waits == schemes.GROUP
     wants_sizes = wants_sizes and bool(plan.get("balance"))

@@ -9,8 +9,8 @@ from mxcluster.errors import BadInput, refuse
 from mxcluster.job.plan.members import of_workers
 from mxcluster.lists import unique
 
-# Users round shares in a file (0.33 0.67 ...): shares that differ by less than this part count as
-# equal.
+# Users round shares in a file (0.33 0.67 ...): shares that differ by at most this part of their
+# mean count as equal.
 ROUNDING = 0.01
 
 
@@ -20,7 +20,7 @@ def weights(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[
 
 
 def are_given(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> bool:
-    """Return True if the host of a worker has the variable worker_share."""
+    """Return True if the host of at least one worker has the variable worker_share."""
     return any((variables.get(host) or {}).get("worker_share") is not None for host in lines)
 
 
@@ -30,7 +30,7 @@ def check_equal_inside(
     lines: Sequence[str],
     weight: Sequence[float],
 ) -> None:
-    """Refuse groups with unequal weights: the members wait for each other at every batch."""
+    """Refuse unequal weights inside a group: its members wait for each other at every batch."""
     refuse(
         "worker_share differs inside the group %s (%s): members of a group wait for each other; "
         "give them the same worker_share, or different groups"
@@ -51,9 +51,9 @@ def proportional(weight: Sequence[float]) -> List[Share]:
 def of_sizes(
     parts: Sequence[Share], sizes: Sequence[int], waiting: Sequence[Sequence[int]]
 ) -> List[Share]:
-    """Return shares with which each set of workers keeps its part of the data.
+    """Return shares that are proportional to the batch sizes inside each set of workers.
 
-    A worker gets the part of its set in proportion to its batch size.
+    A set as a whole keeps its part of the data.
 
     Args: `parts` the shares before; `sizes` the batch sizes; `waiting` the sets of workers that
     wait for each other.
@@ -101,8 +101,8 @@ def check_scheme(
     if scheme.waits == scheme.merges == schemes.EVERYBODY and unequal:
         small, large = lengths.index(min(lengths)), lengths.index(max(lengths))
         raise BadInput(
-            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) under kv=%s, "
-            "where every worker waits for all others at every batch and needs as many batches as "
-            "they have: use kv=dist_gsync, or equal shares (data_allocator=0)"
+            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) is refused "
+            "under kv=%s: every worker waits for all others at every batch, so all need the same "
+            "number of batches; use kv=dist_gsync, or equal shares (data_allocator=0)"
             % (small, lengths[small], large, lengths[large], kv)
         )

@@ -84,7 +84,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             % (
                 plan["kv"],
                 alone,
-                "the profile finds no speeds that differ by more than the noise"
+                "no speeds in the profile differ by more than the noise"
                 if "groups" in profile["uses"]
                 else "no profile fits this job, so grouping=auto measures the workers first"
                 if plan.get("needs_profile")
@@ -122,11 +122,12 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
         )
     if plan.get("balance"):
         lines.append(
-            "batch sizes follow the workers' speeds (balance=%s), %d samples a step%s; first %s"
+            "batch sizes follow the workers' speeds (balance=%s), %d samples a step%s; "
+            "first sizes: %s"
             % (
                 options["balance"],
                 sum(plan["balance"]["sizes"]),
-                " of all groups, a constant number in each" if len(plan["together"]) > 1 else "",
+                " in all groups, constant in each group" if len(plan["together"]) > 1 else "",
                 _per_worker(plan["balance"]["sizes"]),
             )
         )
@@ -160,8 +161,8 @@ def _of_groups(options: Dict[str, Any], groups: int) -> List[str]:
         ]
     if 0 < options["gsync_max_y"] < groups:
         return [
-            "gsync_max_y=%d drops most updates of groups of equal speed, which have a Y near %d: "
-            "give more than the number of groups" % (options["gsync_max_y"], groups)
+            "gsync_max_y=%d drops most updates if the groups are equally fast, because their Y is "
+            "near %d: give more than the number of groups" % (options["gsync_max_y"], groups)
         ]
     return []
 
@@ -174,7 +175,7 @@ def _length(options: Dict[str, Any]) -> str:
 
 
 def _step(options: Dict[str, Any], workers: int) -> str:
-    """Return the line about the learning rate, and about its part in a push of one worker."""
+    """Return the line about the learning rate, and about lr_scale if each push is an update."""
     step = step_size(options, workers)
     if not schemes.updates_each_push(schemes.of(options["kv"])) or workers == 1:
         return "learning rate %g" % step
@@ -191,7 +192,7 @@ def _step(options: Dict[str, Any], workers: int) -> str:
 
 
 def _splits(plan: Dict[str, Any]) -> List[str]:
-    """Return the line about batches that unequal GPUs of a worker share; [] without any."""
+    """Return [a line on the samples that unequal GPUs of a worker get]; [] for equal GPUs."""
     workers: Dict[str, List[int]] = {}
     for process in plan["processes"]:
         if process["work_load"]:

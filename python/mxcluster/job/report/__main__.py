@@ -9,7 +9,7 @@ from mxcluster.job import report
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Return the exit status: 0 when the report was written, 1 when the folder holds no run."""
+    """Write the report of the run folder in `argv`. Return 0, or 1 if the folder holds no run."""
     parser = argparse.ArgumentParser(
         prog="python -m mxcluster.job.report",
         description="Make report.html and curves.png of a run again.",

@@ -47,8 +47,8 @@ def unpack(path: str, folder: str) -> None:
     permissions in the archive are ignored.
 
     Raises BadInput before the first file is written if a name leads out of the folder or comes
-    twice, or if a member is a link, a device or a sparse file, which needs more room than the
-    archive.
+    twice, or if a member is a link, a device or a sparse file. A sparse file can need more room on
+    the disk than the archive.
     """
     # Without compression, because a small compressed file could fill the disk.
     with tarfile.open(path, "r:") as tar:
@@ -85,7 +85,7 @@ def unpack(path: str, folder: str) -> None:
 
 
 def _told(error: Exception, path: Optional[str], job: str) -> str:
-    """Return the text of an error that `unpack_all` met with the archive `path` of a job."""
+    """Return the message for an error of `unpack_all` with the archive `path` of a job."""
     if isinstance(error, BadInput):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -1,7 +1,8 @@
-"""Fetch checkpoints to the controller while their job runs, checked by their digests.
+"""Fetch checkpoints to the controller while their job runs, and check their digests.
 
-The controller fetches one checkpoint at a time: the checkpoint that worker 0 holds (see
-`mxcluster.job.checkpoints`). The Ansible processes of the nodes share its name through a file.
+One checkpoint is fetched at a time: the checkpoint that worker 0 holds (see
+`mxcluster.job.checkpoints`). The controller has an Ansible process for each node; these processes
+share the checkpoint's name through a file.
 Incomplete files lie in the folder FOLDER. Complete files move out of it, the manifest last.
 
 Nothing here calls fsync, which could outlast the lease. `resume` skips files that a crash of the
@@ -35,8 +36,8 @@ class Arrivals:
         host: the node.
         kept: the number of complete checkpoints that stay in `folder`.
         ask: ask(file, offset, most) fetches a piece of a file from the node. It returns bytes, b""
-            after the end of the file, None without an answer.
-        plan: the job's plan. The class first writes it beside `folder`, because `resume` needs it.
+            after the end of the file, None if the node does not reply.
+        plan: the job's plan. It is written beside `folder` first, because resuming a job needs it.
     """
 
     def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json):

@@ -27,7 +27,7 @@ TITLES = {
     "speed": "Samples per second",
     "y": "Histogram of Y",
 }
-# name, seconds, longest time in seconds
+# name of the unit, its seconds, longest run in this unit (seconds)
 UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))
 LAYOUTS: Dict[int, Any] = {
     1: [["0"]],
@@ -165,7 +165,7 @@ def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Js
 
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_title(TITLES[name])
-    axis.set_xlabel("Y: updates of a parameter since the group's last one, this one counted")
+    axis.set_xlabel("Y: updates of a parameter since the group's last update, this update included")
     axis.set_ylabel("% of the group's updates")
     axis.grid(axis="x", visible=False)
     if len(groups) <= 10:

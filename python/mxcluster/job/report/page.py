@@ -32,7 +32,7 @@ def render(
 
 
 def fill(path: str, variables: Json) -> str:
-    """Return the text of the template `path` with these variables, and with the common styles.
+    """Return the template `path` as text, filled in with `variables` and the common styles.
 
     The template extends frame.html, and `frame` returns the variables of frame.html.
     """
@@ -76,7 +76,7 @@ def frame(
 
 
 def embedded(picture: bytes) -> str:
-    """Return the picture (PNG) as an address for the page itself, "" for no picture."""
+    """Return the picture (PNG) as a data URL, which holds the whole picture; "" for no picture."""
     encoded = base64.b64encode(picture).decode("ascii")
     return "data:image/png;base64," + encoded if picture else ""
 
@@ -150,7 +150,7 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
         {
             "name": "Time",
             "value": clock(verdict["seconds"]),
-            "hint": "until it ended" if plan.get("mpi") or not verdict["ok"] else "training",
+            "hint": "until the job ended" if plan.get("mpi") or not verdict["ok"] else "training",
         },
         {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"}
         if speed is not None
@@ -184,11 +184,11 @@ def y_table(data: Json, plan: Json) -> List[Json]:
 
 
 def sizes_table(data: Json, plan: Json) -> List[Json]:
-    """Return a row for each set of batch sizes of a job that balances them, the first one first.
+    """Return a row for each set of batch sizes of a job that balances them, the oldest set first.
 
-    The fields are "when" (time since the begin), "epoch" (from 1), "group" (its label, "" for all
-    workers), "sizes" and "speeds" (samples per second), texts with the workers' values in order.
-    [] for other jobs.
+    The fields are "when" (time since the job's first event), "epoch" (from 1), "group" (its label,
+    "" for all workers), "sizes" and "speeds" (samples per second). The last two are texts with the
+    workers' values in order. [] for a job that balances no batch sizes.
     """
     if not plan.get("balance"):
         return []

@@ -10,7 +10,7 @@ from mxcluster.job.verdict import figure, printable
 Json = Dict[str, Any]
 
 FILE = "profile.json"
-DRIFT = 0.25  # a smaller change of the speeds between two groups does not count
+DRIFT = 0.25  # a smaller change of the ratio of two groups' speeds does not count
 _MOST_ADVICE = 8  # lines
 _MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
 
@@ -23,7 +23,7 @@ def measured(plan: Json, events: List[Json]) -> Json:
     Args: `plan` of the job; `events` of all nodes.
     """
     servers = _of_role(plan, "server")
-    order = ranks(servers)  # a worker knows the servers by their ranks
+    order = ranks(servers)  # a worker's event lists the servers by rank
     told = {
         (event["role"], event["index"]): event
         for event in events
@@ -55,7 +55,8 @@ def measured(plan: Json, events: List[Json]) -> Json:
         by_rank = event.get("servers")
         if not isinstance(by_rank, list) or len(by_rank) != len(servers):
             raise BadInput(
-                "the profile lacks the servers of %s: run profile.yml again" % process["name"]
+                "the profile lacks figures of %s for the servers: run profile.yml again"
+                % process["name"]
             )
         worker = {
             "host": process["host"],
@@ -130,10 +131,10 @@ def lines(profile: Json) -> List[str]:
 
 
 def drifted(plan: Json, events: List[Json]) -> List[str]:
-    """Return a warning if the groups of a profile no longer have its speeds; else [].
+    """Return [a warning] if the speeds of the groups have changed since the profile, else [].
 
-    The speed of a group in training is compared with that of its slowest worker in the profile. A
-    common factor for all groups does not matter: the exchange with the servers takes time, too.
+    The speed of a group is that of its slowest worker, in training and in the profile. A common
+    factor for all groups does not matter: the exchange with the servers takes time, too.
 
     Args: `plan` of a job that has ended; `events` of all nodes.
     """
@@ -157,9 +158,9 @@ def drifted(plan: Json, events: List[Json]) -> List[str]:
     if factor <= 1 + max(DRIFT, 3 * used["noise"]):
         return []
     return [
-        "the speeds have changed since the profile %s: the group %s was %.2g times slower against "
-        "the group %s than there; measure them again with profile.yml -e apply=true"
-        % (used["job"], slow, factor, fast)
+        "the speeds have changed since the profile %s: the group %s has become slower by the "
+        "factor %.2g in comparison with the group %s; measure the speeds again with profile.yml "
+        "-e apply=true" % (used["job"], slow, factor, fast)
     ]
 
 

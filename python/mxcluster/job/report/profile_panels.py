@@ -1,4 +1,4 @@
-"""Draw the panels of a profile: speeds of the workers, their ways to the servers, the servers."""
+"""Draw the panels of a profile: the workers' speeds, their exchanges, the servers' speeds."""
 
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -10,7 +10,7 @@ Panel = Tuple[Callable[..., None], str]
 _MOST_NAMES = 24  # with more workers the axis has numbers in place of names
 TITLES = {
     "speeds": "Speed of the workers",
-    "steps": "A step, and the model to the servers and back",
+    "steps": "A step, and the exchange with the servers",
     "servers": "Speed of the servers",
 }
 
@@ -82,7 +82,7 @@ def _servers(axis: Any, name: str, data: Json, *_: Any) -> None:
 
 
 def _name(axis: Any, nodes: List[Json]) -> None:
-    """Name the places of the x axis by host, and by number where a host has several."""
+    """Label the x axis with hosts, and with numbers where a host has several processes."""
     axis.grid(axis="x", visible=False)
     axis.set_ylim(bottom=0)
     axis.set_xlim(-0.6, max(len(nodes), 4) - 0.4)  # a few bars stay slim

@@ -1,4 +1,4 @@
-"""Turn the events of a run into series and tables, which are lists and dicts, for the report."""
+"""Turn the events of a run into the series and tables of the report: lists and dicts."""
 
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -18,7 +18,7 @@ def collect(plan: Json, events: List[Json]) -> Json:
          "balance": [balance events],
          "notes": [note events]}
 
-    Losses and speeds are smoothed and thinned to some hundred points.
+    Losses and speeds are smoothed and thinned to about MOST_POINTS points.
     """
     begin = min([event["time"] for event in events], default=None)
     workers: Dict[Any, Json] = {
@@ -87,8 +87,8 @@ def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
         {"updates": number, "counts": {Y: number}, "mean": mean Y, None without an update,
          "dropped": number of updates that `gsync_max_y` dropped}
 
-    Dropped updates are in "dropped" only. A server's counts start with the job, so only its last
-    event about a group is used.
+    Dropped updates are in "dropped" only. A server counts from the start of the job, so only its
+    last event about a group is used.
     """
     last = {
         (event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"
@@ -115,7 +115,7 @@ def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
 
 
 def unheard_groups(plan: Json, events: Iterable[Json]) -> List[str]:
-    """Return a warning for each group with more dropped updates than others (`gsync_max_y`)."""
+    """Return a warning for each group that lost more than half of its updates to `gsync_max_y`."""
     return [
         "group %s: %d of its %d updates were dropped, because their Y was above gsync_max_y=%s. "
         "The job learned %s from this group: give a larger gsync_max_y"
@@ -132,7 +132,7 @@ def unheard_groups(plan: Json, events: Iterable[Json]) -> List[str]:
 
 
 def group_label(plan: Json, group: int) -> str:
-    """Return the label of the group with the number `group`; the number as text without a label."""
+    """Return the label of the group with the number `group`, or this number if it has no label."""
     labels = plan.get("group_labels") or []
     return str(labels[group]) if group < len(labels) else str(group)
 

@@ -8,8 +8,8 @@ import tempfile
 import warnings
 from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
-# page.html inverts these colours on a dark screen. A second picture would take a third of a second
-# of each job.
+# page.css inverts these colours on a dark screen, because drawing a second picture would take a
+# third of a second in each job.
 PAPER, INK, FAINT, GRID, BAD = "#ffffff", "#1f2933", "#5c6b7a", "#e4e8ec", "#c62828"
 COLOURS = (
     "#4c78d0",
@@ -89,7 +89,7 @@ def new_figure(layout: List[List[str]]) -> Iterator[Tuple[Any, Dict[str, Any]]]:
             dpi=110,
             layout="constrained",
         )
-        # The types are those of a LayoutEngine, and this one is a ConstrainedLayoutEngine.
+        # matplotlib's types name a LayoutEngine; this engine is a ConstrainedLayoutEngine.
         engine = cast(Any, figure.get_layout_engine())
         engine.set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
         yield figure, cast(Any, figure).subplot_mosaic(layout)

@@ -1,8 +1,9 @@
 """Define the knobs of benchmark.yml and compare.yml, one entry for each.
 
 As for `mxcluster.job.knob_table`, `make docs` generates from this table the defaults and argument
-specs of the role sweep, its part of group_vars/all.yml and docs/knobs.md, and the names of -e are
-checked with it. The knobs of train.yml that a sweep passes on to its jobs are not in this table.
+specs of the role sweep, its part of group_vars/all.yml and docs/knobs.md. mxcluster also checks the
+names given with -e against the table. The knobs of train.yml that a sweep passes on to its jobs are
+not in this table.
 """
 
 import json
@@ -80,9 +81,10 @@ _BOTH = (
         "",
         to_text,
         lambda text: text == "" or bool(_ID.fullmatch(text)),
-        "made of letters, digits, '.', '_' and '-', beginning with a letter or digit (at most 60)",
-        "The name of the sweep, a folder of `runs/`. With the name of an earlier sweep, that sweep "
-        "goes on where it stopped. The default consists of the time and the kind.",
+        "at most 60 letters, digits, '.', '_' and '-', beginning with a letter or digit",
+        "The name of the sweep and of its folder in `runs/`. With the name of an earlier sweep, "
+        "that sweep goes on where it stopped. The default is the time with `benchmark` or "
+        "`compare`.",
     ),
     _knob(
         "again",
@@ -103,7 +105,7 @@ _BOTH = (
         to_int,
         at_least(1),
         "a whole number of at least 1",
-        "A sweep of more jobs is refused before it starts.",
+        "The largest number of jobs. A sweep with more jobs is refused before it starts.",
     ),
 )
 
@@ -125,7 +127,7 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             ["dist_sync"],
             _texts,
             _some_of(schemes.NAMES),
-            "a list of parallel schemes, of " + ", ".join(schemes.NAMES),
+            "a list of parallel schemes out of " + ", ".join(schemes.NAMES),
             "The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with "
             "one worker only.",
         ),
@@ -147,7 +149,7 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             _are_at_least(0),
             "a list of whole numbers of at least 0, such as 1,2,4",
             "The numbers of GPUs of a worker, such as `1,2,4`; 0 trains on the CPU. Empty: the "
-            "GPUs that the knob `gpus` says.",
+            "GPUs that the knob `gpus` gives.",
         ),
         _knob(
             "scaling",
@@ -156,8 +158,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             _texts,
             _some_of(("weak", "strong")),
             "weak, strong or weak,strong",
-            "`weak`: the batch size of a worker is constant. `strong`: that of all workers "
-            "together is constant and must be divisible by their number.",
+            "`weak`: the batch size of a worker is constant. `strong`: the batch size of all "
+            "workers together is constant and must be divisible by the number of workers.",
         ),
         _knob(
             "worker_counts",
@@ -166,8 +168,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             _numbers,
             _are_at_least(1),
             "a list of whole numbers of at least 1, such as 1,2,4",
-            "The numbers of workers, such as `1,2,4`, the first of the inventory each time. Empty: "
-            "1, 2, 4 and so on, and all.",
+            "The numbers of workers, such as `1,2,4`. A job takes the first workers of the "
+            "inventory. Empty: 1, 2, 4 and so on, and the number of all workers.",
         ),
         _knob(
             "rendezvous",
@@ -188,8 +190,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             [],
             _texts,
             lambda items: all(item in NAMES for item in items),
-            "a list of %s" % ", ".join(NAMES),
-            "The schemes that compare.yml trains, a list of `%s`. An empty list means all."
+            "a list of schemes out of %s" % ", ".join(NAMES),
+            "The schemes that compare.yml trains, any of `%s`. An empty list means all."
             % "`, `".join(NAMES),
         ),
         _knob(
@@ -209,8 +211,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             to_int,
             between(1, 100),
             "a whole number from 1 to 100",
-            "The number of seeds, from `seed` on. All learning rates run with the first one; the "
-            "others run at each scheme's best rate and at the common rate.",
+            "The number of seeds, from `seed` on. All learning rates run with the first seed. The "
+            "other seeds run at each scheme's best rate and at the common rate.",
         ),
         _knob(
             "target",
@@ -219,7 +221,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             to_float,
             lambda value: 0 < value < 1,
             "an accuracy above 0 and below 1, such as 0.95",
-            "The validation accuracy whose time is measured. Above 0, below 1.",
+            "The validation accuracy to reach, above 0 and below 1. compare.yml measures the time "
+            "until a job reaches this accuracy.",
         ),
         _knob(
             "fastest_group",
@@ -228,7 +231,7 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             to_text,
             None,
             "the label of a group",
-            "The group that trains alone in the scheme `fastest`: its label. Empty: the fastest "
+            "The label of the group that trains alone in the scheme `fastest`. Empty: the fastest "
             "group of the profile, or the first group of the inventory.",
         ),
     ),
@@ -285,7 +288,7 @@ def names_of(playbook: str) -> Tuple[str, ...]:
 def cast(playbook: str, given: Dict[str, Any]) -> Dict[str, Any]:
     """Return {name: typed value} of the knobs of this table that `playbook` reads.
 
-    Args: `given` the values as the user gave them; a missing one has its default. BadInput lists
+    Args: `given` the values as the user gave them; a missing value has its default. BadInput lists
     every wrong value.
     """
     found, problems = {}, []

@@ -77,9 +77,10 @@ def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = N
 
 
 def _series(rows: Sequence[Json]) -> List[Tuple[str, List[Json]]]:
-    """Return [(label, rows by rising number of workers)]; a label names what differs.
+    """Return [(label, rows by rising number of workers)]; a label names the values that differ.
 
-    A job with one worker belongs to weak and strong scaling alike.
+    The one job with one worker, which weak and strong scaling share, is in the series of the
+    scaling that the knob `scaling` names first.
     """
     varying = [name for name in SERIES if len({str(row["about"][name]) for row in rows}) > 1]
     if any(row["about"]["scaling"] == "strong" for row in rows):

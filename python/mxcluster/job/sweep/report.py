@@ -75,18 +75,18 @@ def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]
         table = summary.benchmark_table(summary.benchmark_rows(spec, records))
         under = (
             "samples/s: sum of the workers, each over its measured batches. efficiency: samples/s "
-            "of a worker against the job with the fewest workers. ms/batch: median; p10 and p90: "
-            "the quantiles of the fastest and the slowest worker."
+            "of a worker against the job with the fewest workers. ms/batch: median; p10: 10 % "
+            "quantile of the fastest worker; p90: 90 % quantile of the slowest worker."
         )
         return [("Jobs", under, table)]
     target, rows = spec["knobs"]["target"], summary.comparison_rows(spec, records)
     found, failed = [], summary.failed_schemes(spec, records)
     if rows or failed:
         under = (
-            "Median and quartiles over the seeds. The first seed chose the rates: the best of each "
-            "scheme, and the common rate. speed-up: time of BSP against that of the scheme. "
-            "samples/s: while all workers train. waited: for the network, the servers and other "
-            "workers."
+            "Median and quartiles over the seeds. The jobs with the first seed decide the best "
+            "rate of each scheme and the common rate. speed-up: time of BSP divided by that of the "
+            "scheme. samples/s: while all workers train. waited: the part of the workers' time in "
+            "which they wait for the network, the servers and other workers."
         )
         table = summary.comparison_table(rows, target, failed)
         found.append(("Schemes", under, table))

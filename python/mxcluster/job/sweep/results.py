@@ -1,7 +1,7 @@
 """Read the figures of the jobs of a sweep from their run folders, and keep them.
 
 `results.jsonl` has a line for each job with a verdict: its record. A record keeps the environment
-of its measurement, so a later change of the cluster does not change it.
+of its measurement, so a later change of the cluster does not change the record.
 """
 
 import csv
@@ -92,7 +92,8 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
 def state_of(verdict: Json) -> str:
     """Return OK, DIVERGED or FAILED for a verdict.
 
-    DIVERGED: the job learned nothing, or its loss became NaN, because its learning rate was wrong.
+    DIVERGED is a result: the job learned nothing or its loss became NaN, because its learning rate
+    was wrong.
     """
     if verdict["ok"]:
         return OK
@@ -123,7 +124,7 @@ def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
     """Return the figures of the measured batches of all workers, None if a worker reported none.
 
     samples_per_s is the sum over the workers, each over its own batches. median_s is the median of
-    the workers' medians; p10_s is the smallest and p90_s the largest of the workers.
+    the workers' medians, p10_s the smallest p10_s of a worker, and p90_s the largest p90_s.
     """
     found = _of_workers(events, "measured", _measured)
     if set(found) != set(range(workers)):
@@ -143,12 +144,12 @@ def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: fl
     """Return the figures of one job of a comparison.
 
     curve is [(seconds since the first worker's start, accuracy of worker 0)] at the ends of its
-    epochs and of the job. Under some schemes a fast worker 0 ends its epochs early, and the others
-    train on. target_s is the seconds until worker 0 found the accuracy `target`, None if it never
-    did. accuracy is that at the end or None, samples the number of all workers, and seconds the
-    time of the slowest one. samples_per_s is that of `common_rate`. waited is the share of the
-    workers' time in which they waited, None if unknown. y is {label of a group: {"mean", "counts":
-    {Y: count}}}.
+    epochs and of the job. Under some schemes a fast worker 0 ends its epochs early, and the other
+    workers train on. target_s is the time in seconds until worker 0 measured the accuracy `target`,
+    None if it never did. accuracy is the job's final accuracy or None. samples is the number of
+    samples of all workers, and seconds the time of the slowest worker. samples_per_s is that of
+    `common_rate`. waited is the share of the workers' time in which they waited, None if unknown.
+    y is {label of a group: {"mean", "counts": {Y: count}}}.
     """
     started = [event["time"] for event in events if _is(event, "start")]
     points = [
@@ -178,9 +179,9 @@ def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: fl
 def common_rate(events: Iterable[Json]) -> Optional[float]:
     """Return the samples per second of all workers while all of them trained, None if unknown.
 
-    The time begins with the last worker's first report of a batch and ends with the first worker's
-    last one. A worker's samples between two reports count as evenly spread. Without this window, a
-    fast worker that has ended early would count as if it still worked.
+    This time begins when every worker has reported a batch, and ends with the earliest of the
+    workers' last reports. A worker's samples between two reports count as evenly spread. Without
+    this window, a fast worker that has ended early would count as if it still worked.
     """
     reports = {}  # type: Dict[int, Points]
     workers = set()
@@ -200,7 +201,7 @@ def common_rate(events: Iterable[Json]) -> Optional[float]:
 
 
 def environment(plan: Json, events: Iterable[Json]) -> Json:
-    """Return the environment of a job's measurement: its nodes, versions, CPUs and GPUs."""
+    """Return the environment of a job: numbers of nodes and processes, versions, CPUs and GPUs."""
     machines = _of_workers(events, "machine", _machine)
     hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
     by_host = {hosts[index]: one for index, one in machines.items() if index in hosts}
@@ -227,9 +228,10 @@ def environment(plan: Json, events: Iterable[Json]) -> Json:
 
 
 def quantile(values: Sequence[Optional[float]], part: float) -> Optional[float]:
-    """Return the quantile `part` (0 to 1) of `values`, between neighbours in proportion.
+    """Return the quantile `part` (0 to 1) of `values`, with linear interpolation.
 
-    None among the values is larger than all numbers, and a result beyond the numbers is None.
+    None among the values counts as larger than all numbers. The result is None if there are no
+    values, or if the quantile is above the largest number.
     """
     numbers = sorted(math.inf if value is None else value for value in values)
     if not numbers:
@@ -319,9 +321,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _at(points: Points, moment: float) -> float:
-    """Return the value of rising `points`, (time, value), at a `moment` between the first and last.
+    """Return the value at the time `moment` of `points`, [(time, value)], interpolated linearly.
 
-    Between two points the value rises evenly.
+    Before the first point and after the last point, the value is that of this point.
     """
     for (before, low), (after, high) in zip(points, points[1:]):
         if before <= moment <= after:

@@ -1,4 +1,4 @@
-"""Begin a sweep or continue an earlier one, and run its jobs one after another."""
+"""Begin a sweep or go on with an earlier one, and run its jobs one after the other."""
 
 import contextlib
 import fcntl
@@ -20,6 +20,7 @@ Json = Dict[str, Any]
 Say = Callable[[str], None]
 
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
+STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep their folders
 HOSTS = "fastest.hosts"
 
 
@@ -58,7 +59,7 @@ def opened(
         names: the names that the user gave with -e.
         runs_dir: the folder of the runs.
         cwd: the folder at which relative paths begin.
-        means: see Means. The function uses only `plan_of`.
+        means: see Means; only `plan_of` is used.
 
     BadInput if a knob is wrong, a job is impossible, or the sweep has too many jobs.
     """
@@ -70,7 +71,9 @@ def opened(
     earlier = files.read_json(path)
     if earlier is not None:
         if not isinstance(earlier, dict) or earlier.get("schema") != specs.SCHEMA:
-            raise BadInput("sweep=%s: %s is of another version: take another name" % (sweep, path))
+            raise BadInput(
+                "sweep=%s: %s is of another version of mxcluster: take another name" % (sweep, path)
+            )
         specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
@@ -80,7 +83,7 @@ def opened(
         )
     if knobs["again"]:
         raise BadInput(
-            "again=%s: there is no earlier sweep %r: name it with -e sweep=<sweep>"
+            "again=%s: there is no earlier sweep %r: name an earlier one with -e sweep=<sweep>"
             % (knobs["again"], sweep)
         )
     plan_of = _measured_before(means.plan_of)
@@ -88,13 +91,13 @@ def opened(
     most = stages.most_jobs(spec)
     if most > knobs["max_jobs"]:
         raise BadInput(
-            "the sweep has %s%d jobs, and max_jobs=%d: shorten the lists, or raise max_jobs"
-            % ("" if playbook == BENCHMARK else "up to ", most, knobs["max_jobs"])
+            "the sweep has %s%d jobs, and max_jobs=%d is the limit: shorten the lists, or raise "
+            "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs["max_jobs"])
         )
     if not most:
         raise BadInput(
-            "the sweep has no job: kv=local and kv=device have one worker, and worker_counts has "
-            "no 1; add 1, or other schemes"
+            "the sweep has no job: kv=local and kv=device run with one worker only, and "
+            "worker_counts lacks 1: add 1 to worker_counts, or other schemes to kvs"
         )
     plans = check(spec, plan_of)
     spec["notes"] += [line for line in [paces.emulated(plans[0])] if line]
@@ -102,7 +105,7 @@ def opened(
 
 
 def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    """Return `plan_of` with a BadInput for a job that would first measure the cluster.
+    """Return a function like `plan_of` that refuses a job that would first measure the cluster.
 
     The jobs of a comparison follow from the groups, which are known before the first job.
     """
@@ -120,7 +123,7 @@ def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
 
 
 def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
-    """Return the plans of the jobs that are known at the begin, in order.
+    """Return the plans of the jobs that are known at the beginning, in order.
 
     BadInput names the first impossible job for each different reason. Jobs that differ in seed and
     learning rate only are planned once.
@@ -156,9 +159,9 @@ def go(spec: Json, runs_dir: str, means: Means, again: str = "") -> Dict[str, Js
         again: "failed" to run failed jobs once more, "late" to run those with late steps once more
             (see `results.lateness`), "" for neither.
 
-    The function updates the files of the sweep after every job. BadInput if another controller runs
-    this sweep, or if a job ended without a verdict. Such a job could not start or was interrupted,
-    and the next job would probably end in the same way.
+    The files of the sweep are up to date after every job. BadInput if another process runs this
+    sweep, or if a job ended without a verdict. Such a job could not start or was interrupted, and
+    the next job would end in the same way.
     """
     folder = os.path.join(runs_dir, spec["sweep"])
     os.makedirs(folder, exist_ok=True)
@@ -227,7 +230,7 @@ def outcome(one: Json) -> str:
 
 
 def described(about: Json) -> str:
-    """Return the fields of a job's `about` as text: "network=lenet workers=2"."""
+    """Return the values that set a job apart, as text: "network=lenet workers=2"."""
     return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
 
 
@@ -237,7 +240,7 @@ def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[
 
 
 def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
-    """Write the report of a finished or an interrupted sweep; write nothing without a record.
+    """Write the report of a finished or interrupted sweep; without a record, write nothing.
 
     Args: `cache_dir` the folder of matplotlib's font list; `write` is `report.write`.
     """
@@ -248,7 +251,7 @@ def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., No
 
 
 def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List[str]:
-    """Return the lines of a dry run: every known job with what runs in it, and its result, if any.
+    """Return the lines of a dry run: the name, state, values and size of every known job.
 
     Args: `plans` of the known jobs, in order.
     """
@@ -276,7 +279,7 @@ def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List
         % (
             todo,
             len(jobs),
-            ", about %s at the pace of the others" % clock(todo * sum(done) / len(done))
+            ", about %s at the pace of the earlier jobs" % clock(todo * sum(done) / len(done))
             if done and todo
             else "",
         )
@@ -312,6 +315,7 @@ def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, 
     if interrupted:
         means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted["id"])
         means.stop(interrupted["id"])
+        files.write_json(os.path.join(folder, STOPPED), _stopped(folder) + [interrupted["id"]])
         job = next(
             (
                 job
@@ -331,10 +335,19 @@ def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, 
     return records
 
 
+def _stopped(folder: str) -> List[str]:
+    """Return the ids of the interrupted jobs of the sweep in `folder`."""
+    found = files.read_json(os.path.join(folder, STOPPED))
+    return found if isinstance(found, list) else []
+
+
 def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json:
     """Run one job to its end, and return its record."""
+    stopped = _stopped(folder)
     job_id = specs.job_id(
-        spec["sweep"], job.name, lambda name: os.path.exists(os.path.join(runs_dir, name))
+        spec["sweep"],
+        job.name,
+        lambda name: name in stopped or os.path.exists(os.path.join(runs_dir, name)),
     )
     running = os.path.join(folder, RUNNING)
     files.write_json(running, {"job": job.name, "id": job_id})
@@ -349,7 +362,7 @@ def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json
     )
     if found is None:
         raise BadInput(
-            "the job %s ended with status %d before its verdict; its output is above. Remove the "
+            "the job %s ended with exit status %d and no verdict; its output is above. Remove the "
             "cause, then go on with -e sweep=%s" % (job_id, status, spec["sweep"])
         )
     os.remove(running)
@@ -364,7 +377,7 @@ def _locked(folder: str, sweep: str) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise BadInput(
-                "sweep=%s is running already: wait for its end, or begin another one" % sweep
+                "sweep=%s is running already: wait for its end, or begin another sweep" % sweep
             ) from None
         yield
 

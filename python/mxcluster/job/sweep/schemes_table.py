@@ -24,12 +24,12 @@ ROWS = (
     Row("ssp", "SSP", {"kv": "dist_ssync"}),
     Row(GROUPED, "GSP", {"kv": "dist_gsync"}),
     Row(BALANCED, "load-balanced BSP", {"kv": "dist_sync", "balance": "batch"}),
-    # The plan of dist_gsync says which workers these are.
+    # The plan of a dist_gsync job decides which workers form this group.
     Row(FASTEST, "fastest group alone", {"kv": "dist_sync"}),
 )
 NAMES = tuple(row.name for row in ROWS)
-# {option: the values of `kv` that accept it}. Jobs with another `kv` get the option's default, so
-# that a user can give one value for all jobs of a sweep.
+# {option: the only values of `kv` that accept it}. In a sweep, a job with another `kv` gets the
+# option's default, so that a user can give one value for all jobs that accept the option.
 ONLY_KV = {
     "staleness": ("dist_ssync",),
     "balance": SUMMING,
@@ -47,6 +47,6 @@ def of(name: str) -> Row:
 
 
 def available() -> List[str]:
-    """Return the names of the rows whose knobs train.yml knows."""
+    """Return the names of the rows whose knobs train.yml has."""
     known = {option.name for option in OPTIONS}
     return [row.name for row in ROWS if set(row.knobs) <= known]

@@ -1,4 +1,4 @@
-"""Make the specification of a sweep from the user's knobs, or check it against an earlier one.
+"""Make the specification of a sweep from the user's knobs, or check the knobs of an earlier one.
 
 A specification is a dict that JSON can hold, the file `sweep.json`:
 
@@ -30,7 +30,7 @@ Json = Dict[str, Any]
 PlanOf = Callable[[Json], Json]
 
 SCHEMA = 1
-MEASURED = 50  # batches of a job of a benchmark, unless the knob `measured` says another number
+MEASURED = 50  # batches of a benchmark's job, unless the knob `measured` gives a number
 # The label that a profile gives to its fastest group.
 FASTEST_LABEL = "speed1"
 _PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
@@ -55,7 +55,7 @@ def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_
         knobs: from `knob_table.cast`.
         base: {knob of train.yml: value} that the user gave with -e.
         when: unix seconds.
-        plan_of: see above.
+        plan_of: see the docstring of this module.
     """
     whole = plan_of({"kv": "dist_sync", "num_workers": 0, **_only({}, "dist_sync")})
     spec = {
@@ -87,8 +87,8 @@ def powers(workers: int) -> List[int]:
 def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable[str]) -> None:
     """Raise BadInput for knobs that contradict the specification `spec` of an earlier sweep.
 
-    Args: `knobs` and `base` as in `begin`; `given` the names that the user gave with -e. All other
-    knobs keep their values of the earlier sweep.
+    Args: `knobs` and `base` as in `begin`; `given` the names that the user gave with -e. Knobs
+    that the user did not give keep the values of the sweep.
     """
     if spec["playbook"] != playbook:
         raise BadInput(
@@ -147,8 +147,8 @@ def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
 def benchmark_jobs(spec: Json) -> List[Job]:
     """Return the jobs of a benchmark, in a fixed order. BadInput if a combination is impossible.
 
-    Schemes without servers have one worker. A job with one worker is the same under weak and strong
-    scaling, and the list has it once.
+    Schemes without servers have one worker. With one worker, weak and strong scaling give the same
+    job, which is in the list once.
     """
     knobs, base = spec["knobs"], spec["base"]
     jobs, problems = [], []  # type: List[Job], List[str]
@@ -164,9 +164,9 @@ def benchmark_jobs(spec: Json) -> List[Job]:
         own, rest = divmod(one["batch_size"], workers if one["scaling"] == "strong" else 1)
         if rest:
             problems.append(
-                "batch_sizes: %d cannot be divided among %d workers, and scaling=strong divides "
-                "it: use a multiple, or leave %d out of worker_counts"
-                % (one["batch_size"], workers, workers)
+                "batch_sizes: %d cannot be divided evenly among %d workers, as scaling=strong "
+                "requires: use a multiple of the number of workers, or leave %d out of "
+                "worker_counts" % (one["batch_size"], workers, workers)
             )
             continue
         measured = base.get("measured") or MEASURED
@@ -221,7 +221,7 @@ def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
     if "balance" not in row.knobs and "balance" in {option.name for option in OPTIONS}:
         knobs["balance"] = _default("balance")
     if scheme == schemes_table.FASTEST:
-        # The text of a hosts file; the runner writes the file. The servers stay the same.
+        # HOSTS_FILE stands for a file that the runner writes. The servers stay the same.
         knobs.update(groups_file="", hosts_file=HOSTS_FILE)
     return Job(
         "%s-lr%g-seed%d" % (scheme, rate["lr"], seed),
@@ -230,7 +230,7 @@ def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
     )
 
 
-# Stands in knobs for the path of spec["fastest"]["hosts"] as a file.
+# Stands in knobs for the path of the file with the text spec["fastest"]["hosts"].
 HOSTS_FILE = "<fastest group>"
 
 
@@ -244,7 +244,7 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
     """Return the learning rates, rising, as [{"factor": text, "lr": number}].
 
     Args: `factors` as the knob lr_factors has them; `base` the learning rate that they multiply;
-    `workers` the number W. Equal rates come once, under the first name.
+    `workers` the number W. Equal rates come once, with the first of their factors.
     """
     found = {}  # type: Dict[float, str]
     for text in factors:
@@ -296,12 +296,12 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
         spec["groups"] = list(plan["group_labels"])
         if len(plan["groups"]) < 2:
             spec["notes"].append(
-                "all workers form one group, so GSP is BSP here: give the workers a worker_group"
+                "all workers form one group, so GSP is BSP: for several groups, set worker_group"
             )
         if schemes_table.FASTEST in chosen:
             spec["fastest"] = _fastest(plan, knobs["fastest_group"])
             if spec["fastest"] is None:
-                spec["notes"].append("without `fastest`: with one group it is BSP")
+                spec["notes"].append("the scheme `fastest` is left out: with one group it is BSP")
                 knobs["schemes"] = [name for name in chosen if name != schemes_table.FASTEST]
     if len(knobs["schemes"]) < 1:
         raise BadInput("schemes: nothing is left to compare: name other schemes")
@@ -336,7 +336,7 @@ def _fastest(plan: Json, wanted: str) -> Optional[Json]:
 
 
 def _fixed() -> Json:
-    """Return the knobs that are the same in all jobs, whatever the inventory says."""
+    """Return the knobs that are the same in all jobs, whatever the inventory sets."""
     return {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
 
 
@@ -372,7 +372,7 @@ def _default(name: str) -> Any:
 def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:
     """Return the id of the next run of a job: `<sweep>-<name>`, then with -a2, -a3 and so on.
 
-    Args: `used(id)` True if runs/ has a folder of this name.
+    Args: `used(id)` True if a run has or had this id.
     """
     first = "%s-%s" % (sweep, re.sub(r"[^A-Za-z0-9._-]", "_", name))
     number = 1

@@ -6,10 +6,12 @@ A benchmark has a fixed list. The list of a comparison grows:
 2. Every scheme trains with the other seeds, at its best rate, and then at the common rate.
 
 A job is better than another if it reached the target accuracy earlier. Of two jobs that did not
-reach it, the one with the higher final accuracy is better. A scheme's best rate is that of its best
-job. The common rate is the same for all schemes: at each rate, the schemes' jobs have ranks among
-the jobs of their own scheme, and the common rate has the smallest worst rank, then the smallest sum
-of ranks, then is the smallest rate. A failed job counts as the worst.
+reach it, the one with the higher final accuracy is better. A failed job counts as the worst.
+
+A scheme's best rate is that of its best job. The common rate is the same for all schemes. Each job
+has a rank among the jobs of its scheme, and a rate has one rank from each scheme. The common rate
+is the rate with the smallest worst rank. Among equals it is the rate with the smallest sum of
+ranks, then the smallest rate.
 """
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -23,7 +25,7 @@ Records = Mapping[str, Json]
 
 
 class Choice(NamedTuple):
-    """The learning rates that the first seed has chosen."""
+    """The learning rates that follow from the jobs with the first seed."""
 
     best: Dict[str, float]  # by scheme; a scheme whose jobs all failed is missing
     common: Optional[float]  # None if all jobs failed

@@ -15,10 +15,10 @@ BEST, COMMON = "best", "common"
 def benchmark_rows(spec: Json, records: Records) -> List[Json]:
     """Return a row for each job with a record: its `about`, figures, efficiency and state.
 
-    efficiency is samples_per_s of one worker, divided by samples_per_s of one worker in the base
-    job. The base job has the fewest workers (`against`) of the jobs with the same network, scheme
-    and GPUs. Under weak scaling it also has the same batch size of a worker, under strong scaling
-    the same batch size of all workers together.
+    efficiency is samples_per_s per worker, divided by samples_per_s per worker of the base. The
+    base is the job with the fewest workers (`against` is their number) among the jobs with the same
+    network, scheme, GPUs and batch size. The batch size is that of a worker under weak scaling, and
+    that of all workers together under strong scaling.
     """
     found = [records[job.name] for job in stages.known_jobs(spec, records) if job.name in records]
     return [_with_efficiency(one, found) for one in found]
@@ -27,12 +27,12 @@ def benchmark_rows(spec: Json, records: Records) -> List[Json]:
 def comparison_rows(spec: Json, records: Records) -> List[Json]:
     """Return the rows of a comparison: each scheme at its best rate, then at the common rate.
 
-    A row has "scheme", "title", "kind" (BEST, COMMON, or both as "best, common"), "lr", "jobs" (the
-    records), "reached" (the number of jobs that reached the target), and for target_s, accuracy,
-    samples_per_s and waited {"low", "median", "high"}: the quartiles over the seeds. A job that
-    never reached the target has an infinite time, and a quartile of it is None. "speedup" is the
-    median time of BSP, divided by that of the scheme, at rates of the same kind. [] while the first
-    stage has not ended.
+    A row has "scheme", "title", "kinds" ([BEST], [COMMON] or both), "lr", "jobs" (the records),
+    "reached" (the number of jobs that reached the target), "y" (the mean Y or None), and for
+    target_s, accuracy, samples_per_s and waited {"low", "median", "high"}: the quartiles over the
+    seeds. The time of a job that never reached the target counts as infinite, and an infinite
+    quartile is None. "speedup" is the median time of BSP, divided by that of the scheme, at rates
+    of the same kind. [] while the first stage has not ended.
     """
     chosen = stages.choose(spec, records)
     if chosen is None:
@@ -66,11 +66,11 @@ def failed_schemes(spec: Json, records: Records) -> List[str]:
 
 
 def findings(spec: Json, records: Records) -> List[str]:
-    """Return sentences that say how GSP and load-balanced BSP compare with the other schemes.
+    """Return sentences that compare GSP and load-balanced BSP with their rivals.
 
-    The function compares both schemes with the best of BSP, ASP and SSP, and with the fastest group
-    alone. It takes each scheme's best rate and the median time to the target over the seeds. []
-    while the first stage runs.
+    The rivals are the best of BSP, ASP and SSP, and the fastest group alone. A sentence compares
+    the median times to the target over the seeds, with each scheme at its best rate. [] while the
+    first stage runs.
     """
     best = {row["scheme"]: row for row in comparison_rows(spec, records) if BEST in row["kinds"]}
     usual = [best[name] for name in ("bsp", "asp", "ssp") if name in best]
@@ -114,7 +114,7 @@ def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
         )
     ratio = other["median"] / own["median"]
     fast, slow = (own, other) if ratio >= 1 else (other, own)
-    text = "%s %s against %s: it reaches %s in %s, %.2f times as fast." % (
+    text = "%s %s against %s: it reaches %s in %s, %.2f times as fast as the rival." % (
         row["title"],
         "wins" if ratio >= 1 else "loses",
         name,
@@ -292,7 +292,7 @@ def _is_base(about: Json, other: Json) -> bool:
 def _row(spec: Json, records: Records, scheme: str, lr: float, kind: str) -> Json:
     rate = next(one for one in spec["rates"] if one["lr"] == lr)
     names = [specs.comparison_job(spec, scheme, rate, seed).name for seed in specs.seeds_of(spec)]
-    # A failed job says nothing about its scheme; a diverged one does.
+    # Diverged jobs count. Failed jobs do not: they say nothing about the scheme.
     jobs = [
         records[name]
         for name in names

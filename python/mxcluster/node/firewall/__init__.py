@@ -1,8 +1,8 @@
 """Open a job's ports to the job's nodes, and close them to all other machines, while the job runs.
 
 - `python -m mxcluster.node.firewall hold FILE` runs as root, as a unit that the unit of the job's
-  agent needs. It sets the rules before the agent starts, and again after a firewall reload. After
-  any end of the agent, systemd stops this unit, and the program removes the rules.
+  agent needs. It sets the rules before the agent starts, and again after a firewall reload. When
+  the agent has ended in any way, systemd stops this unit, and the program removes the rules.
 - `close FILE` removes the rules and prints a line for each rule that is still there.
 - `can` prints why no firewall here can close ports, or an empty line.
 
@@ -44,7 +44,7 @@ def open_for(wanted: Json) -> Opened:
     """Close the job's ports to other machines and open them to its peers. Return an Opened.
 
     `wanted` is the content of FILE. The new rules replace earlier rules of the same job. Raises
-    MxclusterError with the error of a firewall.
+    MxclusterError if a firewall program fails.
     """
     if not wanted["ports"]:
         return Opened({}, None, False)
@@ -63,7 +63,7 @@ def open_for(wanted: Json) -> Opened:
 
 
 def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
-    """Remove all rules of `open_for`. Raises MxclusterError with the error of a firewall.
+    """Remove all rules of `open_for`. Raises MxclusterError if a firewall program fails.
 
     `wanted` is the content of FILE. `opened` is the result of `open_for`, None if it is unknown.
     """
@@ -82,7 +82,8 @@ def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
 def missing(wanted: Json, opened: Opened) -> List[str]:
     """Return the places where rules of the job are missing, for example after a firewall reload.
 
-    A place is a table, a program or "firewalld". Raises MxclusterError if nft stopped working.
+    A place is a table, a program or "firewalld". Raises MxclusterError if nft worked before and
+    fails now.
     """
     if not wanted["ports"]:
         return []
@@ -117,7 +118,7 @@ def left(path: str) -> List[str]:
     program = iptables.program(found is not None)
     lines += iptables.left(job, iptables.listed(program)) if program else []
     if os.path.exists(path):
-        lines.append("the firewall may still be open: its request %s is still there" % path)
+        lines.append("the ports may still be open: the request file %s still exists" % path)
     return lines
 
 
@@ -139,8 +140,8 @@ def hold(wanted: Json, note: Callable[[str], None]) -> None:
             if places:
                 opened = open_for(wanted)
                 note(
-                    "the firewall was reloaded during the job: its rules were gone (%s), for %g s "
-                    "at most, and are there again" % (", ".join(places), LOOK)
+                    "the firewall was reloaded during the job: the job's rules were missing (%s) "
+                    "for at most %g s, and are set again" % (", ".join(places), LOOK)
                 )
             failed = 0
         except (

@@ -1,6 +1,6 @@
-"""Let peers in through firewalld, with rich rules in the runtime configuration.
+"""Open a job's ports to its peers with firewalld: rich rules in the runtime configuration.
 
-The rules go into the zone that a peer's packets come to.
+Each rule goes into the zone that handles the packets of its peer.
 """
 
 import ipaddress

@@ -1,8 +1,8 @@
-"""Open a job's ports to its peers with iptables, on nodes where nft cannot do so alone.
+"""Open a job's ports to its peers with iptables, on nodes where nft alone is not enough.
 
 A chain of the job, at the head of INPUT, accepts peers and drops all other packets before any other
-rule. The chain also works beside a firewalld on iptables (CentOS 7). Each rule carries the job's
-comment, which `-S` prints.
+rule. The chain also works beside a firewalld that uses iptables (CentOS 7). Each rule carries the
+job's comment, which `-S` prints.
 """
 
 import shlex

@@ -148,7 +148,7 @@ def missing(wanted: Json, found: Ruleset) -> List[str]:
 
 
 def left(job: str, found: Ruleset) -> List[str]:
-    """Return a line for each table and rule of `job`, which has ended, in `found`."""
+    """Return a line for each leftover table and rule of the ended `job` in `found`."""
     mark = 'comment "%s"' % comment(job)
     lines = (
         ["the firewall's table ip %s is still there" % name(job)]
@@ -163,6 +163,6 @@ def left(job: str, found: Ruleset) -> List[str]:
 
 
 def carry_out(commands: Sequence[str]) -> None:
-    """Run all `commands` or none. The nft of CentOS 7 does not know `-f -`, hence /dev/stdin."""
+    """Run all `commands` or none. The nft of CentOS 7 lacks `-f -`, so /dev/stdin is used."""
     if commands:
         run(["nft", "-f", "/dev/stdin"], "".join(command + "\n" for command in commands))

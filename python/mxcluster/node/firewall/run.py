@@ -1,4 +1,4 @@
-"""Run a firewall's program, and write ports and comments in the form of firewall rules."""
+"""Run a firewall program, and make the comment that marks its rules."""
 
 import subprocess
 from typing import List, Optional

@@ -14,9 +14,9 @@ on a server    `gsync_server.GroupUpdate`            `ssync_server.StaleUpdate`
 shared         `shared_memory.Memory` of a host      a clock under a key of its own
 =============  ====================================  =================================
 
-`install` puts the stores into ``mx.kv.create``. `server_messages` and `agreement` carry and compare
-the messages of workers to servers. `seal` and `optimizer_guard` check them. `optimizer_states`
-saves and loads the states in checkpoints.
+`install` puts the stores into ``mx.kv.create``. `server_messages` sends messages from workers to
+servers, `seal` and `optimizer_guard` check the messages, and `agreement` compares them.
+`optimizer_states` saves and loads the optimizer's states in checkpoints.
 
 `mxcluster.schemes` has one row for each scheme, with the names of its parts.
 """

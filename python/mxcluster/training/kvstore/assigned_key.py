@@ -2,12 +2,12 @@
 
 MXNet's servers apply the optimizer to every key, so a worker cannot store a value. mxcluster sets
 the updater of the servers (`optimizer_states.Updates`, or `gsync_server.GroupUpdate` for a group),
-and a message tells the updater one key whose pushes replace the value. The key holds a number for
-each worker, and each worker pushes its own number and zeros. The servers merge by their own rule:
-they add up the pushes of all workers under dist_sync, of the members of a group under dist_gsync.
-The sum is the array of all numbers, bit by bit, and these workers pull the same array.
+and a message names one key to the updater. Pushes of this key replace its value. The key holds a
+number for each worker, and each worker pushes its own number and zeros. The servers merge by their
+own rule: they add up the pushes of all workers under dist_sync, of the members of a group under
+dist_gsync. The sum is the array of all numbers, bit by bit, and these workers pull the same array.
 
-A message to the servers alone could not do this: it reaches no worker, and workers only pull keys.
+A message alone would not be enough: servers send nothing to workers but the values of pulled keys.
 """
 
 import numpy
@@ -22,9 +22,9 @@ NAME = "mxcluster:assigned"  # No parameter of a network has a colon in its name
 class AssignedKey(object):
     """The key with one number for each of `workers` workers; `index` is this worker's index.
 
-    All workers make an AssignedKey after the kv-store `kv` has all of its `parameters` parameters:
-    MXNet gives the key the next number. Checkpoints leave the key out, because the optimizer has no
-    state for this key.
+    All workers must make an AssignedKey, after the kv-store `kv` has all `parameters` parameters of
+    the network. MXNet then gives the key the next number. Checkpoints leave the key out, because
+    the optimizer has no state for this key.
     """
 
     def __init__(self, kv, parameters, workers, index):
@@ -49,7 +49,7 @@ class AssignedKey(object):
         if not numpy.array_equal(numbers[self._index], row[self._index]) and number == number:
             raise MxclusterError(
                 "the servers returned %r for the number %r of worker-%d: the key %s is not the one "
-                "after the network's parameters. Initialize no other key"
+                "after the network's parameters. Initialize no key besides these parameters"
                 % (float(numbers[self._index]), float(number), self._index, NAME)
             )
         return [float(each) for each in numbers]

@@ -1,10 +1,10 @@
 """Place parameters on server processes under ``dist_gsync`` with several groups. Pure.
 
-Each server of the plan, called a host here, is one server process for each group. In a server
-process, stock MXNet adds up the pushes of its group's members. A parameter has a home host, the
-same for all groups, and the processes of this host share its newest weights. The plan may name the
-homes (MXCLUSTER_PLACEMENT, from the profile of the cluster). The layout cuts a large parameter, and
-each host is home to one part.
+A server of the plan is called a host here, and has one server process for each group. In a server
+process, stock MXNet adds up the pushes of the group's members. A parameter has a home host, the
+same for all groups. The processes of this host share the parameter's newest weights. The plan may
+name the homes (MXCLUSTER_PLACEMENT, from the profile of the cluster). The layout cuts a large
+parameter, and each host is the home of one part.
 
 ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so keys
 above 215329 overflow (measured on MXNet 1.9.1). A parameter therefore has a block of keys, one for
@@ -19,10 +19,10 @@ class Layout(object):
     """The keys for `groups` groups on `hosts` hosts.
 
     Args: `ranks` the ranks that ps-lite gives the server processes, in the processes' order. The
-    process ``host * groups + group`` serves a group on a host. `placement` the home host of the
+    process ``host * groups + group`` serves a group on a host. `placement` the home hosts of the
     first parameters; the home of a further parameter is its number modulo `hosts`. Attribute:
-    ``capacity``, the largest number of parameters. Raises ValueError if the layout has no key for a
-    single parameter, or if the placement names a host that is not there.
+    ``capacity``, the largest number of parameters. Raises ValueError if `ranks` or `placement` do
+    not fit the number of servers, or if there is no key even for one parameter.
     """
 
     def __init__(self, groups, hosts, ranks, placement=()):
@@ -35,8 +35,8 @@ class Layout(object):
         strange = sorted(set(placement) - set(range(hosts)))
         if strange:
             raise ValueError(
-                "MXCLUSTER_PLACEMENT names server %d of %d: start the job again with train.yml"
-                % (strange[0], hosts)
+                "MXCLUSTER_PLACEMENT names server %d, but the job has %d servers, numbered from 0: "
+                "start the job again with train.yml" % (strange[0], hosts)
             )
         self._placement = placement
         offsets = {offset * _HASH % self.servers: offset for offset in range(self.servers)}
@@ -46,7 +46,7 @@ class Layout(object):
         self.capacity = (MAX_KEY + 1) // self.servers
         if not self.capacity:
             raise ValueError(
-                "%d groups on %d hosts of servers leave no key for a parameter, because ps-lite "
+                "%d groups on %d servers leave no key for a parameter, because ps-lite "
                 "has %d keys: use fewer groups or servers" % (groups, hosts, MAX_KEY + 1)
             )
 
@@ -96,8 +96,8 @@ def from_environment(environ):
 def of_ranks(environ):
     """Return the Layout of a job whose servers serve all workers, None without a placement.
 
-    Its hosts are the servers' ranks in ps-lite. Without a placement a store uses the numbers of the
-    parameters as keys, and ps-lite chooses the servers.
+    The layout's hosts are the servers' ranks in ps-lite. Without a placement a store uses the
+    numbers of the parameters as keys, and ps-lite chooses the servers.
     """
     found = placement(environ)
     if not found:

@@ -29,22 +29,24 @@ RATE, GRADIENT = "rate", "gradient"  # the quantity that Y divides; "one" divide
 class GroupUpdate(object):
     """Grouping-SGD (Jiang et al., CCGrid 2019; Y as in MXNet-G's kvstore_dist_server.h).
 
-    The optimizer updates the newest weights with a group's sum, ``rescale_grad * W / |g|``, and the
-    learning rate divided by Y. Y is the number of updates since the group's own last one, with this
-    one counted. The group then pulls a copy of the newest weights.
+    The optimizer updates the newest weights with a group's sum. It scales the sum by
+    ``rescale_grad * W / |g|``, and divides the learning rate by Y. Y is the number of updates since
+    the group's own last one, this update included. The group then pulls a copy of the newest
+    weights.
 
     With `compensation`, the gradient g gets the correction of DC-ASGD (Zheng et al., ICML 2017,
     arXiv 1609.08326) first: g + lambda * g * g * (the newest weights - the group's copy). The
-    members computed g with the group's copy, and the result estimates their gradient with the
+    members computed g at the weights of the group's copy; the result estimates the gradient at the
     newest weights. Here g is the sum times ``rescale_grad * W / |g|``, before a division by Y.
 
-    With `max_y`, the server drops an update with a larger Y. A dropped update leaves the weights as
+    With `max_y`, the server drops an update with Y > max_y. A dropped update leaves the weights as
     they are and does not count for the Y of other groups. Its batches still count for the learning
-    rate schedule. The group then pulls the newest weights, and its next Y counts from here.
+    rate schedule. The group then pulls the newest weights, and its next Y counts from the dropped
+    update.
 
     Args:
         layout: a `gsync_layout.Layout`.
-        host: the host of this process, by its number.
+        host: the number of this process's host.
         group: the group that this process serves.
         sizes: |g| of each group.
         memory: a `shared_memory.Memory`.
@@ -89,7 +91,7 @@ class GroupUpdate(object):
             parameter.states = None
 
     def assign(self, number):
-        """Let the sum of the group's pushes of the key with this `number` (int) replace its value.
+        """From now on, let the sum of the group's pushes of key `number` (int) replace its value.
 
         The optimizer does not see the key, and checkpoints leave it out. Raises BadInput if the key
         is a parameter.
@@ -102,7 +104,7 @@ class GroupUpdate(object):
         """Update the weights under `key` with `total`, and copy the newest weights to `stored`.
 
         `total` is the sum of the group's pushes. `total` and `stored` are arrays of equal shape.
-        Raises BadInput for a key of another group, or if no optimizer has come yet.
+        Raises BadInput for a key of another group, or if no worker has sent an optimizer yet.
         """
         group, number = self._layout.split(key)
         if group != self._group:
@@ -170,7 +172,8 @@ class GroupUpdate(object):
         If another group's process has made these states already, the result uses the same memory.
         """
         made_for = row[shared_memory.OPTIMIZER]
-        if made_for > self._number:  # Other groups have a newer optimizer, which comes here soon.
+        # Other groups may have a newer optimizer already. This process gets it soon.
+        if made_for > self._number:
             return Shared(self._optimizer, number, parameter.array)
         if made_for == self._number:
             return Shared(
@@ -193,7 +196,7 @@ class GroupUpdate(object):
         return made
 
     def _merge(self, number, parameter, total):
-        """Return (Y, the scale of the gradient, whether the update was dropped)."""
+        """Update a parameter, or drop the update. Return (Y, gradient scale, True if dropped)."""
         counters, optimizer = parameter.counters, self._optimizer
         size, workers = self._sizes[self._group], sum(self._sizes)
         y = int(counters[_UPDATES] - counters[_LAST + self._group] + 1)
@@ -235,7 +238,7 @@ class GroupUpdate(object):
 
 
 def of_server(server):
-    """Return the GroupUpdate for this server process. `server` is its `server.Commands`.
+    """Return the GroupUpdate of this server process. Args: `server` its `server.Commands`.
 
     Raises MxclusterError if ps-lite gave the process another rank than the plan.
     """
@@ -245,7 +248,7 @@ def of_server(server):
     host, group = divmod(process, layout.groups)
     if server.rank != layout.ranks[process]:
         raise MxclusterError(
-            "ps-lite gave server-%d the rank %d, and the plan says %d: this server would get the "
+            "ps-lite gave server-%d the rank %d, but the plan says %d: this server would get the "
             "keys of another group. Start the job again with train.yml"
             % (process, server.rank, layout.ranks[process])
         )
@@ -266,7 +269,7 @@ def of_server(server):
 
 
 class Parameter(object):
-    """The part of a parameter with this host as its home, in shared memory.
+    """A parameter, or a part of it, whose home is this host, in shared memory.
 
     The memory holds the counters, then the newest weights. Attributes: ``counters`` (int64);
     ``size``; ``array``, the NDArray that the optimizer changes; ``states``.
@@ -307,7 +310,8 @@ class Parameter(object):
 
         Args: `total` the sum of the group's pushes, an NDArray; `strength` lambda times the scale
         of the sum, a float. With this factor on the sum, and the optimizer's own scale, the scaled
-        gradient becomes g + lambda * g * g * d. The result is a new array: MXNet owns `total`.
+        gradient becomes g + lambda * g * g * d; d is the difference in the parentheses. The result
+        is a new array, because MXNet owns `total`.
         """
         result = nd.empty(total.shape)
         numbers, sums = view(result), view(total)
@@ -327,7 +331,7 @@ class Parameter(object):
 def _set(optimizer, scale, divisor, newest_round):
     """Set gradient scale, learning rate and round of `optimizer` for the update in the with block.
 
-    `divisor` divides the learning rate. `newest_round` is the round that a schedule sees.
+    `divisor` divides the learning rate. `newest_round` is the round for a schedule.
     """
     before = optimizer.rescale_grad, optimizer.lr
     schedule = optimizer.lr_scheduler

@@ -20,9 +20,9 @@ _COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr
 class GroupedStore(OwnStore):
     """BSP inside a group, asynchronous between groups (Jiang et al., CCGrid 2019).
 
-    Each group has its own server processes, which wait for its members alone. A worker uses the
-    server processes of its own group, as under dist_sync. The servers share the newest weights of
-    all groups (`gsync_server`).
+    Each group has its own server processes, which wait only for the members of this group. A worker
+    uses the server processes of its own group, as under dist_sync. The servers share the newest
+    weights of all groups (`gsync_server`).
     """
 
     name = "dist_gsync"
@@ -51,7 +51,7 @@ class GroupedStore(OwnStore):
 
         Call this while no worker of the group trains, for example after the last step. The weights
         of a group change by its own pushes only. So a worker that has pushed nothing, for example
-        because it only measures, pulls the weights of the next group from then on.
+        because it only validates, pulls the weights of the next group from then on.
         """
         if not self._has_pushed:
             self._pulled_group = (self.group + 1) % self.layout.groups
@@ -146,7 +146,7 @@ def numbers_kept(optimizer):
         for _ in range(2):
             tried.update_multi_precision(0, weight, nd.ones((2, 2)), state)
         nd.waitall()
-    except Exception:  # The optimizer takes no such weight; the servers will report any fault.
+    except Exception:  # The optimizer does not accept this weight; the servers will report a fault.
         return []
     return sorted(
         name

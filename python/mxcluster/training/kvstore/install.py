@@ -1,4 +1,4 @@
-"""Put the kv-stores into ``mx.kv.create``, where scripts expect them."""
+"""Make ``mx.kv.create`` return mxcluster's kv-stores."""
 
 import difflib
 import functools
@@ -36,8 +36,8 @@ def install(make):
     Args: `make(function)` calls the function and returns the distributed store that it makes.
     Returns MXNet's own ``create``.
 
-    A second call with the same name in one process returns the first store, because ps-lite allows
-    one store only.
+    A second call of the new ``create`` with the same name returns the first distributed store,
+    because ps-lite allows only one in a process.
     """
     original = stock.create
     existing = {}
@@ -104,8 +104,9 @@ def _hook():
         store.compresses = True
 
     def both(store, function, key, value, out=None, priority=0):
-        # From MXNet 1.7 on Module and Trainer call pushpull. Distributed stores raise an error
-        # there if they compress gradients (PushPullImpl in kvstore_dist.h); push and pull do not.
+        # From MXNet 1.7 on, Module and Trainer call pushpull. The pushpull of a distributed store
+        # that compresses gradients raises an error (PushPullImpl in kvstore_dist.h). Its push and
+        # pull raise none.
         if not store.compresses or "dist" not in store.type:
             return function(store, key, value, out=out, priority=priority)
         store.push(key, value, priority)
@@ -145,7 +146,7 @@ def _registered():
 def _check_job(kind):
     """Raise RuntimeError if this process, outside a job, asks for the distributed store `kind`.
 
-    MXNet itself would wait for a missing scheduler, abort, or merge with servers of other groups.
+    MXNet itself would wait for a missing scheduler, or abort.
     """
     if "DMLC_ROLE" not in os.environ:
         raise RuntimeError(
@@ -157,15 +158,15 @@ def _check_job(kind):
 def _check_servers(kind):
     """Raise RuntimeError if the job's servers do not suit the scheme `kind`.
 
-    A scheme of groups needs a server process for each group, and the other schemes must not have
-    them.
+    A scheme of groups needs a server process for each group. Under the other schemes a worker would
+    push to the server processes of other groups.
     """
     grouped, planned = "MXCLUSTER_SERVER_RANKS" in os.environ, os.environ.get("MXCLUSTER_KV")
     wanted = kind in _OWN and _OWN[kind].servers_of_a_group
     if grouped != wanted and len(set(_groups())) > 1:
         raise RuntimeError(
-            "the job was planned for kv=%s, whose servers are %s: start it with -e kv=%s for "
-            "mx.kv.create(%r)"
+            "the job was planned for kv=%s, whose servers are %s: start the job with -e kv=%s to "
+            "use mx.kv.create(%r)"
             % (planned, "processes for each group" if grouped else "one process each", kind, kind)
         )
 

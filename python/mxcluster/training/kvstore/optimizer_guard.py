@@ -1,18 +1,19 @@
 """Read the optimizer that a worker has pickled, and refuse all other pickles.
 
 MXNet's servers unpickle any message, and a pickle may call any function that it can name. Here no
-part of Python's pickle module runs. A small interpreter of protocol 0, which MXNet writes, builds
-values of exact types. docs/security.md describes the attacker.
+part of Python's pickle module runs. A small interpreter reads protocol 0, which MXNet writes, and
+builds values of exact types. docs/security.md describes the attacker.
 
-- A pickle may name the exact (module, name) pairs of a list, and never gets an attribute of an
+- A pickle may name only the (module, name) pairs of a list, and never gets an attribute of an
   object.
-- Containers are exact list, dict, OrderedDict and defaultdict; keys are plain. The reader calls no
-  method of an item or key.
-- Objects are of listed classes. The reader makes them without calling the class, and gives each a
-  dict of attributes once. It refuses a name that is a method's or a property's of the class, or of
-  a protocol such as __array_interface__. A class with its own __setstate__ (MXNet's Optimizer; a
-  declared class) gets the dict through it.
-- Arrays are numbers, copied from bytes of exactly the length of their shape, as Python computes it.
+- A list, dict, OrderedDict or defaultdict gets items only if it is exactly of this class. Keys are
+  plain. The reader calls no method of an item or key.
+- Objects are of listed classes. The reader makes an object without calling its class, and sets the
+  object's attributes once, from a dict. The reader refuses an attribute with the name of a method
+  or property of the class, or of a protocol such as __array_interface__. If the class has its own
+  __setstate__ (MXNet's Optimizer, a declared class), the reader passes the dict to this method.
+- Arrays hold numbers, copied from bytes. There must be exactly as many bytes as the shape needs,
+  computed with Python's integers.
 """
 
 import _compat_pickle
@@ -51,7 +52,7 @@ _NUMBERS = (
 )
 _PLAIN_DTYPE = re.compile(r"[biuf][1248]$")
 _PROTOCOL = re.compile(r"__|_.*_$")  # attributes that Python, numpy or ctypes look up themselves
-_DIGITS = 400  # most digits of a number, because the time to read one grows with their square
+_DIGITS = 400  # most digits of a number; the time to read n digits grows with n squared
 _DIMENSIONS = 32
 _NUMBER_TYPES = (
     (bool, int, float, complex) + tuple(getattr(numpy, name) for name in _NUMBERS) + (numpy.bool_,)
@@ -218,7 +219,8 @@ class _Reader(object):
         text = self._line().decode("ascii")
         if len(text) > _DIGITS:
             raise Forbidden(
-                "the pickle has a number of %d digits; %d are allowed" % (len(text), _DIGITS)
+                "the pickle has a number of %d digits; at most %d are allowed"
+                % (len(text), _DIGITS)
             )
         return text
 
@@ -331,8 +333,8 @@ class _Reader(object):
                 "the pickle calls a function with a %s, not with a tuple of arguments"
                 % _described(arguments)
             )
-        # Some classes are values and are called as well. Then a function of ours replaces the
-        # class.
+        # A pickle may name some classes as values, and also call them. A call runs our function in
+        # place of the class.
         function = _CALLED.get(function, function) if isinstance(function, type) else function
         if type(function) is not _Call:
             raise Forbidden("the pickle calls %s, which servers do not accept" % _shown(function))
@@ -497,7 +499,9 @@ def _ordered(*items):
 
 def _defaultdict(factory=None):
     if not any(factory is known for known in (None, dict, list, int, float, set)):
-        raise Forbidden("a defaultdict in the pickle calls %s" % _shown(factory))
+        raise Forbidden(
+            "a defaultdict in the pickle calls %s, which servers do not accept" % _shown(factory)
+        )
     return collections.defaultdict(factory)
 
 
@@ -514,7 +518,7 @@ def _bytes(text="", encoding="latin-1"):
 def _dtype(kind, align=False, copy=True):
     """Return the numpy dtype `kind` of plain numbers. Raise Forbidden for any other dtype.
 
-    Other dtypes hold objects, or let numpy read memory by a layout of the pickle.
+    Other dtypes hold objects, or let numpy read memory in a layout that the pickle chooses.
     """
     if type(kind) is not str or not _PLAIN_DTYPE.match(kind):
         raise Forbidden("the pickle has numpy's dtype %s; only numbers are accepted" % _shown(kind))
@@ -523,14 +527,14 @@ def _dtype(kind, align=False, copy=True):
 
 def _scalar(dtype, data):
     if not _is_plain(dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
-        raise Forbidden("the pickle has a numpy scalar whose dtype and bytes do not fit")
+        raise Forbidden("the pickle has a numpy scalar whose bytes do not fit its dtype")
     return numpy.frombuffer(data, dtype=dtype)[0]
 
 
 def _array(cls, shape, kind):
-    """Return an `_Unfilled`, which the opcode BUILD turns into an array. Raise Forbidden for `cls`.
+    """Return an `_Unfilled`, which the opcode BUILD turns into an array.
 
-    The only `cls` allowed is numpy.ndarray.
+    Raises Forbidden if `cls` is not numpy.ndarray.
     """
     if cls is not numpy.ndarray:
         raise Forbidden("the pickle makes an array of another class than numpy.ndarray")

@@ -18,7 +18,7 @@ from mxcluster import events
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 
-# The message for a key of numbers that workers exchange (`assigned_key`), with its number.
+# The message if the number of a key for an exchange (`assigned_key`) is that of a parameter.
 NOT_A_PARAMETER = (
     "the key %d holds a parameter, which the optimizer has updated: exchange numbers under a key "
     "that comes after all parameters"
@@ -46,7 +46,7 @@ class Updates(object):
         self._assigned = set()  # keys that hold no parameters
 
     def assign(self, index):
-        """Let the merged pushes of the key with the number `index` (int) replace its value.
+        """From now on, let the merged pushes of the key number `index` (int) replace its value.
 
         The optimizer does not see the key, and checkpoints leave it out. Raises BadInput if the key
         is a parameter.
@@ -84,8 +84,8 @@ class Updates(object):
             piece = share(source, total, size_of(weight), self._rank, self._servers, unit_of_cuts())
             if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
                 raise BadInput(
-                    "parameter %d: the checkpoint has %d numbers of %s for a state of %d of %s: "
-                    "resume with the same network and optimizer"
+                    "parameter %d: the checkpoint has %d numbers of type %s for a state with %d of "
+                    "type %s: resume with the same network and optimizer"
                     % (number, piece.size, piece.dtype, size_of(target), numpy.dtype(target.dtype))
                 )
             target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
@@ -155,7 +155,7 @@ def save(folder, name, number, found, rank, servers):
 
 
 def load(folder, name):
-    """Return {parameter: (elements of its weight, [flat array of each state])} of a checkpoint.
+    """Return {parameter: (size of its weight, [flat array of each state])} of a checkpoint.
 
     Args: `folder` of the checkpoints; `name` of the checkpoint. Raises BadInput if a part is
     missing or its digest is wrong.
@@ -197,7 +197,7 @@ def joined(parts):
         for place in range(places):
             pieces = [part["state_%d_%d" % (index, place)] for part in holding]
             is_split = [piece.size for piece in pieces] == sizes
-            # A state that is not split is the same for the whole array.
+            # A state that is not split is the same on all servers.
             states.append(numpy.concatenate(pieces) if is_split else pieces[0])
         result[index] = (sum(sizes), states)
     return result
@@ -206,11 +206,11 @@ def joined(parts):
 def share(state, total, size, rank, servers, unit=1):
     """Return this server's part of the flat array `state` of one weight. Pure.
 
-    Args: `total` the elements of the whole weight; `size` its elements on this server; `rank` of
-    the server among `servers` servers; `unit` see `unit_of_cuts`. A state that is not split comes
-    back whole. MXNet cuts at ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey),
-    and compressed gradients in units (EncodeCompressedKey). Raises BadInput if `size` is not the
-    size of this cut.
+    Args: `total` the number of elements of the whole weight; `size` that on this server; `rank` of
+    the server among `servers` servers; `unit` see `unit_of_cuts`. The result is the whole `state`
+    if the state or the weight is not split. MXNet cuts at ``round(total / servers * rank)``
+    (kvstore_dist.h, EncodeDefaultKey), and compressed gradients in units (EncodeCompressedKey).
+    Raises BadInput if `size` is not the size of this cut.
     """
     if state.size != total or size == total:
         return state
@@ -229,7 +229,7 @@ def share(state, total, size, rank, servers, unit=1):
 
 
 def unit_of_cuts():
-    """Return the number of elements in which the job's workers cut arrays over the servers.
+    """Return the number of elements of a unit. Arrays are cut over the servers between units.
 
     With 2-bit compression a float32 holds 16 elements of a gradient, and is not divided.
     """

@@ -7,8 +7,8 @@ class RoundScheduler(LRScheduler):
     """Calls the user's schedule with the number of rounds in place of the number of updates.
 
     A round is W batches, one step of dist_sync. Servers count more updates than rounds when groups
-    or workers update on their own, so a schedule in updates would lower the learning rate too
-    early. Attributes: ``round``, counted from 1; ``divisor`` of the learning rate.
+    or workers update on their own. So a schedule that counts updates would lower the learning rate
+    too early. Attributes: ``round``, counted from 1; ``divisor`` of the learning rate.
     """
 
     def __init__(self, schedule):

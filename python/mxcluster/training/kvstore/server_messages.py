@@ -1,4 +1,4 @@
-"""Send messages from a worker to the servers: sealed, and with each optimizer checked first."""
+"""Send sealed messages from a worker to the servers, and check each optimizer before that."""
 
 import copy
 import os
@@ -14,7 +14,7 @@ _OURS = 0
 
 
 def install():
-    """Seal all messages of any KVStore to the servers' Python code.
+    """Make every KVStore seal its messages to the servers' Python code.
 
     After this call MXNet's own `set_optimizer` also sends Gluon's multipliers.
     """
@@ -39,7 +39,7 @@ def install():
 
 
 def portable(optimizer):
-    """Return a copy of a worker's `optimizer` for pickling, with Gluon's multipliers in its tables.
+    """Return a copy of a worker's `optimizer` for pickling, with Gluon's lr_mult and wd_mult.
 
     Gluon keeps lr_mult and wd_mult in the parameters, which stay on the worker. From MXNet 1.5 on,
     a pickle and a copy of the optimizer lose the parameters without a message.
@@ -57,7 +57,7 @@ def portable(optimizer):
 def tell(store, kind, payload):
     """Send one message from `store` to all servers, and wait until all have carried it out.
 
-    `kind` is a kind that `server.Commands` knows, and `payload` (str) its content. Raises
+    `kind` is one that `server.Commands` handles, and `payload` (str) is the content. Raises
     ValueError if `payload` holds a NUL character.
     """
     if "\0" in payload:

@@ -31,7 +31,7 @@ _ROW = 6  # numbers of a row of the table
 # Places in a row: (offset, length) of the weights and of the states, then the two single numbers.
 WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5
 _CHUNK = 1 << 26  # bytes of a map; each map needs a file descriptor
-_TOLD = 3.0  # seconds until the agent has seen the death of a process
+_TOLD = 3.0  # seconds until the agent has detected the death of a process
 
 
 def path_of(token, host):
@@ -57,7 +57,7 @@ class Memory(object):
         found = os.fstat(self._file)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise MxclusterError(
-                "%s is open to another user: remove it, and start the job again" % path
+                "%s can be opened by another user: remove it, and start the job again" % path
             )
         self._maps = {}  # {offset in the file: its map}
         length = 8 * (_HEAD + _ROW * parameters)
@@ -81,8 +81,8 @@ class Memory(object):
             if row[_BUSY]:
                 time.sleep(_TOLD)  # Meanwhile the agent ends the job and reports that death.
                 raise MxclusterError(
-                    "another server process of this host died while it updated parameter %d: its "
-                    "unfinished weights are not used. Start the job again" % parameter
+                    "another server process of this host died while it updated parameter %d, whose "
+                    "weights may be incomplete now: start the job again" % parameter
                 )
             row[_BUSY] = 1
             yield row
@@ -129,7 +129,8 @@ class Memory(object):
     def _mapped(self, begin, length):
         """Return `length` bytes of the file from `begin` on as a writable buffer.
 
-        Maps are large. The process keeps all maps open, because closing one would free its locks.
+        A map has at least _CHUNK bytes. The process keeps all maps open, because closing a map
+        would free the process's locks.
         """
         first = begin // _CHUNK * _CHUNK
         if first not in self._maps:
@@ -145,8 +146,8 @@ class Memory(object):
             os.posix_fallocate(self._file, begin, length)
         except OSError as error:
             raise MxclusterError(
-                "%s has no room for %d MB more, in which the servers of a host keep the weights "
-                "(%s): make room there, or enlarge it"
+                "%s has no room for %d MB more, but the servers of a host keep their weights there "
+                "(%s): remove files there, or enlarge the file system"
                 % (FOLDER, (length >> 20) + 1, error.strerror)
             ) from error
 

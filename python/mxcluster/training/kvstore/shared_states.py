@@ -70,7 +70,7 @@ class Shared(object):
                 numpy.copyto(numbers, view(array))
 
     def arrays(self):
-        """Return the states as a list of flat numpy arrays on the shared memory."""
+        """Return the states as a list of flat numpy arrays in the shared memory."""
         return self._numbers
 
     def give(self, given, size, rank, servers):
@@ -91,8 +91,8 @@ class Shared(object):
             piece = optimizer_states.share(source, total, size, rank, servers)
             if piece.size != numbers.size:
                 raise BadInput(
-                    "the checkpoint has %d numbers for a state of %d: resume with the same network "
-                    "and optimizer" % (piece.size, numbers.size)
+                    "the checkpoint has %d numbers for a state that has %d here: resume with the "
+                    "same network and optimizer" % (piece.size, numbers.size)
                 )
             numpy.copyto(numbers, piece)
         optimizer_states.trace(self._index, rank, self._numbers)
@@ -101,7 +101,7 @@ class Shared(object):
 def rebuilt(state, arrays):
     """Return a copy of `state` with the arrays of the list `arrays` in place of its own arrays.
 
-    `state` may be nested tuples. The function takes the arrays out of `arrays`.
+    `state` may be nested tuples. The function removes the arrays from the list.
     """
     if isinstance(state, (tuple, list)):
         return type(state)(rebuilt(part, arrays) for part in state)

@@ -7,12 +7,12 @@ from mxcluster.training.kvstore import gsync_layout
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
-CLOCK_KEY = 215329  # the last key that ps-lite can place: an array of W counters
+CLOCK_KEY = 215329  # of the clock, an array of W counters: the last key that ps-lite can place
 FINISHED = float(1 << 22)  # ticks that a worker adds to its clock after its last iteration
 
 
 def of_server(server):
-    """Return the StaleUpdate for this server process. `server` is its `server.Commands`."""
+    """Return the StaleUpdate of this server process. Args: `server` its `server.Commands`."""
     return StaleUpdate(
         len(os.environ["MXCLUSTER_GROUPS"].split(",")),
         server.updates,
@@ -28,8 +28,9 @@ class StaleUpdate(object):
     The clock is an array of W counters. Each worker pushes its own increments to the clock. The
     server reads a pushed array at once, because in async mode the array wraps the network's buffer.
 
-    Args: `workers` W; `updates(optimizer, number)` returns an `optimizer_states.Updates`; `layout`
-    the result of `gsync_layout.of_ranks`, None if a key is a parameter's number.
+    Args: `workers` the number W of workers; `updates(optimizer, number)` returns an
+    `optimizer_states.Updates`; `layout` the result of `gsync_layout.of_ranks`, None if a key is a
+    parameter's number.
     """
 
     def __init__(self, workers, updates, layout=None):
@@ -47,7 +48,7 @@ class StaleUpdate(object):
     def __call__(self, key, pushed, stored):
         """Update `stored`, the weights or the clock under `key`, with the array `pushed`.
 
-        Both arrays have the same shape. Raises BadInput if no optimizer has come yet.
+        Both arrays have the same shape. Raises BadInput if no worker has sent an optimizer yet.
         """
         if key == CLOCK_KEY:
             clock = view(stored)

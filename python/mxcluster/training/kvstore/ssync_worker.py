@@ -16,14 +16,14 @@ _REPORT_SECONDS = 5.0
 
 
 class StaleStore(OwnStore):
-    """Asynchronous updates as under dist_async, with a bound of `staleness` on the iterations.
+    """Updates as under dist_async, but a worker waits for workers that are too far behind.
 
     Iteration t starts when ``t - min(clock) <= staleness``. Source: Ho et al., NIPS 2013. (MXNet-G
-    writes s + 1 for the same bound, and gives up after nine seconds.) A worker's clock is the
+    writes s + 1 for the same bound, and stops waiting after nine seconds.) A worker's clock is the
     number of its iterations whose updates are all on the servers. An iteration is a call of
     Trainer.step or Module.update, which returns when the next iteration may start. If a script uses
-    neither, the second push of a key begins the next iteration. Then the servers answer pulls at
-    once, and the weights may be one iteration older than the bound.
+    neither, the second push of a key begins the next iteration. The pulls before this push do not
+    wait for other workers, so their weights may be one iteration older than the bound.
     """
 
     name = "dist_ssync"
@@ -37,7 +37,7 @@ class StaleStore(OwnStore):
         super(OwnStore, self).init(CLOCK_KEY, self._clock)
         self._iteration = 0  # completed iterations
         self._slowest = 0  # min(clock) at the last read
-        # {key pushed in this iteration: the arrays of its pull since, or None}
+        # {key pushed in this iteration: the arrays of its later pull, or None}
         self._arrays = collections.OrderedDict()
         self._shapes = {}
         self._collected = None  # the pulls so far inside Trainer.step or Module.update
@@ -49,9 +49,10 @@ class StaleStore(OwnStore):
     @property
     def type(self):
         """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
-        # Gluon's Trainer of MXNet 1.2 keeps the optimizer to itself for every type with "dist" in
-        # it (apache/mxnet#11855). FeedForward divides by the batches of all workers unless it finds
-        # "_async", and Module if it finds "_sync".
+        # If the type contains "dist", Gluon's Trainer of MXNet 1.2 does not send the optimizer to
+        # the servers (apache/mxnet#11855). Module and FeedForward divide gradients by the batch
+        # sizes of all workers: Module if the type contains "_sync", FeedForward unless the type
+        # contains "_async".
         return "ssync" if IS_OLD and self.in_trainer else "dist_async_ssync"
 
     def begin_step(self):
@@ -92,7 +93,7 @@ class StaleStore(OwnStore):
             most = number - 1
         if not 0 <= key < CLOCK_KEY:
             raise ValueError(
-                "parameter key %r is outside 0 .. %d: use smaller integer keys" % (number, most)
+                "parameter key %r is outside 0 .. %d: use keys in this range" % (number, most)
             )
         return [(key, None, None)]
 
@@ -130,7 +131,7 @@ class StaleStore(OwnStore):
             self._wait()
         if self._trace:
             events.from_env().write("ssync", iteration=self._iteration, slowest=self._slowest)
-        # Read before the next pull, so the value is valid for the next iteration.
+        # The clock was read before the next pull, so its value holds for the next iteration.
         self._slowest = self._newest()
         if time.monotonic() - self._reported > _REPORT_SECONDS:
             self._report()
@@ -139,8 +140,8 @@ class StaleStore(OwnStore):
     def _arrive(self):
         """Wait until all updates of this iteration are on the servers.
 
-        A server answers a pull after the push of the same key. The clock may count the iteration
-        only then, because messages to different servers have no order.
+        A server answers a pull after the push of the same key. The clock counts the iteration only
+        after these answers, because messages to different servers have no order.
         """
         for key, arrays in self._arrays.items():
             if arrays is None:

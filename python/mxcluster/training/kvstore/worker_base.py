@@ -18,7 +18,7 @@ IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
 
 
 class OwnStore(KVStore):
-    """One of MXNet's stores under keys of ours: dense float32 parameters, updated on the servers.
+    """A store of MXNet with mxcluster's keys, for dense float32 parameters updated on the servers.
 
     A subclass sets MXNet's store (``inner``) and the keys of a parameter (`_places`). The class
     works on MXNet 1.2.1 to 1.9.1 for Module, FeedForward, Gluon's Trainer and plain calls.
@@ -28,7 +28,7 @@ class OwnStore(KVStore):
     inner: Optional[str] = None
 
     def __init__(self, groups, index):
-        """Make the store and tell the servers its scheme.
+        """Make the store and send the name of its scheme to the servers.
 
         Args: `groups` the group of each worker (list of int), by mxcluster's index; `index` this
         worker's index.
@@ -109,8 +109,9 @@ class OwnStore(KVStore):
         """
         if out is None:
             raise ValueError(
-                "%s updates weights on the servers: use it with update_on_kvstore=True (the "
-                "default) and unset MXNET_UPDATE_ON_KVSTORE" % self.name
+                "%s cannot return a sum of gradients, because it updates the weights on the "
+                "servers: use update_on_kvstore=True (the default), and unset "
+                "MXNET_UPDATE_ON_KVSTORE" % self.name
             )
         self.push(key, value, priority)
         self.pull(key, out=out, priority=priority)
@@ -177,8 +178,8 @@ class OwnStore(KVStore):
         if name in self._names:
             raise ValueError(
                 "key %r was given to init() before: the servers hold it already. Leave the second "
-                "init() out, and give the parameters of both networks to one Module or Trainer"
-                % (name,)
+                "init() out. If the key is of a second network, give the parameters of both "
+                "networks to one Module or Trainer" % (name,)
             )
         if self._names and isinstance(name, str) != isinstance(next(iter(self._names)), str):
             raise ValueError(
@@ -210,10 +211,11 @@ class OwnStore(KVStore):
             )
 
     def _tell(self, key, value):
-        """Send the servers this worker's optimizer and order of string keys before a push.
+        """Before a push, send this worker's optimizer and order of string keys to the servers.
 
-        `key` and `value` are those of the push. Raises ValueError without an optimizer, or if its
-        rescale_grad has changed since the last message.
+        Do not send an optimizer or an order that the servers have. `key` and `value` are those of
+        the push. Raises ValueError without an optimizer, or if its rescale_grad has changed since
+        it was sent.
         """
         for name, arrays in pairs(key, value):
             if name not in self._checked:  # A gradient has the same type in every step.
@@ -257,14 +259,16 @@ class OwnStore(KVStore):
     def _check_names(self, optimizer):
         """Raise ValueError if `optimizer` has another number for a parameter than the servers.
 
-        The optimizer multiplies rates and decays by names, and the servers know numbers.
+        The optimizer looks up the multipliers of rates and decays by name, but the servers have
+        only numbers.
         """
         for number, name in sorted(optimizer.idx2name.items()):
             if name in self._names and self._names[name][0] != number:
                 raise ValueError(
                     "the optimizer uses the number %s for the parameter %r, which is number %d on "
-                    "the servers. The servers have one optimizer for all parameters: train the "
-                    "parameters of two Modules in one Module" % (number, name, self._names[name][0])
+                    "the servers. The servers have one optimizer for all parameters: if the script "
+                    "has two Modules, train their parameters in one Module"
+                    % (number, name, self._names[name][0])
                 )
 
     def _pickled(self, optimizer):
@@ -288,8 +292,8 @@ def first(arrays):
 def part(arrays, place):
     """Return the elements of `arrays`, an array or a list of arrays, at `place`.
 
-    `place` is (key, begin, end). The result shares the memory of `arrays`. Without begin and end
-    it is `arrays` itself.
+    `place` is (key, begin, end). The result shares the memory of `arrays`. If begin
+    and end are None, the result is `arrays` itself.
     """
     if place[1] is None:
         return arrays

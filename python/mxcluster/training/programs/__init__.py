@@ -1,4 +1,4 @@
-"""Training programs of mxcluster: one package each, with `main(argv) -> exit status`."""
+"""Training programs of mxcluster: a package each, whose `main(argv)` returns the exit status."""
 
 import importlib
 import sys
@@ -7,11 +7,13 @@ from mxcluster.errors import BadInput
 
 
 def carry_out(program, parse, module, argv):
-    """Run `program` and return its exit status: 0, or 2 with a message on stderr for bad input.
+    """Run `program` and return its exit status: 0, or 2 after bad input.
 
-    Args: `parse(argv)` returns the options; `module` names the module whose run(options) does the
-    work. The function imports the module after the check of the arguments, because the module
-    imports MXNet, which takes seconds.
+    For bad input the function prints the error to stderr.
+
+    Args: `program` its name for the error; `parse(argv)` returns the options; `module` names the
+    module whose run(options) does the work. The function imports this module only after `parse`
+    has accepted `argv`, because the import of MXNet takes seconds.
     """
     try:
         options = parse(argv)

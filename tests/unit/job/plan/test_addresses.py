@@ -72,7 +72,7 @@ def test_precedence_of_the_variables_that_set_the_address(variables, of_job, add
         ({}, "ib", ["dmlc_interface=ib", "no such interface", "ib0: 192.168.9.5"]),
         ({"dmlc_interface": "eth9"}, "", ["dmlc_interface=eth9", "no such interface"]),
         ({}, "eth1", ["dmlc_interface=eth1", "172.16.1.5, 172.16.2.5", "node_address"]),
-        ({}, "ib0.7", ["dmlc_interface=ib0.7", "no IPv4 address", "name another one"]),
+        ({}, "ib0.7", ["dmlc_interface=ib0.7", "no IPv4 address", "name another interface"]),
         ({"node_address": "10.0.0.5"}, "eth1", ["dmlc_interface=eth1", "node_address"]),
     ],
 )

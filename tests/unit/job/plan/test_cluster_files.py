@@ -62,11 +62,13 @@ def test_addresses_of_the_cluster_network():
         ),
         (
             {"a": {"cluster_network": "10.9.0.0/24"}},
-            "a: cluster_network=10.9.0.0/24 holds none of the node's addresses",
+            "a: cluster_network=10.9.0.0/24 must hold exactly one of the node's addresses, and "
+            "holds none",
         ),
         (
             {"a": {"cluster_network": "10.0.0.0/8"}},
-            "a: cluster_network=10.0.0.0/8 holds 10.1.0.1 and 10.2.0.1",
+            "a: cluster_network=10.0.0.0/8 must hold exactly one of the node's addresses, and "
+            "holds 10.1.0.1 and 10.2.0.1",
         ),
     ],
 )

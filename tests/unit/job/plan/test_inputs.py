@@ -238,7 +238,7 @@ def test_a_cluster_file_of_megabytes_is_refused(plan, tmp_path):
         stream.truncate(inputs.MOST_TEXT + 1)
     with pytest.raises(
         BadInput,
-        match="film holds 4 MB, and a file hosts, groups or data_sharding holds at most 4 MB",
+        match="film holds 4 MB, and a file hosts, groups or data_sharding may hold at most 4 MB",
     ):
         plan(groups_file="film")
 
@@ -325,7 +325,7 @@ def test_a_host_in_without_needs_no_record(three, without):
         ({"without": 3}, "without=3 is refused: it must be the names of hosts"),
         (
             {"without": "c", "hosts_file": "mine", "groups_file": "mine"},
-            "without=c: take the addresses of these hosts out of your hosts_file, ",
+            "If without=c is the cause, take the addresses of these hosts out of your hosts_file, ",
         ),
     ],
 )

@@ -379,7 +379,7 @@ def test_for_node_splits_the_plan_by_host():
 
 def test_for_node_refuses_a_host_without_a_part():
     with pytest.raises(
-        BadInput, match="node9 has no part in the job job-1: name one of its nodes, node1, node2"
+        BadInput, match="node9 has no part in the job job-1: name one of the job's nodes, node1"
     ):
         for_node(local(), "node9")
 

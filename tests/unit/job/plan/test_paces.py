@@ -40,8 +40,8 @@ def test_the_first_sizes_are_equal():
         assert argument(made, "worker-0", flag) is None  # the program's defaults
     assert argument(made, "worker-0", "--balance") == "batch"
     assert (
-        "batch sizes follow the workers' speeds (balance=batch), 128 samples a step; first 32\n"
-        in table(made)
+        "batch sizes follow the workers' speeds (balance=batch), 128 samples a step; first sizes: "
+        "32\n" in table(made)
     )
 
 
@@ -54,7 +54,7 @@ def test_a_worker_takes_at_most_its_maximum():
         assert argument(made, name, "--batch-most") == "128,16,128,128"
     begin, end = shares(made)[1]
     assert end - begin == pytest.approx(16 / 128) and begin == shares(made)[0][1]
-    assert "first 16 (worker 1), 37 (workers 2-3), 38 (worker 0)\n" in table(made)
+    assert "first sizes: 16 (worker 1), 37 (workers 2-3), 38 (worker 0)\n" in table(made)
     assert "batches per epoch: 12\n" in table(made)  # 1437 / 128, as with equal sizes
 
 
@@ -66,7 +66,7 @@ def test_a_worker_has_a_sample_for_each_of_its_gpus():
 
 def test_a_maximum_that_leaves_samples_over_is_refused():
     hosts = {"node%d" % number: {"worker_batch_max": 31} for number in (1, 2, 3, 4)}
-    with pytest.raises(BadInput, match="balance=batch with batch_size=32: .* 124 at most: use a"):
+    with pytest.raises(BadInput, match="balance=batch with batch_size=32: .* at most 124: use a"):
         plan(hosts, **BALANCED)
     assert plan(hosts, kv="dist_sync")["balance"] is None
 
@@ -121,7 +121,7 @@ def test_balanced_groups_keep_the_sum_and_their_part_of_the_data():
     assert end - begin == pytest.approx(16 / 128)
     # worker_batch_max counts, and 64 is the default of a worker in a group of two.
     assert argument(made, "worker-0", "--batch-most").count("64") == 3
-    assert "128 samples a step of all groups, a constant number in each" in table(made)
+    assert "128 samples a step in all groups, constant in each group" in table(made)
 
 
 def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
@@ -147,8 +147,9 @@ def test_a_slow_host_slows_its_workers_down():
     ]
     assert argument(made, "worker-0", "--step-ms") == "200.0"
     assert (
-        "\nemulated slowness: the program slows down worker 1 by 2.5 and 32 samples take at least "
-        "200 ms times this factor: times and speeds are not those of the machines\n" in table(made)
+        "\nemulated slowness: the program slows down worker 1 by the factor 2.5 and 32 samples "
+        "take at least 200 ms times the worker's factor: times and speeds are not those of the "
+        "machines\n" in table(made)
     )
     assert paces.emulated(plan()) == ""
     assert paces.emulated(plan(step_ms="50")) == (
@@ -164,5 +165,5 @@ def test_a_plan_of_an_earlier_version_has_no_slowness():
 
 
 def test_a_slow_host_refuses_a_script():
-    with pytest.raises(BadInput, match="node2: slowdown=3 with a script: only the program"):
+    with pytest.raises(BadInput, match="node2: slowdown=3 has no effect on a script: only"):
         plan({"node2": {"slowdown": 3}}, script="/mine/train.py")

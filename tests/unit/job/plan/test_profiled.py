@@ -125,7 +125,9 @@ def test_a_worker_without_a_speed():
 def test_workers_that_are_gone():
     got = plan(num_workers=3)
     assert got["groups"] == [[1, 2], [0]] and got["group_labels"] == ["speed1", "speed3"]
-    assert "also has node4 worker 0, not in this job: the others keep their groups" in table(got)
+    assert "also has node4 worker 0, not in this job: the job's workers keep their groups" in table(
+        got
+    )
     assert lengths(plan(num_workers=3, data_allocator=1)) == pytest.approx(
         [25 / 225, 100 / 225, 100 / 225]
     )
@@ -153,8 +155,8 @@ def test_equal_speeds_are_one_group():
     assert got["groups"] == [[0, 1, 2, 3]] and got["placement"] == []
     text = table(got)
     assert (
-        "dist_gsync with one group of all workers trains as dist_sync does: the profile finds no "
-        "speeds that differ by more than the noise" in text
+        "dist_gsync with one group of all workers trains as dist_sync does: no speeds in the "
+        "profile differ by more than the noise" in text
     )
     assert "grouping=auto" not in text
 
@@ -191,7 +193,7 @@ def test_a_share_below_a_batch_is_refused():
     assert lengths(plan(**of))
     with pytest.raises(
         BadInput,
-        match="^node1 worker 0: its share by the profile holds 25 of the 275 training samples, "
+        match="^node1 worker 0: the share from the profile holds 25 of the 275 training samples, "
         r"less than a batch of 26: use a smaller batch_size, .*\(data_allocator=0\)$",
     ):
         plan(**dict(of, batch_size=26))
@@ -204,7 +206,7 @@ def test_the_profile_of_another_network_gives_groups_and_no_placement():
     assert len(got["groups"]) == 3 and got["placement"] == []
     text = table(got)
     assert "gives the groups, measured with network mlp and batch size 32\n" in text
-    assert "is of the network mlp, so the servers of parameters stay as without it" in text
+    assert "is of the network mlp, so it chooses no servers for the parameters" in text
     got = plan(script="x.py")
     assert got["placement"] == [] and "network" not in table(got)
 
@@ -233,7 +235,7 @@ def test_a_server_without_a_speed_leaves_the_placement_out():
     case = changed(LOCAL, {"groups": {"servers": ["node1", "node3"]}})
     got = plan(case)
     assert got["placement"] == [] and len(got["groups"]) == 3
-    assert "has no speed of node3 server 0, so the servers of parameters stay" in table(got)
+    assert "has no speed of node3 server 0, so it chooses no servers" in table(got)
     case = changed(LOCAL, {"groups": {"servers": ["node2", "node1"]}})
     assert plan(case)["placement"] == [0, 0, 1, 1]
 

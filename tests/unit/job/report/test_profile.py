@@ -104,7 +104,7 @@ def test_missing_figures_are_named(plan, drop, words):
 def test_a_worker_with_figures_of_too_few_servers_is_named(plan):
     events = measured_events(plan)
     events[1]["servers"] = events[1]["servers"][:1]
-    with pytest.raises(BadInput, match="lacks the servers of worker-1"):
+    with pytest.raises(BadInput, match="lacks figures of worker-1 for the servers"):
         profile.measured(plan, events)
 
 
@@ -166,7 +166,8 @@ def test_speeds_like_those_of_the_profile_give_no_warning():
 def test_a_group_that_has_become_slower_is_named():
     (line,) = after([100.0, 100.0, 25.0, 25.0])
     assert (
-        "since the profile mine-profile: the group b was 2 times slower against the group a" in line
+        "since the profile mine-profile: the group b has become slower by the factor 2 in "
+        "comparison with the group a" in line
     )
     assert "profile.yml -e apply=true" in line
 

@@ -58,7 +58,7 @@ def test_a_list_has_many_spellings(given, wanted):
         (BENCHMARK, "max_jobs", "0", "at least 1"),
         (BENCHMARK, "sweep", "../up", "letters, digits"),
         (BENCHMARK, "again", "all", "empty, failed or late"),
-        (COMPARE, "schemes", "bsp,dist_sync", "a list of bsp, asp"),
+        (COMPARE, "schemes", "bsp,dist_sync", "a list of schemes out of bsp, asp"),
         (COMPARE, "lr_factors", "1/V", "1/sqrt(W)"),
         (COMPARE, "lr_factors", "", "1/sqrt(W)"),
         (COMPARE, "seeds", "0", "from 1 to 100"),

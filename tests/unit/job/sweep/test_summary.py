@@ -290,16 +290,17 @@ def found_of(gsp, balanced, fastest, bsp=10.0, asp=None):
 def test_a_comparison_says_who_wins_and_who_loses():
     assert found_of(gsp=4.0, balanced=16.0, fastest=5.0, asp=8.0) == [
         "GSP wins against ASP, the best of BSP, ASP and SSP: it reaches 90 % in 4.0 s, 2.00 times "
-        "as fast.",
-        "GSP wins against fastest group alone: it reaches 90 % in 4.0 s, 1.25 times as fast.",
+        "as fast as the rival.",
+        "GSP wins against fastest group alone: it reaches 90 % in 4.0 s, 1.25 times as fast as the "
+        "rival.",
         "load-balanced BSP loses against ASP, the best of BSP, ASP and SSP: it reaches 90 % in "
-        "16.0 s, 0.50 times as fast.",
+        "16.0 s, 0.50 times as fast as the rival.",
         "load-balanced BSP loses against fastest group alone: it reaches 90 % in 16.0 s, 0.31 times"
-        " as fast.",
+        " as fast as the rival.",
     ]
     missed = found_of(gsp=None, balanced=10.0, fastest=None)
     assert missed[0] == "GSP loses: half of its seeds or more do not reach 90 %."
-    assert missed[1].endswith("1.00 times as fast. The quartiles of the seeds overlap.")
+    assert missed[1].endswith("as fast as the rival. The quartiles of the seeds overlap.")
     assert missed[2:] == [
         "load-balanced BSP reaches 90 % in 10.0 s, and fastest group alone does not."
     ]

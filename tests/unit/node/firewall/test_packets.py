@@ -262,7 +262,7 @@ def test_a_reload_is_undone_and_noted(place, policy, tool, reload):
     holder.send_signal(signal.SIGTERM)
     assert holder.wait(30) == 0
     assert (
-        "mxcluster: the firewall was reloaded during the job: its rules were gone ("
+        "mxcluster: the firewall was reloaded during the job: the job's rules were missing ("
         in holder.stderr.read()
     )
     assert notes.read_text().count("\n") == 1  # one note; then the rules stay

@@ -182,7 +182,7 @@ def test_a_remaining_wish_file_is_reported(tmp_path, monkeypatch):
     assert firewall.left(str(wish)) == []
     wish.write_text("{}")
     assert firewall.left(str(wish)) == [
-        "the firewall may still be open: its request %s is still there" % wish
+        "the ports may still be open: the request file %s still exists" % wish
     ]
 
 

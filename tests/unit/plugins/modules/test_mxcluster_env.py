@@ -21,6 +21,7 @@ import pytest
 
 from plugins.modules import mxcluster_env
 from tests import ansible_modules
+from tests.often import seldom
 from tests.training.environments import find_python
 
 pytestmark = pytest.mark.slow
@@ -114,7 +115,7 @@ def controller(tmp_path):
     return Node(tmp_path, *PAIRS["controller"])
 
 
-def test_an_environment_is_built_once(node, monkeypatch):
+def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
     monkeypatch.setenv("PIP_TARGET", str(node.folder / "elsewhere"))
     monkeypatch.setenv("PIP_INDEX_URL", "https://192.0.2.1/simple")
     for options in ({"ask": True}, {"check": True}):
@@ -138,8 +139,18 @@ def test_an_environment_is_built_once(node, monkeypatch):
     ), refused
     with zipfile.ZipFile(str(package), "w") as archive:
         archive.writestr("carried.py", "def fail():\n    raise ValueError\n")
-    built = node.run(site_path=str(package))
+    before = os.umask(0o077)
+    try:
+        built = node.run(site_path=str(package))
+    finally:
+        os.umask(before)
     assert built["changed"] and built["done"] and node.left() == ["env"], built
+    for path in (
+        node.path,
+        node.path / "mxcluster-env.json",
+        *node.path.glob("lib/*/site-packages/mxnet.py"),
+    ):
+        assert path.stat().st_mode & 0o044 == 0o044, path
     assert ask(built["python"], "import carried; print(carried.__file__)") == str(
         unpacked / "carried.py"
     )
@@ -157,20 +168,7 @@ def test_an_environment_is_built_once(node, monkeypatch):
     assert not again["changed"] and again["needs"]["requirements"] == [], again
 
 
-def test_all_users_can_read_the_environment(controller):
-    before = os.umask(0o077)
-    try:
-        assert controller.run()["changed"]
-    finally:
-        os.umask(before)
-    for path in (
-        controller.path,
-        controller.path / "mxcluster-env.json",
-        *controller.path.glob("lib/*/site-packages/mxnet.py"),
-    ):
-        assert path.stat().st_mode & 0o044 == 0o044, path
-
-
+@pytest.mark.parametrize("node", ["2.7 for 3.6", seldom("controller")], indirect=True)
 def test_files_that_root_runs_belong_to_root(node):
     """Owners and modes of the archive are dropped; other users cannot enter the build folder."""
     if os.geteuid() == 0:
@@ -201,15 +199,17 @@ def test_files_that_root_runs_belong_to_root(node):
     )
 
 
-@pytest.mark.parametrize("marker", [None, "", '{"digest": "of something else"}', '{"dig'])
-def test_a_partial_environment_is_built_again(controller, marker):
+def test_a_partial_environment_is_built_again(controller):
     """As after a kill: files without a marker, or with a wrong one."""
     (controller.path / "bin").mkdir(parents=True)
     (controller.path / "bin" / "python").symlink_to(sys.executable)
     (controller.path / "leftover").write_text("")
     (controller.path.parent / "env.build").mkdir()
-    if marker is not None:
-        (controller.path / "mxcluster-env.json").write_text(marker)
+    for marker in (None, "", '{"digest": "of something else"}', '{"dig'):
+        if marker is not None:
+            (controller.path / "mxcluster-env.json").write_text(marker)
+        asked = controller.run(ask=True)
+        assert asked["changed"] and asked["needs"]["requirements"], (marker, asked)
     assert controller.run()["changed"] and controller.left() == ["env"]
     assert not (controller.path / "leftover").exists()
     assert set(json.loads((controller.path / "mxcluster-env.json").read_text())) == {

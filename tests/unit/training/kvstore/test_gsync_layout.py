@@ -86,7 +86,7 @@ def test_the_plan_names_the_homes_of_the_first_parameters():
 
 
 def test_a_placement_on_a_server_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="MXCLUSTER_PLACEMENT names server 2 of 2: start the job"):
+    with pytest.raises(ValueError, match="MXCLUSTER_PLACEMENT names server 2, but the job has 2"):
         Layout(1, 2, [0, 1], [0, 2])
 
 

@@ -133,7 +133,7 @@ def test_updates_of_many_processes_are_serialized(path):
 def test_a_file_that_other_users_can_write_is_refused(path):
     with open(path, "w"):
         os.chmod(path, 0o666)
-    with pytest.raises(MxclusterError, match="is open to another user"):
+    with pytest.raises(MxclusterError, match="can be opened by another user"):
         shared_memory.Memory(path, 2, 10)
 
 

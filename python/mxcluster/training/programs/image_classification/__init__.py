@@ -13,8 +13,9 @@ PROGRAM = "image_classification"
 def main(argv):
     """Train with the arguments `argv` (list of str, without the program's name).
 
-    Returns the exit status: 0, or 2 for bad input. The environment holds the index of this worker
-    and its share of the data (MXCLUSTER_INDEX, MXCLUSTER_GROUPS, MXCLUSTER_JOB_DIR). Without these
-    variables this process is the only worker and trains on all the data.
+    Returns the exit status: 0, or 2 for bad input. The environment names this worker's index
+    (MXCLUSTER_INDEX), the groups (MXCLUSTER_GROUPS), and the job folder with the shares of the data
+    (MXCLUSTER_JOB_DIR). Without these variables this process is the only worker and trains on all
+    the data.
     """
     return programs.carry_out(PROGRAM, arguments.parse, __name__ + ".training", argv)

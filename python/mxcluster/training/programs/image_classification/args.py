@@ -8,7 +8,7 @@ from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS, SLOWDOWN
 from mxcluster.numbers import to_int
 
-# Argument -> its option in train.yml. The table of knobs has type, default and limits.
+# {flag: its knob in train.yml}. The table of knobs has type, default and limits.
 SHARED = {knob.flag: knob.name for knob in OPTIONS if knob.flag}
 _WORK_LOAD = option_types.Option(
     "work_load",
@@ -24,7 +24,7 @@ def _to_sizes(value):
     return [to_int(size) for size in value.split(",")] if value else []
 
 
-# Arguments that the plan adds. `batch_sizes` checks the sizes against each other.
+# Flags that the plan adds. The module `batch_sizes` checks the sizes against each other.
 _SIZES = tuple(
     option_types.Option(
         "--batch-" + name,
@@ -71,8 +71,8 @@ def parse(argv):
     parser.add_argument(
         "--work-load",
         default="",
-        help="relative speeds of the GPUs such as 3,1, which share a batch in this proportion; "
-        "empty: equal parts",
+        help="relative speeds of the GPUs, such as 3,1: the GPUs share a batch in this "
+        "proportion; empty: equal parts",
     )
     parser.add_argument(
         "--data-dir",
@@ -83,7 +83,7 @@ def parse(argv):
         "--model-load-file",
         default="",
         metavar="PATH",
-        help=".params file of a checkpoint, saved after epoch --model-load-epoch",
+        help=".params file of a checkpoint, saved after --model-load-epoch epochs",
     )
     parser.add_argument(
         "--batch-sizes",
@@ -141,14 +141,14 @@ def _check_work_load(args):
     speeds = args.work_load
     if speeds and len(speeds) != len(args.gpus):
         raise BadInput(
-            "--work-load has %d numbers for %d GPUs: give one number for each of --gpus"
+            "--work-load has %d numbers for %d GPUs: give one number for each GPU of --gpus"
             % (len(speeds), len(args.gpus))
         )
     samples = work_load.split(args.batch_size, speeds or [1] * len(args.gpus)) if args.gpus else []
     if 0 in samples:
         raise BadInput(
-            "--batch-size %d cannot be divided among %d GPUs, which would get %s samples: use a "
-            "larger batch or fewer GPUs"
+            "--batch-size %d cannot be divided among %d GPUs, because one would get no sample "
+            "(samples of each GPU: %s): use a larger batch or fewer GPUs"
             % (args.batch_size, len(args.gpus), ", ".join(map(str, samples)))
         )
 
@@ -170,9 +170,9 @@ def _check_balance(args):
 def _check_load(args):
     if bool(args.model_load_epoch) != bool(args.model_load_file):
         raise BadInput(
-            "--model-load-epoch (%d) and --model-load-file (%r) belong together: give both, "
-            "the number of epochs that a model has been trained for, and the .params file of the "
-            "model" % (args.model_load_epoch, args.model_load_file)
+            "--model-load-epoch (%d) and --model-load-file (%r) must be given together: the number "
+            "of epochs that the model has been trained for, and the model's .params file"
+            % (args.model_load_epoch, args.model_load_file)
         )
     if args.model_load_epoch >= args.num_epochs:
         raise BadInput(

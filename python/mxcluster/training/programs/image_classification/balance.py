@@ -1,6 +1,6 @@
-"""Fit the batch size of this worker to the speeds of the workers that wait for it.
+"""Fit the batch sizes of workers that wait for each other to their speeds, for `balance=batch`.
 
-This is for `balance=batch`. The workers are all workers, or the members of a group.
+These workers are all workers of the job, or the members of a group.
 """
 
 from mxcluster.job import batch_sizes
@@ -10,9 +10,10 @@ from mxcluster.training.kvstore.assigned_key import AssignedKey
 class Balance(object):
     """The batch sizes of the workers that wait for each other, and the speed of this worker.
 
-    Args: `kv` the kv-store, with the network's `parameters` parameters; `index` of this worker;
-    `members` the indices of the workers that wait for each other, with this one; `sizes`, `least`
-    and `most` as from `sizes_of`. All workers of the job make a Balance.
+    Args: `kv` the kv-store, which holds the network's parameters; `parameters` their number;
+    `index` of this worker; `members` the indices of the workers that wait for each other, this
+    worker included; `sizes`, `least` and `most` as from `sizes_of`. All workers of the job must
+    make a Balance.
     """
 
     def __init__(self, kv, parameters, index, members, sizes, least, most):
@@ -28,8 +29,8 @@ class Balance(object):
     def sizes(self):
         """The batch size of each worker, by index (list of int).
 
-        Workers of other groups have their first sizes here, because each group changes its sizes by
-        itself.
+        For workers of other groups these are their first sizes, because each group changes its own
+        sizes and does not report them.
         """
         found = list(self._all)
         for member, size in zip(self.members, self._state.sizes):
@@ -47,7 +48,7 @@ class Balance(object):
         return len(self.members) == len(self._all)
 
     def adapt(self):
-        """Exchange the speeds with the members. Return True if the sizes have changed.
+        """Exchange speeds with the other members, and fit the sizes. Return True if one changed.
 
         The method returns when all members have called it. Raises BadInput for an invalid speed.
         """
@@ -64,10 +65,10 @@ class Balance(object):
 
 
 def sizes_of(args, workers, waiting):
-    """Return (sizes, least, most) of the job's workers, lists by index, from the arguments `args`.
+    """Return the (first, least, largest) batch sizes of the job's workers: three lists by index.
 
-    Args: `waiting` the sets of workers that wait for each other. Raises BadInput if the sizes
-    contradict each other.
+    Args: `args` the result of args.parse(); `waiting` the sets of workers that wait for each other.
+    Raises BadInput if the sizes contradict each other.
     """
     sizes = args.batch_sizes or [args.batch_size] * workers
     least, most = args.batch_least or [1] * workers, args.batch_most

@@ -42,7 +42,10 @@ class Saver(object):
             kv._set_updater(self.updates)
 
     def save(self, epochs):
-        """Write the checkpoint after `epochs` epochs. A reader finds all its files or none."""
+        """Write the checkpoint after `epochs` epochs.
+
+        The manifest comes last, so that no reader takes an incomplete checkpoint.
+        """
         name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
         os.makedirs(self.folder, exist_ok=True)
         # The server processes of a host, one for each group, write one part together.
@@ -95,7 +98,7 @@ def load(path, module):
         arrays = mx.nd.load(path)
     except (mx.base.MXNetError, ValueError) as error:
         raise BadInput(
-            "--model-load-file %s is not a .params file of MXNet (%s): name such a file"
+            "--model-load-file %s is not a .params file of MXNet (%s): give the path of one"
             % (path, str(error).splitlines()[0])
         ) from None
     arrays = arrays if isinstance(arrays, dict) else {}
@@ -109,8 +112,8 @@ def load(path, module):
         ]
     if wrong:
         raise BadInput(
-            "--model-load-file %s is not of this network and data set: %d arrays are missing or of "
-            "another shape, such as %s. Use the --network and --data of the saved model"
+            "--model-load-file %s does not fit this network and data set: %d arrays are missing or "
+            "have another shape, such as %s. Use the --network and --data of the saved model"
             % (path, len(wrong), sorted(wrong)[0])
         )
     module.set_params(*loaded)

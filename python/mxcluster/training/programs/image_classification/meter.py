@@ -16,12 +16,12 @@ class Meter(object):
     Args: `warm_up` the batches that do not count; `measured` the batches after these, 0 for none;
     `waits` True to measure the waiting time; `clock` a function that returns seconds.
 
-    The seconds of a batch reach from the end of the batch before to its own end. At both ends the
-    outputs of the network are computed, and the pushes and pulls of the batch run on in MXNet. So
-    the sum of the seconds is the time of the training, with nothing counted twice.
+    The seconds of a batch begin at the end of the previous batch. A batch ends when the outputs of
+    the network are computed; its pushes and pulls may still run in MXNet. So the sum of the seconds
+    is the time of the training, and nothing is counted twice.
 
     A worker waits while its store pushes the gradients, and before a step until all weights have
-    arrived. The network, the servers and the other workers cause this time. Measuring this time
+    arrived. The network, the servers and the other workers cause these waits. Measuring the waits
     changes the training: a forward pass starts only when all weights have arrived, and the pushes
     start only when all gradients are computed. Without `waits` MXNet starts each layer and each
     push as soon as the arrays of this layer are ready.
@@ -73,8 +73,8 @@ class Meter(object):
     def reports(self, batch_size):
         """Return the events "measured" and "waits" of this worker as [(kind, {field: value})].
 
-        The list lacks "measured" without a measured batch, and "waits" without measured waiting
-        time. Args: `batch_size` the number of samples in a batch.
+        The list has no "measured" if no batch was measured, and no "waits" if no waiting time was
+        measured. Args: `batch_size` the number of samples in a batch.
         """
         found = []
         if self._seconds:
@@ -89,9 +89,10 @@ class Meter(object):
 
 
 def figures(seconds, batch_size):
-    """Return the figures of batches that took `seconds` (list of float), as the event has them.
+    """Return the fields of the event "measured" for batches that took `seconds` (list of float).
 
-    median_s, p10_s and p90_s are seconds of a batch; samples_per_s is over all these batches.
+    median_s, p10_s and p90_s are percentiles of `seconds`; samples_per_s is the speed over all
+    these batches.
     """
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     total = sum(seconds)
@@ -126,7 +127,7 @@ def machine(gpus, cpuinfo=CPUINFO):
 
 
 def cpu(path=CPUINFO):
-    """Return (name of the CPU, number of logical cores) from the file `path`; default: ("", 0)."""
+    """Return (CPU name, number of logical cores) from `path`; ("", 0) if it cannot be read."""
     try:
         with open(path, errors="replace") as stream:
             lines = [line.partition(":") for line in stream]
@@ -137,7 +138,10 @@ def cpu(path=CPUINFO):
 
 
 def wait(lists):
-    """Wait until all arrays in `lists`, lists of NDArrays or None, are computed."""
+    """Wait until all NDArrays in `lists` are computed.
+
+    `lists` is a list of lists of NDArrays. A list or an array may be None.
+    """
     for arrays in lists:
         for array in arrays or ():
             if array is not None:

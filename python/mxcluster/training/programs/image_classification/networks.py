@@ -20,7 +20,7 @@ MODEL_ZOO_LEAST_SIDE = 32
 
 
 def names():
-    """Return all names that symbol() knows with this MXNet: list of str, own networks first."""
+    """Return all names that symbol() accepts with this MXNet: list of str, own networks first."""
     return sorted(OWN) + mxnet_compat.model_zoo()
 
 
@@ -49,7 +49,7 @@ def check_loss(net):
     """Raise BadInput unless the gradients of the Symbol `net` are sums over the samples of a batch.
 
     MXNet's losses may divide their gradients by the batch size, or by the number of valid labels.
-    Then batches of different sizes on the workers would not count by their samples.
+    Then a sample would count more on a worker with a smaller batch.
     """
     graph = json.loads(net.tojson())
     heads = {entry[0] for entry in graph["heads"]}
@@ -83,7 +83,7 @@ def picture_side(name, net, channels, side):
         if candidate >= least and _works(net, (1, channels, candidate, candidate)):
             return candidate
     raise BadInput(
-        "network %s does not work on images of %d x %d x %d pixels, nor on larger ones: choose "
+        "network %s does not work on images of %d x %d x %d pixels or on larger images: choose "
         "another --network" % (name, channels, side, side)
     )
 
@@ -98,7 +98,7 @@ def _works(net, shape):
 
 
 def _mlp(data, classes):
-    """Return a perceptron on `data` with hidden layers of 128 and 64, and `classes` outputs."""
+    """Return a perceptron on `data`: hidden layers of 128 and 64 units, then `classes` outputs."""
     net = mx.sym.Flatten(data)
     for number, width in enumerate((128, 64), 1):
         net = mx.sym.FullyConnected(net, num_hidden=width, name="fc%d" % number)
@@ -124,7 +124,7 @@ def _lenet(data, classes):
 
 
 def _convolution(data, filters, name, kernel=3, stride=1, relu=True):
-    """Return `data` after a convolution without bias, batch normalisation and ReLU (if `relu`).
+    """Return `data` after a convolution (no bias), batch normalisation and, if `relu`, a ReLU.
 
     The padding keeps the size of the picture for stride 1.
     """

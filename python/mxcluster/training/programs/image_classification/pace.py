@@ -8,11 +8,11 @@ from mxcluster.training.programs.image_classification.meter import wait
 class Pace(object):
     """Runs the forward and backward pass of `module`, and pads it with a sleep.
 
-    Args: `slowdown` (at least 1) multiplies the time of a pass; `sample_seconds` is the least time
-    for each sample of a batch, before this multiplication. 0 means no least time.
+    A pass takes at least `slowdown` (at least 1) times `sample_seconds` for each sample of the
+    batch. If `sample_seconds` is 0, a pass takes `slowdown` times its own time.
 
-    ``late`` counts the passes that took longer than the wanted time. `run` adds no sleep to such a
-    pass, and the pass is slower than on the emulated machine.
+    ``late`` counts the passes that took longer than wanted. `run` adds no sleep to such a pass, and
+    the pass is slower than on the emulated machine.
     """
 
     def __init__(self, module, slowdown=1.0, sample_seconds=0.0):
@@ -32,10 +32,11 @@ class Pace(object):
         return {"steps": steps, "late_steps": self.late} if self.pads else {}
 
     def run(self, batch, samples):
-        """Run the passes on the DataBatch `batch` of `samples` samples. Return their seconds.
+        """Run the pass on the DataBatch `batch` of `samples` samples. Return the pass's seconds.
 
-        The time begins when the weights of the step before have arrived, and ends when all
-        gradients are computed. So the time excludes waits for the kv-store and for other workers.
+        The time begins when the weights of the previous step have arrived. It ends when all
+        gradients are computed and the sleep is over. So the time excludes waits for the kv-store
+        and for other workers.
         """
         group = self._module._exec_group
         wait(group.param_arrays)

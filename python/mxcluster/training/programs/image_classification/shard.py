@@ -15,17 +15,18 @@ from mxcluster.job import batch_sizes
 Work = collections.namedtuple("Work", "index begin end batches repeated updates")
 Work.__doc__ = """An epoch of worker `index`: `batches` batches of the samples begin .. end - 1.
 
-Samples are numbers in the data set; `repeated` of them come twice to fill the batches. `updates`:
-the updates of an epoch that the lr schedule counts."""
+`begin` and `end` are sample numbers in the data set. `repeated` is the number of places in the
+batches that repeat a sample. `updates` is the number of updates of an epoch that the lr schedule
+counts."""
 
 
 def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     """Return the Work of this worker for an epoch of `samples` samples over all workers.
 
     Args: `environ` the environment, in which MXCLUSTER_INDEX is this worker's index (default:
-    `rank`); `kv` the scheme; `workers` how many workers the job has; `batch_size` of one worker;
-    `allocate` True for the shares in the job's file data_sharding, False for equal shares. Raises
-    BadInput if the variables do not fit or the share is empty.
+    `rank`); `kv` the scheme; `workers` the number of workers of the job; `batch_size` of one
+    worker; `allocate` True for the shares in the job's file data_sharding, False for equal shares.
+    Raises BadInput if a variable or the file does not fit the job, or if a share is empty.
     """
     index = _index(environ, workers, rank)
     ranges = cluster_files.cut(_shares(environ, workers, allocate), samples)
@@ -38,9 +39,9 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
 def of_sizes(environ, kv, workers, rank, samples, sizes, allocate):
     """Return the Work of this worker for an epoch with the batch `sizes` of all workers (list).
 
-    The other arguments are those of `from_env`; with `allocate` a set of workers that wait for each
-    other keeps its part of the data. The number of batches is the same for all workers of a set and
-    all sizes with the same sum. Raises BadInput if a worker would have no sample.
+    The other arguments are those of `from_env`. With `allocate`, each set of workers that wait for
+    each other keeps the sum of its shares. All workers of a set have the same number of batches,
+    which depends only on the sum of their sizes. Raises BadInput if a worker would have no sample.
     """
     index = _index(environ, workers, rank)
     shares = _shares(environ, workers, allocate)
@@ -67,7 +68,10 @@ def _index(environ, workers, rank):
 
 
 def _shares(environ, workers, allocate):
-    """Return the share of each worker: of the job's file with `allocate`, else equal shares."""
+    """Return each worker's share: with `allocate` from the job's file, else equal shares.
+
+    A process outside a job always gets equal shares.
+    """
     if allocate and environ.get("MXCLUSTER_JOB_DIR"):
         return _read_shares(os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding"), workers)
     return [(number / workers, (number + 1) / workers) for number in range(workers)]
@@ -117,7 +121,7 @@ def updates(kv, batches):
 
 
 def lr_drops(updates_per_epoch, every, first_epoch, epochs):
-    """Return (drops before this run, [updates of this run after which the rate drops, rising]).
+    """Return (number of drops before this run, [updates of this run after which the rate drops]).
 
     The learning rate drops every `every` epochs (a fraction is allowed), counted from epoch 0. This
     run trains the epochs first_epoch .. epochs - 1. Raises BadInput if the rate would drop more

@@ -1,4 +1,4 @@
-"""Train one worker: its epochs, its events, and its end."""
+"""Run one worker's training: the epochs, events, checkpoints and the final accuracy."""
 
 import math
 import os
@@ -87,8 +87,8 @@ def contexts_of(gpus):
             mx.nd.zeros((1,), context).wait_to_read()
         except mx.base.MXNetError:
             raise BadInput(
-                "--gpus: MXNet %s cannot use %s here; leave --gpus out to train on the CPU"
-                % (mx.__version__, context)
+                "--gpus: MXNet %s cannot use %s on this host: name other GPUs, or leave --gpus "
+                "out to train on the CPU" % (mx.__version__, context)
             ) from None
     return contexts
 
@@ -103,8 +103,9 @@ def set_seed(seed):
 class Training:
     """One worker's training of `symbol` on images of `shape` (channels, side, side).
 
-    Args: `sizes` as from `balance.sizes_of`, None without balanced batches; `samples` of an epoch
-    of all workers. ``batch_size`` is that of this worker.
+    Args: `share` a `shard.Work`; `train` and `validation` sources of samples, as from `data.load`;
+    `sizes` as from `balance.sizes_of`, None without balanced batches; `samples` the number of
+    samples of all workers in an epoch. Attribute: ``batch_size`` of this worker.
     """
 
     def __init__(self, args, contexts, symbol, shape, kv, share, train, validation, sizes, samples):
@@ -119,7 +120,7 @@ class Training:
         if args.measured:
             self.steps_in_all = args.warm_up + args.measured
             self.epochs = args.model_load_epoch + -(-self.steps_in_all // share.batches)
-        # `work_load` is checked; MXNet's default is equal parts.
+        # args.parse() has checked `work_load`. With None MXNet gives all GPUs equal parts.
         self.module = mx.mod.Module(
             symbol,
             context=contexts,
@@ -159,11 +160,11 @@ class Training:
         )
 
     def _optimizer(self):
-        """Return the parameters of SGD (dict). A schedule counts the updates of shard.updates()."""
+        """Return the parameters of SGD (dict). Schedules count updates as shard.updates() does."""
         args = self.args
         params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
         if args.balance != "none":
-            # Module would divide by its own batch size times the number of workers.
+            # Module would divide by this worker's batch size times the number of workers.
             params["rescale_grad"] = 1.0 / (args.batch_size * self.kv.num_workers)
         if args.lr_factor < 1:
             before, drops = shard.lr_drops(
@@ -177,8 +178,9 @@ class Training:
     def run(self):
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
-        `seconds` of the event `end` is wall time, with validation included. With --measured, train
-        the measured batches only, without validation and checkpoints.
+        The field `seconds` of the event `end` is the wall time, validation included. With
+        --measured, train the warm-up and the measured batches only, without validation and
+        checkpoints.
         """
         args, share = self.args, self.share
         self.log.write(
@@ -210,7 +212,8 @@ class Training:
         if share.end - share.begin < self.batch_size:
             self._note(
                 "batch_size %d is larger than the share of worker %d, %d samples: every batch "
-                "repeats some" % (self.batch_size, share.index, share.end - share.begin)
+                "repeats some of them; use a smaller batch_size"
+                % (self.batch_size, share.index, share.end - share.begin)
             )
         if args.measured or args.measure_waits:
             self.log.write("machine", **meter.machine(len(args.gpus)))
@@ -240,7 +243,7 @@ class Training:
         if self.pace.late > 0.01 * self.steps:
             self._note(
                 "%d of %d steps took longer than step_ms and slowdown allow: this worker was "
-                "slower than planned; raise step_ms" % (self.pace.late, self.steps)
+                "slower than the emulated machine; raise step_ms" % (self.pace.late, self.steps)
             )
         if args.measured:
             self._end_measurement(seconds, speed)
@@ -261,7 +264,7 @@ class Training:
         )
 
     def _adapt(self, epoch):
-        """Fit the batch sizes and shares from epoch `epoch` on to the speeds of the workers.
+        """Fit the batch sizes and shares of epoch `epoch` and later to the workers' speeds.
 
         Do nothing without balanced batches. All workers that wait for each other must call this.
         """
@@ -281,7 +284,8 @@ class Training:
             self.args.data_allocator,
         )
         say(
-            "epoch %d: batch sizes %s for %s samples/s; samples %d to %d here, %d repeated"
+            "epoch %d: batch sizes %s for speeds of %s samples/s; this worker trains samples %d to "
+            "%d, %d repeated"
             % (
                 epoch,
                 batch_sizes.shown(sizes),
@@ -382,8 +386,8 @@ class Training:
         if math.isnan(loss) and self.args.on_nan == "stop":
             say(
                 "the loss became NaN in epoch %d, batch %d: the weights are useless now. "
-                "The learning rate was %g: take a smaller lr, or continue with -e on_nan=continue"
-                % (epoch, number, self.args.lr)
+                "If the learning rate, %g, is too large, take a smaller lr; -e on_nan=continue "
+                "trains on after a NaN" % (epoch, number, self.args.lr)
             )
             raise SystemExit(exit_codes.NOT_A_NUMBER)
 
@@ -450,7 +454,7 @@ class Training:
 
     def _save(self, epochs):
         if self.args.savemodel and self.saver:
-            # Worker 0 does not know the sizes of other groups.
+            # Worker 0 does not have the sizes of other groups.
             if self.balance and self.balance.is_of_all:
                 self.saver.about["batch_sizes"] = self.balance.sizes
             self.saver.save(epochs)

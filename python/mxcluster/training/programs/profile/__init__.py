@@ -7,8 +7,9 @@ PROGRAM = "profile"
 
 
 def main(argv):
-    """Measure with `argv` (list of str), the arguments of image_classification.
+    """Measure this worker, the servers and the network.
 
+    `argv` (list of str) holds arguments of image_classification.
     Returns the exit status: 0, or 2 for bad input. The process must be a worker of a job.
     """
     return programs.carry_out(PROGRAM, args.parse, __name__ + ".measuring", argv)

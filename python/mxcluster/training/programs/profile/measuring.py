@@ -1,14 +1,15 @@
-"""Measure a worker's speed and its network to the servers, alone and with all other workers.
+"""Measure the speeds of a worker and of its network, first alone, then with all workers at once.
 
 All workers go through the same phases, with a barrier of ps-lite between two phases:
 
 1. The worker with rank 0 puts the model on each server. Every worker trains a few warm-up steps.
 2. The servers time their updates of the whole model.
-3. Each worker in its turn measures alone: steps on each of its GPUs if it has several, steps, and
-   pushes and pulls of the whole model to and from each server. From then on its GPUs share a batch
-   by their speeds, as they will in a training with this profile.
-4. All workers measure at the same time: steps, and pushes and pulls of the whole model, whose
-   parameters are spread over all servers as in a training.
+3. Each worker in its turn measures alone. If the worker has several GPUs, it measures steps on
+   each GPU. From then on the GPUs share a batch by these speeds, as in a training with this
+   profile. Then the worker measures steps on all its GPUs, and pushes and pulls of the whole model
+   to and from each server.
+4. All workers measure at the same time: steps, and pushes and pulls of the whole model. Its
+   parameters are spread over all servers, as in a training.
 
 The job runs under dist_async, where no push waits for another worker. All gradients are zero, so
 the weights stay as they are.
@@ -29,17 +30,17 @@ from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
 
 WARM_UP = 3  # steps
-# Limits in seconds for the measurement of a speed, and of the network to one server. LEAST_STEPS
-# may take longer.
+# Limits in seconds: SECONDS for the measurement of a speed, WAY_SECONDS for that of the network
+# to one server, or from it. The least number of steps (timing.LEAST_STEPS) may take longer.
 SECONDS, WAY_SECONDS = 1.0, 0.3
 EXCHANGES = 7
-# With more workers, several have the same turn; these are workers of different hosts, if no host
-# has more workers than there are turns.
+# If there are more workers than turns, several workers measure in the same turn. They are on
+# different hosts if no host has more workers than there are turns.
 MOST_TURNS = 16
 
 
 def run(args):
-    """Measure with the options `args`, the result of image_classification's args.parse().
+    """Measure this worker with the options `args`, the result of `args.parse`.
 
     Writes the event `profile`. Raises BadInput for invalid arguments.
     """
@@ -47,7 +48,7 @@ def run(args):
 
 
 class Measuring:
-    """One worker's network and kv-store, and the measurements with them."""
+    """One worker's neural network and kv-store, and the measurements with both."""
 
     def __init__(self, args):
         self.args = args
@@ -81,7 +82,7 @@ class Measuring:
         self.pulled = [mx.nd.zeros((size,)) for size in self.sizes]
 
     def run(self):
-        """Measure all figures, and write them as one event."""
+        """Take all measurements, and write their results as one event."""
         self._prepare()
         found = {}
         for turn in range(min(self.workers, MOST_TURNS)):
@@ -100,8 +101,8 @@ class Measuring:
             found.update(parameters=self.sizes, mxnet=mx.__version__)
         events.from_env().write("profile", **found)
         training.say(
-            "worker %d: %.1f samples/s alone, %.1f with all workers at once, %.1f ms for the model "
-            "to the servers and back"
+            "worker %d: %.1f samples/s alone, %.1f with all workers at once, %.1f ms for a push "
+            "and pull of the whole model"
             % (
                 self.index,
                 found["alone"]["samples_per_s"],
@@ -111,9 +112,9 @@ class Measuring:
         )
 
     def _bound(self, contexts, samples, loads=()):
-        """Return (a Module of the network for batches of `samples`, its Pace).
+        """Return (a Module of the network for batches of `samples` samples, its Pace).
 
-        Args: `loads` the speeds of `contexts`, () for equal ones.
+        Args: `contexts` of MXNet; `loads` their speeds, () for equal speeds.
         """
         module = mx.mod.Module(self.symbol, context=contexts, work_load_list=list(loads) or None)
         data = (samples,) + self.shape
@@ -129,9 +130,10 @@ class Measuring:
         return mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
 
     def _gpus(self):
-        """Return the samples/s of each GPU alone, with its equal part of a batch.
+        """Return the speed of each GPU (list of float) in samples/s, measured one after the other.
 
-        From then on the GPUs share a batch by these speeds, unless one would get no sample.
+        Each GPU trains an equal part of a batch. After this call the GPUs share a batch by these
+        speeds, unless a GPU would get no sample.
         """
         samples = max(1, self.args.batch_size // len(self.contexts))
         batch, speeds = self._batch(samples), []
@@ -175,7 +177,7 @@ class Measuring:
         progress_file.beat()
 
     def _steps(self, whole=False):
-        """Return {"samples_per_s", "spread"} of steps of this worker. `whole` as in `repeat`."""
+        """Return {"samples_per_s", "spread"} of this worker. `whole` is that of `timing.repeat`."""
         times = timing.repeat(self._step, SECONDS, whole)
         return {
             "samples_per_s": self.args.batch_size / timing.median(times),
@@ -183,7 +185,10 @@ class Measuring:
         }
 
     def _server(self, rank):
-        """Return {"push_s", "pull_s"}: the seconds of the whole model to and from one server."""
+        """Return {"push_s", "pull_s"}: the seconds of a push and a pull of the whole model.
+
+        `rank` is the rank of the only server of this push and pull.
+        """
         keys = [self.layout.key(0, number, rank) for number in range(len(self.sizes))]
 
         def push():
@@ -202,9 +207,9 @@ class Measuring:
         }
 
     def _exchange(self):
-        """Return the median of the seconds of a push and pull of the model by all workers at once.
+        """Return the median seconds in which all workers at once push and pull the whole model.
 
-        Each parameter has its place as in a training.
+        Each parameter is on the same servers as in a training.
         """
         keys, parts = zip(*self.spread)
         gradients = [self.gradients[number][begin:end] for number, begin, end in parts]

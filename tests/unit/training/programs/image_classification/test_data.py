@@ -117,14 +117,14 @@ def test_a_file_that_is_not_idx_is_refused(tmp_path, content):
 def test_mnist_images_and_labels_of_different_sets_are_refused(tmp_path):
     images = write_idx(tmp_path, "images", np.zeros((3, 28, 28), np.uint8), False)
     labels = write_idx(tmp_path, "labels", np.zeros(2, np.uint8), False)
-    with pytest.raises(BadInput, match="has 3 images and .* 2 labels"):
+    with pytest.raises(BadInput, match="has 3 images, but .* has 2 labels"):
         arrays.mnist(str(images), str(labels))
 
 
 @pytest.mark.parametrize(
     "name,missing",
     [
-        ("digits", "digits.npz is not in .*: provision.yml puts it on every node"),
+        ("digits", "digits.npz is not in .*: run provision.yml, which puts it on every node"),
         ("mnist", "train-images-idx3-ubyte or train-images-idx3-ubyte.gz is not in"),
         ("cifar10", "cifar10_train.rec or train.rec is not in .*RecordIO"),
         ("imagenet", "train.rec is not in .*RecordIO"),

@@ -3,7 +3,7 @@
 All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`.
 `read` returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
 (n,). With an `rng` (numpy RandomState) `read` augments the images of CIFAR-10 and ImageNet; without
-one it never does. Several threads may call `read` at once.
+an `rng` it augments no image. Several threads may call `read` at once.
 """
 
 import os
@@ -17,8 +17,8 @@ def load(name, folder, num_examples=0, seed=0):
     """Return (training, validation) sources of the data set `name` (see mxcluster.datasets).
 
     Args: `folder` the path of its files; `num_examples` the size of synthetic data (0: the usual
-    size), without effect on others; `seed` of synthetic data. Raises BadInput, which names the
-    file, for a missing or invalid file.
+    size), without effect on other data sets; `seed` of synthetic data. Raises BadInput, which names
+    the file, for a missing or invalid file.
     """
     classes = DATASETS[name].classes
     if name == "synthetic":
@@ -29,7 +29,9 @@ def load(name, folder, num_examples=0, seed=0):
     if not folder:
         raise BadInput("data set %s is read from files: name their folder with --data-dir" % name)
     if DATASETS[name].file:
-        path = _find(folder, name, "provision.yml puts it on every node", DATASETS[name].file)
+        path = _find(
+            folder, name, "run provision.yml, which puts it on every node", DATASETS[name].file
+        )
         return warped.warped(path) if name == "warped" else arrays.digits(path)
     if name == "mnist":
         hint = "put MNIST's four idx files there, with or without .gz"

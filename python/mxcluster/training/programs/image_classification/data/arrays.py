@@ -21,7 +21,7 @@ TRAIN, VALIDATION = 1, 2
 
 
 class Images:
-    """Images (n, height, width) of any number type, labels (n,); the value `white` becomes 1."""
+    """Images (n, height, width) of any number type, labels (n,). The value `white` becomes 1."""
 
     def __init__(self, images, labels, white):
         self._images, self._labels, self._white = images, labels, white
@@ -92,8 +92,8 @@ def mnist(images_path, labels_path):
     images, labels = idx(images_path, 3), idx(labels_path, 1)
     if len(images) != len(labels):
         raise BadInput(
-            "%s has %d images and %s %d labels: these files do not belong together, "
-            "fetch both again" % (images_path, len(images), labels_path, len(labels))
+            "%s has %d images, but %s has %d labels: these files do not belong together, so fetch "
+            "both again" % (images_path, len(images), labels_path, len(labels))
         )
     return Images(images, labels, white=255)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def order(begin, end, batches, batch_size, seed):
-    """Return the samples of an epoch, int (batches, batch_size), in random order.
+    """Return the sample numbers of an epoch, int (batches, batch_size), in random order.
 
     Each sample of begin .. end - 1 comes once. Then some samples come again to fill the last
     batches. MXNet's Module needs batches of equal size, and workers that wait for each other need
@@ -25,14 +25,17 @@ def order(begin, end, batches, batch_size, seed):
 
 
 def in_file_order(samples, batch_size):
-    """Return all samples once, int (batches, batch_size). The first samples fill the last batch."""
+    """Return the numbers of all samples in order, int (batches, batch_size).
+
+    The first samples come again to fill the last batch.
+    """
     return np.resize(np.arange(samples), (-(-samples // batch_size), batch_size))
 
 
 def ahead(read, items, threads, waiting=None):
-    """Yield read(item) for each of `items` in order, while `threads` threads read the next ones.
+    """Yield read(item) for each of `items` in order, while `threads` threads read the next items.
 
-    The generator keeps at most `waiting` (default: threads + 1) results ready. It raises the
+    The generator reads at most `waiting` items ahead (default: threads + 1). It raises the
     exceptions of `read`.
     """
     queue = collections.deque()

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def resize(images, side):
-    """Return `images`, float32 (n, channels, height, width), in the size (side, side), bilinear."""
+    """Return `images`, float32 (n, channels, height, width), bilinearly resized to (side, side)."""
     height, width = images.shape[2:]
     if (height, width) == (side, side):
         return images
@@ -16,9 +16,9 @@ def resize(images, side):
 
 @functools.lru_cache(maxsize=None)
 def _weights(size, new):
-    """Return the matrix (new, size) that interpolates a line of pixels.
+    """Return the matrix (new, size) that resizes a line of `size` pixels to `new` pixels.
 
-    Pixel centres lie at 0.5, 1.5, ... of lines of equal length.
+    Both lines have the same length, and their pixel centres lie at 0.5, 1.5, ... pixels.
     """
     at = np.clip((np.arange(new) + 0.5) * size / new - 0.5, 0, size - 1)
     return np.maximum(0, 1 - np.abs(at[:, np.newaxis] - np.arange(size))).astype(np.float32)
@@ -31,7 +31,7 @@ def middle_box(height, width, part=1.0):
 
 
 def shifted_box(height, width, pad, rng):
-    """Return a square box at a random place with a side of the shorter side less twice `pad`."""
+    """Return a square box at a random place. Its side is the shorter side less twice `pad`."""
     side = max(1, min(height, width) - 2 * pad)
     return rng.randint(height - side + 1), rng.randint(width - side + 1), side, side
 

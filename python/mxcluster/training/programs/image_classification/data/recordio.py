@@ -1,4 +1,4 @@
-"""Read images in RecordIO files of MXNet's im2rec by sample number.
+"""Read images by sample number from RecordIO files that MXNet's im2rec has written.
 
 MXNet's own iterators cut a file into equal parts only, and drop or repeat samples at the cuts. Here
 a worker trains on exactly the samples of its share.
@@ -60,8 +60,8 @@ class Records:
     def _from_index(self, index):
         """Return the starts of all records, int64 (n,), from `index`, the .idx beside the file.
 
-        A line of `index` is a key and a start. Raises BadInput if `index` has another form or is of
-        another file.
+        A line of `index` is a key and a start. Raises BadInput if `index` has another form or
+        belongs to another file.
         """
         try:
             with open(index) as lines:
@@ -118,9 +118,10 @@ class Records:
 class Images:
     """Labelled images of a RecordIO file.
 
-    For training the class cuts a random box out of each image and mirrors it at random: with `pad`
-    (pixels) as for CIFAR-10, or with `least_area` as for ImageNet. Otherwise the class takes the
-    square in the middle, with `middle` times the shorter side.
+    With an `rng`, `read` cuts a random box out of each image and mirrors the box at random. `pad`
+    (pixels, for CIFAR-10) selects `pictures.shifted_box`; `least_area` (for ImageNet) selects
+    `pictures.partial_box`. Without an `rng`, or if both are 0, the box is the square in the middle.
+    Its side is `middle` times the shorter side.
     """
 
     def __init__(self, path, classes, pad=0, least_area=0.0, middle=1.0):

@@ -1,8 +1,8 @@
 """The data set `warped`: small noisy pictures of warped digits, a harder task than the digits.
 
-Each picture shows one digit that is turned, scaled, sheared and shifted at random, parts of two
-other digits as clutter, and noise. The place and the pose of the digit vary, so a convolutional
-network such as lenet learns the task better than mlp.
+Each picture shows one digit that is turned, scaled, sheared and shifted at random. Parts of two
+other digits (the clutter) and noise are added. The place and the pose of the digit vary, so a
+convolutional network such as lenet learns the task better than mlp.
 """
 
 import numpy as np
@@ -12,18 +12,18 @@ from mxcluster.training.programs.image_classification.data import arrays
 
 SEED = 20190514  # the same pictures in all jobs: the knob seed has no effect on them
 TURN = 0.35  # radians, to both sides
-LEAST_SCALE, MOST_SCALE = 1.2, 1.6  # pixels of the picture for one of the digit
+LEAST_SCALE, MOST_SCALE = 1.2, 1.6  # pixels of the picture for one pixel of the digit
 SHEAR = 0.2
 SHIFT = 1.5  # pixels, to all sides
-CLUTTER = 0.3  # the brightest that a part of another digit can be
+CLUTTER = 0.3  # largest brightness of a part of another digit
 NOISE = 0.1  # standard deviation; the brightest pixel of a digit is 1
 
 
 def warped(path):
     """Return (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
 
-    Training pictures come from the training digits, validation pictures from the others. Raises
-    BadInput as `arrays.digits` does.
+    Training pictures come from the training digits, validation pictures from the validation
+    digits. Raises BadInput as `arrays.digits` does.
     """
     parts = arrays.digits(path)
     sizes = DATASETS["warped"].train, DATASETS["warped"].validation
@@ -52,8 +52,8 @@ def _pictures(digits, samples, rng):
 def _warp(images, side, rng):
     """Return `images` (n, rows, columns) in pictures of (side, side), each in a random pose.
 
-    A pixel of the picture is the bilinear mean of the pixels of the image around its origin; the
-    origin is the inverse of the pose. Outside the image all is 0.
+    The inverse of the pose maps a pixel of the picture to a point of the image. The pixel is the
+    bilinear mean of the image's pixels around this point; outside the image all pixels are 0.
     """
     count, size = len(images), images.shape[1]
     angle = rng.uniform(-TURN, TURN, count)
@@ -68,7 +68,7 @@ def _warp(images, side, rng):
     )
     from_y = cosine * y - sine * x
     from_x = sine * y + cosine * x + shear[:, np.newaxis, np.newaxis] * from_y
-    # A frame of zeros, so that no origin has to be treated as outside.
+    # With a frame of zeros, points outside the image need no case of their own.
     framed = np.pad(images, ((0, 0), (1, 1), (1, 1)), "constant")
     from_y, from_x = (np.clip(part + (size + 1) / 2, 0, size + 0.999) for part in (from_y, from_x))
     top, left = from_y.astype(int), from_x.astype(int)
