@@ -135,7 +135,10 @@ def _instead(line: str) -> str:
         )
     if "===" in line:
         return "write NAME==VERSION with two signs =, and a version of PEP 440"
-    return "write NAME or NAME==VERSION; options, addresses, paths and conditions cannot be used"
+    return (
+        "write NAME or NAME==VERSION; options except --hash=sha256:..., URLs, paths and conditions "
+        "cannot be used"
+    )
 
 
 def extended(
