@@ -46,7 +46,7 @@ def test_a_list_has_many_spellings(given, wanted):
         (BENCHMARK, "worker_counts", "0", "whole numbers of at least 1"),
         (BENCHMARK, "networks", [["mlp"]], "a list of networks"),
         (BENCHMARK, "batch_sizes", "[[32], 64]", "whole numbers of at least 1"),
-        (COMPARE, "schemes", [{"bsp": 1}], "a list of bsp, asp"),
+        (COMPARE, "schemes", [{"bsp": 1}], "a list of schemes out of bsp, asp"),
         (BENCHMARK, "worker_counts", True, "whole numbers of at least 1"),
         (BENCHMARK, "batch_sizes", "", "whole numbers of at least 1"),
         (BENCHMARK, "gpu_counts", "-1", "whole numbers of at least 0"),
