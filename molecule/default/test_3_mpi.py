@@ -41,8 +41,7 @@ def command(engine, *more):
     return " ".join(["python3", PROGRAM, LIBRARIES[engine], *more])
 
 
-# Debian's MPICH 4.0 has hung in MPI_Finalize in one of three runs here, with sockets alone, too.
-@pytest.mark.parametrize("engine", ["openmpi", pytest.param("mpich", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("engine", LIBRARIES)
 def test_program_runs_on_all_nodes_and_its_files_come_back(cluster, files, engine):
     result, folder, verdict = run(
         cluster,
