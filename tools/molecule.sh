@@ -15,6 +15,7 @@ tools/docker-engine.sh
 MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
 export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160}
 if [[ ${1:-} == --images ]]; then
+    tools/node-image.sh mpi
     tools/node-image.sh el7
     exec python molecule/el7/stand_in/build.py "$PWD/.state/el7"
 fi

@@ -5,7 +5,7 @@
 # the distribution's packages, not from an image registry. MXCLUSTER_NODE_IMAGE names another image:
 # it needs systemd, sshd, sudo for a user admin, python3 and iproute2. `node-image.sh el7` adds a
 # stand-in for CentOS 7 (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
-# Without el7 the image has MPI engines (molecule/shared/mpi.sh).
+# `node-image.sh mpi` adds the MPI engines (molecule/mpi/image.sh).
 set -euo pipefail
 
 packages=(
@@ -24,9 +24,11 @@ if [[ $kind == el7 ]]; then
     packages+=(rpm dnf python3-dnf gnupg)
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
-else
+fi
+if [[ $kind == mpi ]]; then
     packages+=(openmpi-bin mpich)
-    sources+=(molecule/shared/mpi.sh)
+    sources+=(molecule/mpi/image.sh)
+    given=
 fi
 if [[ -n $given ]]; then
     echo "$given"
@@ -93,8 +95,9 @@ chroot "$root" systemctl --quiet mask \
     systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
 if [[ $kind == el7 ]]; then
     molecule/el7/stand_in/image.sh "$root" >&2
-else
-    molecule/shared/mpi.sh "$root" >&2
+fi
+if [[ $kind == mpi ]]; then
+    molecule/mpi/image.sh "$root" >&2
 fi
 tar -C "$root" -c . | docker import --change 'CMD ["/sbin/init"]' - "$name" >/dev/null
 echo "$name"

@@ -12,16 +12,6 @@ JOBS = "/opt/mxcluster/jobs"
 INTEL = "export PATH=/opt/intel/mpi/bin:$PATH"  # the image has its launcher, and no library
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_keys(cluster):
-    """Take the SSH keys of the training user away: no engine needs SSH between the nodes."""
-    for name in cluster.names:
-        cluster.shell(name, "mv /home/mxcluster/.ssh /home/mxcluster/.ssh.away")
-    yield
-    for name in cluster.names:
-        cluster.shell(name, "mv /home/mxcluster/.ssh.away /home/mxcluster/.ssh")
-
-
 @pytest.fixture
 def files(cluster):
     """Return the path of the program on the controller."""
