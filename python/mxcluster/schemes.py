@@ -32,7 +32,7 @@ class Scheme(NamedTuple):
     waits: str
     # The workers whose pushes are added up to one update. NOBODY: each push is an update.
     merges: str
-    # Whether a learning rate schedule counts single pushes, and not rounds of all workers.
+    # True if a learning rate schedule counts single pushes, False if rounds of all workers.
     counts_pushes: bool = False
     is_distributed: bool = True
     store: str = ""
