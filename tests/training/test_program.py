@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import textwrap
 
@@ -405,8 +406,10 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
         arguments=arguments + ["--savemodel", "--num-epochs", "12"],
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "MXCLUSTER_COMPRESSION": "2bit"},
     ).succeed()
-    ends = job.events("end")
-    assert len(ends) == len(groups) and ends[0]["accuracy"] >= 0.9, job.evidence()
+    assert len(job.events("end")) == len(groups), job.evidence()
+    # 2 bits for a number are noise: the accuracy of one epoch may be points off the next.
+    last = [event["accuracy"] for event in job.events("epoch") if event["index"] == 0][-5:]
+    assert len(last) == 5 and statistics.median(last) >= 0.9, job.evidence()
     sizes = []
     for rank in (0, 1):
         path = tmp_path / "job" / "checkpoints" / ("mlp-0012.server-%d.npz" % rank)
