@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help train venv venv-dev bundle lint unit molecule test shuffled soak docs bench clean
+.PHONY: help train venv venv-dev bundle lint unit fast molecule test shuffled soak docs bench clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
@@ -47,14 +47,11 @@ molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
 test: export PYTEST_ADDOPTS := -m 'not soak'
-test: venv-dev ## everything: lint, fast tests, playbooks and real trainings, then clusters in docker (under 40 min on 2 cores)
-	mkdir -p .state
-	tools/molecule.sh --images >.state/images.log 2>&1 & # the scenarios make what is missing then, and report it
-	$(MAKE) lint
+test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker (half an hour on 2 cores)
+	tools/test.sh
+
+fast: venv-dev
 	$(FAST)
-	pytest -q --durations=10 -n 3 --dist worksteal tests/playbooks
-	pytest -q --durations=10 -n 3 --dist worksteal tests/training
-	tools/molecule.sh
 
 shuffled: venv-dev ## fast tests, playbooks and trainings in random order; SEED=7 for that of another run
 	pytest -o addopts= --import-mode=importlib -m 'not soak' -q -n 2 --dist worksteal $(if $(SEED),--randomly-seed=$(SEED)) \

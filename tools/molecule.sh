@@ -17,7 +17,7 @@ export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160}
 if [[ ${1:-} == --images ]]; then
     tools/node-image.sh mpi
     tools/node-image.sh el7
-    exec python molecule/el7/stand_in/build.py "$PWD/.state/el7"
+    exec python3 molecule/el7/stand_in/build.py "$PWD/.state/el7"
 fi
 
 if (($#)); then
