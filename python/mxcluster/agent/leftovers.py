@@ -1,7 +1,7 @@
 """List the leftover processes and ports of a job on this node, without any change.
 
-The checks of systemd units and firewall need root: see `mxcluster.entry` and
-`mxcluster.node.firewall`.
+`mxcluster.entry` and `mxcluster.node.firewall` check systemd units and firewall rules, because
+these checks need root.
 """
 
 import os
@@ -21,8 +21,8 @@ PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
     """Return a line for each leftover process and listening port of the job in `folder`.
 
-    An agent that is still alive counts: it holds ports and GPUs. The check repeats for `patience`
-    seconds as long as something is left.
+    A living agent counts as a leftover process, because the agent holds ports and GPUs. The
+    function repeats the check for at most `patience` seconds, until the list is empty.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -75,9 +75,9 @@ def _look(folder: JobFolder) -> List[str]:
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:
     """Return True if the process `pid`, which listens on a port of the job, may belong to the job.
 
-    `path` is the job folder, and `agent` the job's agent. A process older than the agent does not
-    belong to the job. A process with the variable of another job does not belong to the job either:
-    that job may have taken the port as soon as the port was free.
+    `path` is the job folder, and `agent` the job's agent. A process older than the agent belongs to
+    another program. A process with another MXCLUSTER_JOB_DIR belongs to another job, which may have
+    taken the port as soon as the port was free.
     """
     who = processes.identity(pid)
     return (

@@ -75,9 +75,7 @@ def test_a_requirements_file_with_hashes(tmp_path):
         ("six==1.16.0", ["a" * 64, "b" * 64]),
         ("tqdm", []),
     ]
-    with pytest.raises(
-        BadInput, match="other.txt cannot be read on the controller .*: correct the path"
-    ):
+    with pytest.raises(BadInput, match="cannot read .*other.txt .*: correct the path"):
         extra_packages.wishes("other.txt", str(tmp_path))
 
 
@@ -88,11 +86,11 @@ def test_a_requirements_file_with_hashes(tmp_path):
         (["MXNet_cu92"], "MXNet_cu92 is refused"),
         (["pip"], "pip is refused"),
         (["-r other.txt"], "'-r other.txt' is refused: write"),
-        (["six", "Six"], "named twice"),
+        (["six", "Six"], "occurs twice"),
         (["git+https://example.org/x"], "is refused: write NAME"),
         (["./mine"], "is refused"),
         ([3], "must be a list of names"),
-        (["six; python_version < '3.8'"], "conditions cannot be used"),
+        (["six; python_version < '3.8'"], "without URLs, paths, conditions"),
         (["six --pre"], "is refused: write"),
         ({"six": "1"}, "a list"),
     ],
@@ -196,7 +194,9 @@ def test_an_extra_adds_its_requirements(tmp_path):
 
 def test_a_package_that_requires_another_mxnet_is_refused(tmp_path):
     index = Index(gluonnlp_1=["mxnet>=1.2"], mxnet_1=[])
-    with pytest.raises(BadInput, match="would install mxnet==1 beside mxnet-cu92==1.2.1.post1"):
+    with pytest.raises(
+        BadInput, match="requires mxnet==1, which conflicts with mxnet-cu92==1.2.1.post1"
+    ):
         extra_packages.extended(ENVIRONMENT, wish("gluonnlp"), "3.6", str(tmp_path), index)
     assert list(tmp_path.iterdir()) == []
 

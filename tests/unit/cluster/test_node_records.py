@@ -71,7 +71,7 @@ def test_a_valid_record_is_unchanged():
         ({"hostname": "b a"}, "hostname="),
         (
             {"interfaces": {"eth0": ["10.0.0.2/24", "0.0.0.0/0"]}},
-            "interfaces.eth0[1]='0.0.0.0' is not the IPv4 address of a machine",
+            "interfaces.eth0[1]='0.0.0.0' is not the IPv4 address of a host",
         ),
         ({"interfaces": {"eth0; reboot": []}}, "is not the name of a network interface"),
         ({"interfaces": {"eth0": ["10.0.0.2/33"]}}, "interfaces.eth0[0]="),
@@ -236,9 +236,9 @@ def test_no_value_adds_a_word_to_ssh_files(which, word):
         )
     except BadInput as refusal:
         known = (
-            "the controller does not have its ssh keys"
+            "the controller lacks the ssh keys"
             if (which, word) == ("own key", "")
-            else "ssh's files are not written"
+            else "mxcluster cannot write ssh's files"
         )
         assert known in str(refusal) and "\n" not in str(refusal)
         return

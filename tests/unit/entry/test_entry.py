@@ -24,7 +24,10 @@ from mxcluster.errors import MxclusterError
 ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
 RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
-OPEN = "jobs run without root here (mxcluster_user is empty), so no firewall protects their ports"
+OPEN = (
+    "jobs run without root here (mxcluster_user is empty, or Ansible connects as this user), so no "
+    "firewall protects their ports"
+)
 
 
 def asked(check=False, **given):
@@ -317,21 +320,21 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             "Traceback\n/p: No module named mxcluster\n",
             "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: the "
             "node may have another version of mxcluster; run "
-            "provision.yml (running jobs go on). Its last output:\nTraceback\n/p: No module "
+            "provision.yml (running jobs go on). The last output:\nTraceback\n/p: No module "
             "named mxcluster",
         ),
         (
             -9,
             "",
             "",
-            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. Its last "
+            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. The last "
             "output:\n(nothing)",
         ),
         (
             0,
             "[1]\n",
             "",
-            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. Its last "
+            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. The last "
             "output:\n[1]",
         ),
         (

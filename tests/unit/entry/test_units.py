@@ -82,7 +82,7 @@ def test_without_an_agents_error_the_last_lines_are_shown():
     )
     assert len(told.splitlines()) == 6
     assert units.why_not_started(UNIT, "", "", "a\n\nTraceback\nboom").splitlines() == [
-        UNIT + " did not start: no reason was given",
+        UNIT + " did not start: systemctl gave no reason",
         "a",
         "Traceback",
         "boom",

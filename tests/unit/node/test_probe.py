@@ -115,7 +115,7 @@ def test_a_host_name_is_refused_as_an_address():
             "10.0.0.5",
             "interface ib0 has no IPv4 address any more; the node has 10.0.0.5 (eth0), 127.0.0.1 "
             "(lo): "
-            "give it one, or run provision.yml, which reads the node's facts again",
+            "give the interface one, or run provision.yml, which reads the node's facts again",
         ),
         (
             "eth0",

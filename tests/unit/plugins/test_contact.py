@@ -168,7 +168,7 @@ def test_a_node_without_a_python_for_the_modules_is_refused(monkeypatch):
     told = say_hello(monkeypatch, noisy, modules=True)
     assert (
         told["failed"]
-        and "node2: it has none of the Pythons that Ansible looks for, and" in told["msg"]
+        and "node2: the node has none of the Pythons that Ansible looks for, and" in told["msg"]
     ), told
 
 
