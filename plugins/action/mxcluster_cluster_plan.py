@@ -1,8 +1,8 @@
 """Plan the cluster files and the ssh files of all nodes on the controller.
 
 The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`. Unlike a
-template, the plugin reads the records of all nodes at once, and its error message names the host
-with the wrong setting.
+template, the plugin reads the records of all nodes at once. Each error message of the plugin names
+the host with the wrong setting.
 """
 
 DOCUMENTATION = r"""
@@ -94,7 +94,7 @@ nodes:
   returned: command is files
   type: dict
 files:
-  description: The texts of C(hosts), C(groups) and C(data_sharding).
+  description: The contents of C(hosts), C(groups) and C(data_sharding).
   returned: command is files
   type: dict
 notes:
@@ -103,7 +103,7 @@ notes:
   type: list
   elements: str
 blocks:
-  description: The texts of C(authorized_keys), C(known_hosts) and C(config).
+  description: The blocks of C(authorized_keys), C(known_hosts) and C(config).
   returned: command is ssh
   type: dict
 gone:
@@ -129,10 +129,10 @@ REQUIRED_IF = [
 
 
 def carry_out(given, check):
-    """Plan the cluster files or the ssh files, and return the values that RETURN describes.
+    """Plan the cluster files or the ssh files, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True in check mode, which accepts missing
-    records.
+    Args: `given` the arguments of the task (dict); `check` True in check mode, which accepts
+    missing node records.
     """
     if given["command"] == "files":
         return inputs.plan_cluster(

@@ -1,7 +1,8 @@
 """Download the installation files of the nodes to the controller.
 
-Two modules of Ansible are similar. But ansible.builtin.get_url restarts an interrupted download,
-here of up to 1.6 GB. And ansible.builtin.pip downloads wheels only for the Python of its own host.
+Ansible's own modules lack two features. ansible.builtin.get_url cannot continue an interrupted
+download, here of up to 1.6 GB. ansible.builtin.pip downloads wheels only for the Python that runs
+pip, and not for the Python of a node.
 """
 
 DOCUMENTATION = r"""
@@ -13,7 +14,7 @@ description:
   - With V(command=packages), chooses one wheel for each package of O(packages) and for each of
     their dependencies. The wheels fit the Python of one node. M(mxcluster_env) then installs these
     wheels too. The store keeps the choice, so a later run works without a package index. The module
-    refuses a package without a wheel, and a package that needs another MXNet or numpy.
+    fails for a package without a wheel, and for a package that needs another MXNet or numpy.
   - With V(command=wheels), downloads with pip the wheels that M(mxcluster_env) needs. Then the
     module packs one tar file for each different set of wheels.
   - The module runs on the controller and checks each file with a known sha256. Only one run at a
@@ -99,7 +100,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 fetched:
-  description: The names of the missing files, which the module has downloaded.
+  description: The names of the files that O(store) lacked before the download.
   returned: command is archives
   type: list
   elements: str
@@ -129,7 +130,7 @@ REQUIRED_IF = [
     ("command", "packages", ["packages", "environment", "python", "cwd"]),
     ("command", "wheels", ["needs", "folder"]),
 ]
-REDONE = "Correct the cause, and run the playbook again: it repeats this step from the beginning."
+REDONE = "Correct the cause, and run the playbook again. The playbook then repeats this step."
 
 
 def fetch_archives(given, store, check):
@@ -137,7 +138,7 @@ def fetch_archives(given, store, check):
 
     In check mode (`check`) the function downloads no file.
 
-    Returns {"changed", "fetched": names of the missing files}.
+    Returns {"changed": bool, "fetched": names of the missing files (list)}.
     """
     files = {one["name"]: one for one in given["files"]}
     missing = [one["name"] for one in archives.lacking(store, files.values())]
@@ -153,8 +154,8 @@ def choose_packages(given, store, check):
 
     In check mode (`check`) the function makes no new choice.
 
-    Returns {"changed", "builds", "hashes"}, with the values of given["environment"] without a
-    choice.
+    Returns {"changed": bool, "builds": list, "hashes": dict}. In check mode without an earlier
+    choice, "builds" and "hashes" are those of given["environment"].
     """
     environment, python = given["environment"], given["python"]
     wanted = extra_packages.wishes(given["packages"], given["cwd"])
@@ -172,7 +173,7 @@ def fetch_wheels(given, store, check):
 
     In check mode (`check`) the function writes no file.
 
-    Returns {"changed", "archives": {digest of a need: path of the tar file}}.
+    Returns {"changed": bool, "archives": {digest of a need: path of the tar file}}.
     """
     needs = [need for need in given["needs"] if need["requirements"]]
     if not needs or check:
@@ -185,7 +186,7 @@ def fetch_wheels(given, store, check):
 COMMANDS = {
     "archives": (
         fetch_archives,
-        "Correct the cause, and run the playbook again: it continues the downloads.",
+        "Correct the cause, and run the playbook again. The playbook then continues the downloads.",
     ),
     "packages": (choose_packages, REDONE),
     "wheels": (fetch_wheels, REDONE),
@@ -195,8 +196,8 @@ COMMANDS = {
 def carry_out(given, check):
     """Run fetch_archives, choose_packages or fetch_wheels for given["command"].
 
-    Args: `given` the arguments of the task; `check` True in check mode. Raises MxclusterError if a
-    download fails, or if the function cannot read or write a file.
+    Args: `given` the arguments of the task (dict); `check` True in check mode.
+    Raises MxclusterError if a download fails, or if the function cannot read or write a file.
 
     Returns:
         The result of the function, a dict for Ansible.

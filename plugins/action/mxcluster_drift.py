@@ -83,11 +83,14 @@ class ActionModule(NodeTask):
 
     @staticmethod
     def _common(given):
-        """Return {"sources", "digest", "variables"}, the common input of all nodes' digests.
+        """Return the inputs that the drift check of every node uses, as a dict.
 
-        The play computes this input once for all nodes, because the computation takes time.
+        "sources" is a digest (str) of mxcluster's files. "digest" also covers the node records and
+        the planned cluster files. "variables" lists the names of the variables that affect
+        provisioning. The play computes these inputs once for all nodes, because the computation
+        takes time.
 
-        Args: `given` the arguments of the task.
+        Args: `given` the arguments of the task (dict).
         """
         sources = given.get("sources") or drift.of_sources(PROJECT)
         records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
@@ -100,7 +103,7 @@ class ActionModule(NodeTask):
         }
 
     def _refusal(self, host, known, layout, task_vars):
-        """Return an error message if a running job forbids the new layout of `host`, else None.
+        """Return an error message if a running job on `host` needs the old layout, else None.
 
         Args: `known` the recorded state (dict); `layout` {variable: new value}.
         """
@@ -119,7 +122,8 @@ class ActionModule(NodeTask):
             ),
             task_vars,
         )
-        # Without the old environment the command fails and `told` has no jobs. Then no job runs.
+        # A running job needs the old environment. Without this environment the command fails, and
+        # `told` has no jobs.
         return drift.refusal(host, changes, told.get("jobs") or [])
 
     def _why(self, given, known, digest, task_vars):

@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
             return dict(
                 result,
                 failed=True,
-                msg="cannot %s: %s"
+                msg="cannot %s: %s. After the correction, run the playbook again"
                 % (
                     "copy %s to the node" % source
                     if source
@@ -100,6 +100,7 @@ def listing(folder):
     Raises:
         AnsibleError: The folder contains a broken link, a special file, or a link to one of the
             folders above the link.
+        OSError: A folder or a file is unreadable.
     """
     found, above = {}, {}
     for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
@@ -112,7 +113,7 @@ def listing(folder):
         for name in names:
             path = os.path.join(here, name)
             if not os.path.isfile(path):
-                raise AnsibleError("%s is a special file or a broken link: remove this path" % path)
+                raise AnsibleError("%s is a special file or a broken link: remove this file" % path)
             found[os.path.relpath(path, folder)] = digest(path)
     return found
 

@@ -6,7 +6,7 @@ module: mxcluster_jobs
 short_description: Merge the job lists of the nodes
 description:
   - Merges the job lists of the nodes into one list. Depending on O(command), the module returns
-    this list, selects jobs, or returns a text for the user.
+    this list, selects jobs, or returns lines for the user.
   - The module writes only the file O(path).
 attributes:
   check_mode:
@@ -24,7 +24,7 @@ options:
       - V(status) lists all jobs. V(choose) selects the job O(job). V(adopt) returns the plan of
         O(job) from the copies on the nodes.
       - V(choose_to_stop) selects the jobs to stop by O(job) or O(all).
-      - V(logs), V(stopped) and V(detached) return a text for the user about logs, stopped jobs or a
+      - V(logs), V(stopped) and V(detached) return lines for the user about logs, stopped jobs or a
         detached job.
     type: str
     required: true
@@ -44,7 +44,7 @@ options:
     elements: str
     default: []
   all:
-    description: For V(choose_to_stop), whether to select all running jobs.
+    description: For V(choose_to_stop), whether to select all running and prepared jobs.
     type: bool
     default: false
   stopping:
@@ -131,14 +131,16 @@ from mxcluster.job.plan import packed
 
 
 def carry_out(given, check):
-    """Run given["command"] and return the values that RETURN describes.
+    """Run given["command"] and return the dict that RETURN describes.
 
     The command "status" also writes the jobs to the file given["path"].
 
-    Args: `given` the arguments of the task; `check` True in check mode, which changes the text of
-    the command "stopped". Raises BadInput if the named job does not exist, or if the job's name is
-    required and missing. Raises BadInput also if the nodes' plans are missing, invalid or
-    different.
+    Args: `given` the arguments of the task (dict); `check` True in check mode, which changes the
+    text of the command "stopped".
+
+    Raises:
+        BadInput: The named job does not exist, or a required job's name is missing, or the nodes'
+            plans are missing, invalid or different.
     """
     answers = {
         host: answer if isinstance((answer or {}).get("jobs"), list) else None
@@ -160,7 +162,11 @@ def carry_out(given, check):
             "jobs": found,
             "mxcluster_verdict_text": [as_json]
             if given["json"]
-            else listing.table(found) + ["not asked %s" % host for host in sorted(lost)],
+            else listing.table(found)
+            + [
+                "no answer from %s: check this node, then run status.yml again" % host
+                for host in sorted(lost)
+            ],
         }
     if given["command"] == "detached":
         return {

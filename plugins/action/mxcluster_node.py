@@ -44,7 +44,7 @@ HURRY = 15.0
 # other nodes more often.
 SILENT = ".silent-"
 PULSE = ".pulse-"  # prefix of a host's file on the board with the pulses of the host's workers
-SETTLED = 5.0  # seconds after its last change from which a pulse counts for a diagnosis
+SETTLED = 5.0  # minimum seconds without a change after which a pulse counts for a diagnosis
 CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # maximum seconds of retries to fetch the files of a node's part
 # Share of the lease that one poll may spend on checkpoints. Every fetched piece renews the lease.
@@ -135,7 +135,7 @@ class ActionModule(NodeTask):
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
                     raise
                 warn(
-                    "%s: cannot fetch the checkpoint, a later poll will try again: %s"
+                    "%s: cannot fetch the checkpoint (%s). A later poll tries again"
                     % (task_vars["inventory_hostname"], error)
                 )
         if (
@@ -152,7 +152,7 @@ class ActionModule(NodeTask):
         return result
 
     def _look(self, arguments, task_vars):
-        """Run `look` on the node and return its result, or a failure with the problems.
+        """Run `look` on the node and return the result, or a failure with the problems.
 
         The method adds the problems that the controller has given in the argument "problems".
         """
@@ -229,8 +229,8 @@ class ActionModule(NodeTask):
             return {
                 "failed": True,
                 "packed": packed,
-                "msg": "cannot write the job's files on the controller: %s: %s. Correct the cause, "
-                "then fetch the files with train.yml -e attach=<job>"
+                "msg": "cannot write the job's files on the controller (%s: %s). Correct the "
+                "cause, then fetch the files with train.yml -e attach=<job>"
                 % (error.filename or into, error.strerror or error),
             }
         return {"packed": packed}
@@ -316,7 +316,7 @@ class ActionModule(NodeTask):
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
     def _wait(self, arguments, task_vars):
-        """Run `wait` on the node and return its result, with retries for O(patience) seconds.
+        """Run `wait` on the node and return the result, with retries for O(patience) seconds.
 
         If all retries fail, the method returns the failure.
         """
@@ -426,8 +426,8 @@ def is_of_connection(error):
 def gone(host, since, error):
     """Return the "unreachable" task result (dict) of a lost node.
 
-    Args: `host` the node's name; `since` the time of its last answer (unix seconds); `error` the
-    text of Ansible's error.
+    Args: `host` the node's name; `since` the time of the node's last answer (unix seconds);
+    `error` the text of Ansible's error.
     """
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
     said = contact.words_of_ssh(lines[-1])
@@ -438,12 +438,13 @@ def gone(host, since, error):
         "changed": False,
         "ended": True,
         "lost": {"since": since, "why": why},
-        "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why),
+        "msg": "%s is gone: it has not answered over ssh since %s (%s). Check the power, "
+        "network and sshd of this node" % (host, clock, why),
     }
 
 
 def failed(status):
-    """Return True if `status` (dict) is that of a part that has ended without success."""
+    """Return True if `status` (dict) describes a part of a job that has failed."""
     return status["state"] == "ended" and status["reason"] != "done"
 
 
@@ -454,7 +455,7 @@ def uneven(board, host, pulses, together):
     and the times of their last changes (unix seconds, controller's clock) to the board. Then
     `stall_cause.uneven` judges all pulses on the board that are constant for SETTLED seconds.
 
-    Args: `pulses` {name: latest pulse} of the host's workers; `together` as in the module's option.
+    Args: `pulses` {name: latest pulse} of the host's workers; `together` the module's option.
     """
     if not together:
         return None
@@ -495,7 +496,10 @@ def post(board, host):
 
 
 def others(board, host):
-    """Return the sorted hosts on the board except `host`, whose parts of the job have failed."""
+    """Return the hosts, except `host`, with a failed part of the job (sorted list of str).
+
+    Args: `board` the folder that holds an empty file for each of these hosts.
+    """
     return (
         sorted(name for name in os.listdir(board) if name != host and not name.startswith("."))
         if os.path.isdir(board)

@@ -105,7 +105,7 @@ trainers:
   type: list
   elements: str
 packed_plan:
-  description: The plan and the required resources of each node, packed as one text for
+  description: The plan and the required resources of each node, packed as one string for
     O(mxcluster_node#module:packed_plan).
   returned: success
   type: str
@@ -151,7 +151,7 @@ MOST = 90  # maximum number of characters of a job's id within the id of its mea
 def plan(given):
     """Return the result (dict) of `plan_job` for a training job or an MPI job.
 
-    Args: `given` the arguments of the task.
+    Args: `given` the arguments of the task (dict).
     """
     common = {name: given[name] for name in ("records_dir", "runs_dir", "cwd", "secrets", "held")}
     common["inventory"] = dict(given["inventory"], forks=given["forks"])
@@ -188,13 +188,13 @@ def measure(job):
 
 
 def carry_out(given, check):
-    """Make the plan of a job, and return the values that RETURN describes.
+    """Make the plan of a job, and return the dict that RETURN describes.
 
     If grouping=auto is set and no profile fits, the function first measures the cluster. In check
     mode and with plan_only it skips the measurement.
 
-    Args: `given` the arguments of the task; `check` True in check mode. Raises BadInput for a wrong
-    input, or if the measurement fails.
+    Args: `given` the arguments of the task (dict); `check` True in check mode.
+    Raises BadInput for a wrong input, or if the measurement fails.
     """
     planned = plan(given)
     if planned["needs_profile"] and not (check or planned["plan"]["options"]["plan_only"]):

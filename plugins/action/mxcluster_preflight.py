@@ -1,7 +1,7 @@
 """Check the controller, the inventory and the connection to each node before any change.
 
 The plugin checks the project's path, the controller's Python, the names given with -e, the
-inventory, and the values of the roles' variables. It refuses a name that no playbook reads. Then
+inventory, and the values of the roles' variables. A name that no playbook reads is an error. Then
 the plugin writes the host keys of the inventory to a file that ssh reads.
 
 The playbooks ignore variables of the inventory that have the short name of a knob. The result holds
@@ -97,7 +97,7 @@ user:
   returned: command is connection
   type: str
 uid:
-  description: The uid of RV(user) as text.
+  description: The uid of RV(user) as a string.
   returned: command is connection
   type: str
 over_ssh:
@@ -145,8 +145,8 @@ OLDEST_CORE = (2, 16)
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
-    "{name} is a variable of the inventory or of a play, and {playbooks} ignores it: to set the "
-    "knob, use -e {name}=..., or {full} in the inventory"
+    "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
+    "set the knob, use -e {name}=..., or {full} in the inventory"
 )
 ATTACH = (
     "attach is a variable of the inventory or of a play, but train.yml accepts attach only as "
@@ -179,7 +179,7 @@ class ActionModule(NodeTask):
             and not told.pop("refused", False)
             and not boolean(self._task.args.get("required", True))
         ):
-            self._display.display("not asked: %s" % told["msg"], color=C.COLOR_WARN)
+            self._display.display("no answer from a node: %s" % told["msg"], color=C.COLOR_WARN)
             told = {"lost": {"since": asked, "why": told["msg"]}}
         return dict(told, changed=False)
 
@@ -228,7 +228,7 @@ class ActionModule(NodeTask):
     def _names(self, task_vars, documented):
         """Return (problems, notes) about the names of extra variables and of knobs.
 
-        The problems are one text, or None for valid names. The notes are a list of lines.
+        The problems are one string, or None for valid names. The notes are a list of lines.
 
         Args: `documented` {variable: its argument spec} of all roles.
         """
@@ -266,13 +266,13 @@ class ActionModule(NodeTask):
 
 
 def refused_paths(paths):
-    """Return an error message about the unsafe ones of `paths` (str), or None for safe paths."""
+    """Return an error message about the unsafe paths in `paths`, or None if all are safe."""
     awkward = ['"%s"' % path for path in dict.fromkeys(paths) if not PLAIN.fullmatch(path)]
     return (
         awkward
         and (
             "The path %s contains a space or another character that breaks programs. Move the "
-            "project, or rename the folder (of the inventory, or mxcluster_home). Use only "
+            "project, rename the folder of the inventory, or change mxcluster_home. Use only "
             "letters, digits and / . _ - + @ , =." % ", ".join(awkward)
         )
         or None
@@ -352,7 +352,7 @@ def refused_values(documented, variables):
             problems.setdefault(text, []).append(host)
     return (
         "\n".join(
-            "%s (on %s): correct the value in the inventory or after -e" % (text, ", ".join(hosts))
+            "%s (on %s): correct this value in the inventory or in -e" % (text, ", ".join(hosts))
             for text, hosts in problems.items()
         )
         or None

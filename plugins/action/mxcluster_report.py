@@ -126,7 +126,7 @@ verdict:
       type: dict
       returned: when not in check mode
     left:
-      description: The leftovers of the job on each searched node, as a list of texts by host.
+      description: The leftovers of the job on each searched node, as a list of strings by host.
       type: dict
       returned: when not in check mode
     warnings:
@@ -158,7 +158,8 @@ mxcluster_verdict_text:
 restart:
   description: The next attempt for M(mxcluster_restart), if the knob C(max_restarts) allows another
     attempt. C(text) is a line for the user, C(delay) the seconds before the attempt, C(extra) the
-    knobs of the attempt. Null for no attempt. If an attempt is refused, RV(text) has the reason.
+    knobs of the attempt. Null for no attempt. If another attempt is impossible, RV(text)
+    has the reason.
   returned: when not in check mode
   type: dict
 report:
@@ -203,9 +204,10 @@ def forget(collected, job):
 
 
 def carry_out(given, check):
-    """Write the report of a job, and return the values that RETURN describes.
+    """Write the report of a job, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True in check mode, which writes nothing.
+    Args: `given` the arguments of the task (dict); `check` True in check mode, which writes
+    nothing.
     """
     run_dir = os.path.abspath(given["run_dir"])
     page = os.path.join(run_dir, "report.html")

@@ -84,9 +84,10 @@ display = Display()
 
 
 def judged(run_dir):
-    """Return (verdict, lines of text, decision) of an attempt, or None without a verdict.
+    """Return (verdict, lines, decision) of an attempt, or None for an attempt without a verdict.
 
-    The decision about the next attempt comes from `restarts.after`.
+    The verdict is a dict, and the lines are the verdict as a list of str. The decision about the
+    next attempt comes from `restarts.after` (dict or None).
 
     Args: `run_dir` the attempt's run folder.
     """
@@ -98,10 +99,10 @@ def judged(run_dir):
 
 
 def carry_out(given, check):
-    """Run further attempts while the verdicts allow a restart, and return the values of RETURN.
+    """Run further attempts while the verdicts allow a restart, and return the dict of RETURN.
 
-    Args: `given` the arguments of the task; given["restart"] must allow an attempt. `check` has no
-    effect.
+    Args: `given` the arguments of the task (dict); given["restart"] must allow an attempt.
+    `check` has no effect.
     """
     lines, decision = given["text"], given["restart"]
     attempts.end_with_parent()
@@ -116,8 +117,8 @@ def carry_out(given, check):
         found, lines, decision = judged(os.path.join(os.path.dirname(given["run_dir"]), job)) or (
             {"ok": False},
             [
-                "FAILED    job %s: its ansible-playbook ended with status %d" % (job, status)
-                + " before the verdict; its output is above"
+                "FAILED    job %s: ansible-playbook ended with status %d" % (job, status)
+                + " before the verdict. See the error in the output above"
             ],
             None,
         )

@@ -5,13 +5,14 @@ DOCUMENTATION = r"""
 module: mxcluster_sweep
 short_description: Run a sweep of training jobs
 description:
-  - Expands the user's lists to jobs, refuses a sweep with an impossible job, and runs the jobs in
-    sequence. For each job the module starts a child process. The child has the command line of this
+  - Expands the user's lists to jobs, and runs the jobs in sequence. The module fails before the
+    first job if a job of the sweep is impossible.
+  - For each job the module starts a child process. The child has the command line of this
     ansible-playbook, but runs train.yml with the knobs of the job.
   - Runs only jobs without a result. So a repeated run continues an interrupted sweep.
   - Shows the output of the running child immediately. Ctrl-C and the end of ansible-playbook also
     end the child.
-  - Returns a failed verdict if a job failed. The module itself fails if the sweep is refused, or if
+  - Returns a failed verdict if a job failed. The module itself fails if the sweep is invalid, or if
     a job ended without a verdict.
 attributes:
   check_mode:
@@ -124,7 +125,7 @@ PLANNED = "sweep-plan"  # the job id in the plans of a dry run
 def means_of(given, playbook):
     """Return the `runner.Means` object, whose functions plan, start and stop a job.
 
-    Args: `given` the arguments of the task; `playbook` the path on the command line.
+    Args: `given` the arguments of the task (dict); `playbook` the path on the command line.
     """
 
     def plan_of(knobs):
@@ -148,10 +149,10 @@ def means_of(given, playbook):
 
 
 def carry_out(given, check):
-    """Run the jobs of a sweep, and return the values that RETURN describes.
+    """Run the jobs of a sweep, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True to only list the jobs. Raises BadInput if
-    the sweep is refused, or if a job ended without a verdict.
+    Args: `given` the arguments of the task (dict); `check` True to only list the jobs.
+    Raises BadInput if the sweep is invalid, or if a job ended without a verdict.
     """
     playbooks = context.CLIARGS.get("args") or ()
     if len(playbooks) != 1:

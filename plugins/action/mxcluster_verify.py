@@ -35,7 +35,7 @@ options:
     required: true
   wanted:
     description: The requirements for the cluster in the form of C(mxcluster.cluster.verify.judge).
-      But C(files) has the planned texts instead of digests, and the module takes C(nodes) from
+      But C(files) has the planned contents instead of digests, and the module takes C(nodes) from
       O(packed_plan).
     type: dict
     required: true
@@ -132,9 +132,9 @@ def meeting(host, path):
 
 
 def carry_out(given, check):
-    """Write the verdict on the cluster to given["path"], and return the values of RETURN.
+    """Write the verdict on the cluster to given["path"], and return the dict of RETURN.
 
-    Args: `given` the arguments of the task; `check` has no effect.
+    Args: `given` the arguments of the task (dict); `check` has no effect.
     """
     nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
     wanted = dict(given["wanted"], nodes=nodes)

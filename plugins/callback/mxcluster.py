@@ -17,8 +17,8 @@ description:
     own recap. The first command shows the verdict of an attempt that M(mxcluster_restart) has
     started.
   - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
-  - A text of a node cannot control the terminal, because the callback drops escape sequences and
-    control characters from every result.
+  - The output of a node cannot control the terminal, because the callback drops escape sequences
+    and control characters from every result.
   - With C(-v) the callback shows hosts and tasks like the default callback.
 author:
   - The mxcluster authors (@mxcluster)
@@ -297,12 +297,12 @@ class CallbackModule(Default):
 
 
 def one_line(text):
-    """Return a text of a node as one line without terminal control sequences."""
+    """Return the string `text` of a node as one line without terminal control sequences."""
     return verdict.printable(text) if verdict else text
 
 
 def harmless(value):
-    """Return a result, or a part of a result, without terminal control sequences.
+    """Return `value`, a result or a part of a result, without terminal control sequences.
 
     Line breaks stay.
     """
@@ -314,10 +314,10 @@ def harmless(value):
 
 
 def harmless_record(record):
-    """Return a warning or an error of ansible-core 2.19 and newer with harmless texts.
+    """Return the warning or error `record` without terminal control sequences.
 
-    Such a record is a dataclass that may contain other records. Lines after the first are indented,
-    so that no text of a node looks like a line of Ansible.
+    From ansible-core 2.19 on, a record is a dataclass that may contain other records. The function
+    indents all lines after the first, so that no output of a node looks like a line of Ansible.
     """
     if isinstance(record, str):
         return harmless(record).replace("\n", "\n  ")
@@ -332,7 +332,7 @@ def harmless_record(record):
 
 
 def of_harmless(method):
-    """Return a method that makes the texts of a result harmless and then calls `method`."""
+    """Return a method that removes control sequences from a result and then calls `method`."""
 
     @functools.wraps(method)
     def shows(self, result, *args, **kwargs):
@@ -390,8 +390,8 @@ for _name in dir(CallbackModule):
 def back(drawn, columns):
     """Return the control sequence that moves the cursor to the start of a line of `drawn` columns.
 
-    If the terminal, now `columns` wide, has become narrower, it has wrapped the line. The sequence
-    erases the extra rows.
+    `columns` is the present width of the terminal. If the terminal has become narrower than the
+    line, the terminal has wrapped the line. The sequence then also erases the extra rows.
     """
     rows = (drawn - 1) // columns if drawn > columns > 0 else 0
     return "\r\033[%dA\033[J" % rows if rows else "\r"
@@ -403,9 +403,10 @@ def rewritable(stream):
 
 
 def failure_lines(result):
-    """Return the texts of a failed result as lines, or [] for a result without texts.
+    """Return the message, command and output of a failed result as lines (list of str).
 
-    The texts are the message, the command with its exit status, and the last lines of its output.
+    The lines contain the exit status and only the end of the output. The result is [] without a
+    message, command and output.
     """
     lines = []
     message = result.get("censored") or result.get("msg") or result.get("reason")

@@ -1,4 +1,4 @@
-"""Filter: compare the MPI engines of the nodes with mxcluster.job.plan.mpi_inputs."""
+"""Filter: find nodes with different MPI engines, by mxcluster.job.plan.mpi_inputs."""
 
 DOCUMENTATION = r"""
 name: mxcluster_mpi_engines
@@ -28,7 +28,7 @@ from mxcluster.job.verdict import printable
 
 
 def mxcluster_mpi_engines(told):
-    """Return the message about different MPI engines of the nodes, "" for equal engines.
+    """Return an error message (str) if the nodes have different MPI engines, else "".
 
     Args: `told` {host: {"engine", "version"}}.
     """

@@ -157,10 +157,10 @@ BELOW = "/**"
 
 
 def look_of(path):
-    """Return a list of values that show a change of the file at `path`.
+    """Return the attributes of the file at `path` that reveal a change of the file (list).
 
-    The values are the mode and owner of a folder, the target of a link, and the mode, owner, size
-    and times of any other file.
+    The attributes are the mode and owner of a folder, the target of a link, and the mode, owner,
+    size and times of any other file.
     """
     found = os.lstat(path)
     owner = [oct(found.st_mode), found.st_uid, found.st_gid]

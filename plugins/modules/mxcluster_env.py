@@ -243,13 +243,13 @@ def bare(version):
 
 
 def cure_for(last_words):
-    """Return the cure for a missing system library, or ''.
+    """Return the cure (str) for a failed program, which may lack a system library.
 
     Args: `last_words` the last lines of a failed program's output.
     """
     missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
     if not missing:
-        return ""
+        return " Correct the error in the output below, and run provision.yml again."
     return (
         " The node lacks the library %s: install this library (CentOS: yum install %s; Debian, "
         "Ubuntu: the package whose name begins with %s), then run provision.yml again."
@@ -338,8 +338,8 @@ class Environment(object):
     def look(self, python):
         """Return [version, folder of the installation] of an interpreter, such as ['3.11', '/usr'].
 
-        For a virtual environment, the result is about the Python that created it. Raises Refused if
-        `python` is not executable.
+        For a virtual environment, the result describes the Python that created the environment.
+        Raises Refused if `python` is not executable.
         """
         if not os.access(python, os.X_OK):
             raise Refused(
@@ -381,7 +381,7 @@ class Environment(object):
         return [self.site_path + ".draft", self.site_path + ".old"]
 
     def is_unpacked(self):
-        """Return True if the package folder has the zip file's content, and else only bytecode."""
+        """Return True if the package folder holds exactly the zip file's content and bytecode."""
         try:
             with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
                 wanted = {
@@ -450,7 +450,7 @@ class Environment(object):
     def build(self):
         """Build the environment anew from the wheels in `archive`, and write its marker last.
 
-        After an error the function removes the partial environment.
+        After an error the method removes the partial environment.
         """
         temporary = self.path + ".build"
         for leftover in (self.path, temporary):
@@ -611,7 +611,8 @@ class Environment(object):
         if code != 0:
             last = "\n".join((err.strip() or out.strip()).splitlines()[-8:]) or "(nothing)"
             raise Refused(
-                "%s: could not %s: `%s` ended with status %d.%s The last lines of the output:\n%s"
+                "%s: could not %s, because `%s` ended with status %d.%s The last lines of the "
+                "output:\n%s"
                 % (
                     self.module.params["name"],
                     purpose,
@@ -663,7 +664,7 @@ def main():
         module.fail_json(msg=str(refusal))
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="mxcluster cannot build the environment: %s: %s. Correct the cause and run "
+            msg="mxcluster cannot build the environment (%s: %s). Correct the cause and run "
             "provision.yml again, which repeats unfinished steps"
             % (error.filename or module.params["path"], error.strerror or error)
         )

@@ -59,8 +59,7 @@ options:
       - A file or a folder on the controller to copy, of any size. The action plugin of the same
         name transfers the files one by one to a folder that only the become user can write. From
         there the module copies the file with the rights of O(user), so a link cannot lead to files
-        of other users. The plugin skips files
-        with an equal SHA-256.
+        of other users. The plugin skips files with an equal SHA-256.
     type: path
   files:
     description:

@@ -72,7 +72,7 @@ machine_id:
   returned: success
   type: str
 python:
-  description: The version of the interpreter O(python), such as V(3.6), null without it.
+  description: The version of the interpreter O(python), such as V(3.6), null without O(python).
   returned: success
   type: str
 missing_libraries:
@@ -101,7 +101,7 @@ DISPLAYS = (
 
 
 def content(path):
-    """Return the text of the file `path` without outer blanks, '' for an unreadable file."""
+    """Return the content of the file `path`, stripped of blanks; '' for an unreadable file."""
     try:
         with open(path) as source:
             return source.read().strip()

@@ -248,7 +248,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 problems:
-  description: The resources that the node cannot provide, one text each with its cure; empty
+  description: The resources that the node cannot provide, each as a message with a cure; empty
     without problems.
   returned: command is look
   type: list
@@ -265,7 +265,7 @@ held:
   type: dict
 ports_open:
   description: The reason that the ports of jobs on this node are open to all hosts; empty if root
-    protects them with a firewall. For V(check), RV(check) contains this text.
+    protects the ports with a firewall. For V(check), RV(check) contains this reason.
   returned: command is look
   type: str
 fits:
@@ -292,7 +292,7 @@ progress:
   type: dict
 checkpoints:
   description: The job's checkpoints on the node; C(held), the name of the checkpoint that is kept
-    for the controller, and C(parts), the texts of the existing manifests.
+    for the controller, and C(parts), the contents of the existing manifests.
   returned: command is wait or status, and the node has checkpoints
   type: dict
 data:
@@ -360,7 +360,7 @@ plan:
   type: dict
 left:
   description:
-    - The leftovers of an ended job as texts; processes, listening ports and temporary folders of
+    - The leftovers of an ended job as strings; processes, listening ports and temporary folders of
       killed modules, and for a job that was a unit also loaded units and firewall rules. Empty if
       the node found none.
   returned: command is stop or collect
@@ -377,7 +377,7 @@ lost:
   returned: command is wait and the node is unreachable
   type: dict
 behind:
-  description: A text for each worker whose script wrote files that stay on the node.
+  description: A message for each worker whose script wrote files that stay on the node.
   returned: command is collect
   type: list
   elements: str

@@ -44,7 +44,7 @@ def training_samples(data: str, num_examples: int = 0) -> int:
     there = DATASETS[data].train
     if num_examples > there and data != "synthetic":
         raise BadInput(
-            "num_examples=%d: %s has only %d training samples; use at most %d, or 0 for all of them"
+            "num_examples=%d: %s has only %d training samples; use at most %d, or 0 for all samples"
             % (num_examples, data, there, there)
         )
     return num_examples or there
@@ -109,8 +109,8 @@ def _npz(**arrays: Any) -> bytes:
 def digits_cache() -> str:
     """Return the name of the cached digits.npz: "digits-", 12 hexadecimal digits, ".npz".
 
-    The name holds a digest of this module and of scikit-learn's version. With this name `main`
-    finds the file without an import of scikit-learn, which takes seconds.
+    The name holds a digest of this module and of scikit-learn's version. So `main` finds the file
+    without an import of scikit-learn. Such an import takes seconds.
     """
     from importlib.metadata import version
 
@@ -124,7 +124,7 @@ def main(folder: str, check: str = "") -> None:
 
     The first line of the output is "made" for a new file, and "kept" for an earlier file. The
     second line is the content. ``python -m mxcluster.datasets FOLDER [check]`` calls this function
-    on the controller. With a text in `check`, `main` writes no file into `folder`.
+    on the controller. If `check` is not empty, `main` writes no file into `folder`.
     """
     with tempfile.TemporaryDirectory() as temporary:
         try:
@@ -138,12 +138,12 @@ def main(folder: str, check: str = "") -> None:
                 content = source.read()
         except ImportError as error:
             sys.exit(
-                "cannot write digits.npz on the controller: Python lacks a package (%s): run "
-                "`make venv`" % error
+                "cannot write digits.npz on the controller, because Python lacks a package (%s): "
+                "run `make venv`" % error
             )
         except OSError as error:
             sys.exit(
-                "cannot write digits.npz on the controller: %s: %s. Correct the cause, and run "
+                "cannot write digits.npz on the controller (%s: %s): correct the cause, and run "
                 "provision.yml again" % (error.filename or folder, error.strerror or error)
             )
     print("made" if made else "kept", base64.b64encode(content).decode("ascii"), sep="\n")

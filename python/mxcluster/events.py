@@ -42,9 +42,9 @@ class EventLog:
             self._fd = _open(path)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append one line: the event `kind`, the time (unix seconds), the process, and `fields`.
+        """Append one line with the event `kind`, the time (unix seconds), the process and `fields`.
 
-        Role, index and host of the constructor name the process. Raises OSError if the write fails,
+        The constructor's role, index and host name the process. Raises OSError if the write fails,
         and TypeError if JSON cannot represent a field.
         """
         if self._fd is None:
@@ -125,7 +125,9 @@ def read(path: str) -> List[Dict[str, Any]]:
 def merge(
     paths: Iterable[str], belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None
 ) -> List[Dict[str, Any]]:
-    """Return the events of several files, sorted by time. Equal times keep the order of `paths`.
+    """Return the events (dicts) in the files `paths`, sorted by time.
+
+    Events with equal times keep the order of `paths`.
 
     `belongs`: one function for each path, which returns True for the events to keep. By default
     `merge` keeps all events.
@@ -167,7 +169,7 @@ def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> An
     ):  # arrays, and scalars that numpy does not register as numbers (bool_)
         return plain(value.tolist(), not_finite)
     raise TypeError(
-        "an event cannot hold %r (%s): give a number, a text, a list or a dict"
+        "an event cannot hold %r (%s): give a number, a string, a list or a dict"
         % (value, type(value).__name__)
     )
 

@@ -13,16 +13,19 @@ NOT_A_NUMBER = 97  # the loss of a training program became NaN
 # Reasons for which an agent ends its node's part of a job. "peer": the part of another node has
 # failed, and the controller ends all other parts.
 REASONS = ("done", "failed", "peer", "stopped", "lease")
-AGENT_HELD = "the agent itself was suspended by SIGSTOP, so mxcluster killed the agent"
+AGENT_HELD = (
+    "the agent itself has been stopped by a signal (SIGSTOP), so mxcluster killed the agent: find "
+    "the program that sent this signal"
+)
 # For an agent with an unknown exit code, because no process waited for the agent.
 AGENT_KILLED = "the agent itself was killed"
 
 MEANINGS = {
-    PEER_DIED: "another process of the job was gone",
+    PEER_DIED: "another process of the job was gone: read the logs of the other processes",
     KILLED_BY_AGENT: "ended by the agent",
     NO_KVSTORE: "the script ended without making the distributed kv-store",
     UPDATER_FAILED: "an exception in the server's updater",
-    MEETING_FAILED: "the nodes cannot all reach each other",
+    MEETING_FAILED: "a node cannot reach another node",
     PORT_TAKEN: "another program holds the port of this process",
     NOT_A_NUMBER: "the loss became NaN",
 }
@@ -37,9 +40,10 @@ def reserved() -> FrozenSet[int]:
 
 
 def describe(exit_code: int) -> str:
-    """Return a text for `exit_code`. A negative code is minus the signal that killed the process.
+    """Return a description of `exit_code`, such as "exited with status 1".
 
-    Examples: "exited with status 1", and for -9 "killed by signal 9 (SIGKILL)".
+    A negative code is minus the number of the signal that killed the process. For example, the
+    description of -9 is "killed by signal 9 (SIGKILL)".
     """
     if exit_code < 0:
         try:

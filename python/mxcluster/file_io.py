@@ -8,7 +8,7 @@ BLOCK = 1 << 20  # bytes
 
 
 def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
-    """Write `content` to the file `path`, in place of an earlier file.
+    """Write `content` atomically to the file `path`, in place of an earlier file.
 
     The function writes the draft `path`.part and renames the draft, so that readers see only whole
     files. `mode`: the permissions of the file, before the umask.

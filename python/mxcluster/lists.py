@@ -20,7 +20,7 @@ def grouped(pairs: Iterable[Tuple[Key, Item]]) -> Dict[Key, List[Item]]:
 
 
 def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
-    """Return the runs of consecutive `numbers` as texts, such as ["9091-9093", "9200"].
+    """Return the runs of consecutive `numbers` as strings, such as ["9091-9093", "9200"].
 
     `joint`: the text between the first and the last number of a run.
     """
@@ -34,5 +34,5 @@ def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Join `words` (at least one) to the text "a", "a and b" or "a, b and c"."""
+    """Join `words` (at least one) to a string such as "a", "a and b" or "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,4 +1,4 @@
-"""Pack this package, or a user's script with the files in its folder, into one zip file.
+"""Pack this package, or the folder of a user's script, into one zip file.
 
 The zip file brings the code to the nodes. On a node, the module mxcluster_env unpacks the package
 beside the zip file, and the agent unpacks the script.

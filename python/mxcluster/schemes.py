@@ -31,7 +31,7 @@ class Scheme(NamedTuple):
     effect: str
     # The workers that wait for each other, and so need equal numbers of batches in an epoch.
     waits: str
-    # The workers whose pushes are added up to one update. NOBODY: each push is an update.
+    # The workers whose pushes the servers add up to one update. NOBODY: each push is an update.
     merges: str
     # True if a learning rate schedule counts single pushes, False if rounds of all workers.
     counts_pushes: bool = False
@@ -121,8 +121,8 @@ SCHEMES = (
         merges=NOBODY,
         store="ssync_worker:StaleStore",
         update="ssync_server:of_server",
-        no_compression="the clock of the workers passes through the same store, and MXNet would "
-        "compress the clock too",
+        no_compression="the workers push their iteration counts to the servers too, and MXNet "
+        "would compress these counts",
     ),
 )
 NAMES = tuple(scheme.name for scheme in SCHEMES)
@@ -149,7 +149,7 @@ def distributed() -> List[Scheme]:
 
 
 def updates_each_push(scheme: Scheme) -> bool:
-    """Return True if the servers turn each push into one update, instead of a sum of pushes."""
+    """Return True if each single push of a worker updates the weights on the servers."""
     return scheme.is_distributed and scheme.merges == NOBODY
 
 

@@ -1,6 +1,6 @@
 """Seal messages between the processes of a job with the job's token, and open these messages.
 
-Only `read_token` reads a file. A sealed message is a text::
+Only `read_token` reads a file. A sealed message is a string::
 
     mxcluster 1 SENDER NONCE MAC
     KIND
@@ -31,7 +31,7 @@ Message = collections.namedtuple("Message", "sender kind payload")
 
 
 class NotSealed(MxclusterError):
-    """A message has no valid seal of this job, or is a copy of an earlier message."""
+    """Error for a message without a valid seal of this job, or for a copy of an earlier message."""
 
 
 def read_token(folder: str) -> bytes:
@@ -74,7 +74,7 @@ def sealed(token: bytes, sender: str, kind: str, payload: str) -> str:
 
 
 class Opener(object):
-    """A receiver that opens each message with the seal of `token` once."""
+    """A receiver that opens messages sealed with `token`, and refuses copies of messages."""
 
     def __init__(self, token: bytes):
         self._token = token
@@ -89,7 +89,7 @@ class Opener(object):
         body = body or b""
         found = _HEAD.match(body)
         if not found:
-            raise NotSealed("the message is not sealed, so mxcluster did not send it")
+            raise NotSealed("the message is not sealed, so another program sent the message")
         sender, nonce, mac, kind = found.groups()
         payload = body[found.end() :]
         if not hmac.compare_digest(_mac(self._token, sender, nonce, kind, payload).encode(), mac):
@@ -104,7 +104,7 @@ class Opener(object):
 
 
 def proof(token: bytes, *parts: Any) -> str:
-    """Return the HMAC-SHA256 (64 hexadecimal digits) of `parts` (texts or numbers) with `token`.
+    """Return the HMAC-SHA256 (64 hexadecimal digits) of `parts` (strings or numbers) with `token`.
 
     The result proves that the sender of `parts` has the token.
     """

@@ -1,8 +1,8 @@
 """Check the shape of data from other hosts. All functions are pure.
 
 A shape is a function of one value. The shape returns the checked value, or raises Wrong. A shape of
-texts for people removes control characters. A shape of values that control the program requires an
-exact match.
+strings for people removes control characters. A shape of values that control the program requires
+an exact match.
 """
 
 import ipaddress
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, cast
 
 Shape = Callable[[Any], Any]
 
-LONGEST = 2000  # characters of a text for people
+LONGEST = 2000  # maximum number of characters of a string for people
 SHOWN = 80  # characters of a refused value in a message
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
@@ -20,7 +20,7 @@ _CONTROL = re.compile(
 
 
 class Wrong(ValueError):
-    """Error for a value without its shape, such as "host_keys[0]='x' is not a public ssh key"."""
+    """Error for a value of the wrong shape, such as "host_keys[0]='x' is not a public ssh key"."""
 
     def __init__(self, what: str, value: Any, where: str = ""):
         text = _CONTROL.sub("?", repr(value))
@@ -38,7 +38,7 @@ class Wrong(ValueError):
 def passing(test: Callable[[Any], Any], what: str) -> Shape:
     """Return a shape that accepts a value if `test(value)` is true.
 
-    `what`: the description of the shape in the message of Wrong, such as "a text".
+    `what`: the description of the shape in the message of Wrong, such as "a string".
     """
 
     def shape(value: Any) -> Any:
@@ -50,7 +50,7 @@ def passing(test: Callable[[Any], Any], what: str) -> Shape:
 
 
 def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
-    """Return a shape that accepts a text if the regular expression `pattern` matches all of it.
+    """Return a shape that accepts a string if `pattern` (regular expression) matches all of it.
 
     `what`: see `passing`. `most`: the maximum number of characters.
     """
@@ -61,12 +61,12 @@ def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
 
 
 def words(value: Any) -> str:
-    """Return `value` as one line for people: no control characters, at most LONGEST characters.
+    """Return `value` as one line of at most LONGEST characters, without control characters.
 
-    Raises Wrong if `value` is not a text.
+    Raises Wrong if `value` is not a string.
     """
     if not isinstance(value, str):
-        raise Wrong("a text", value)
+        raise Wrong("a string", value)
     return _CONTROL.sub("", value.replace("\t", "    "))[:LONGEST]
 
 
@@ -94,7 +94,7 @@ flag = passing(lambda value: isinstance(value, bool), "true or false")
 
 
 def one_of(*values: str) -> Shape:
-    """Return a shape that accepts one of the texts `values`."""
+    """Return a shape that accepts one of the strings `values`."""
     return passing(
         lambda value: isinstance(value, str) and value in values, "one of %s" % ", ".join(values)
     )
@@ -163,9 +163,10 @@ def fields(
 
 
 def json_of(depth: int = 4, most: int = 1000) -> Shape:
-    """Return a shape that accepts JSON of at most `depth` levels, each of at most `most` items.
+    """Return a shape that accepts JSON of at most `depth` levels of lists and dicts.
 
-    The shape applies `words` to each text.
+    `most`: the maximum number of items in each list or dict. The shape applies `words` to each
+    string.
     """
 
     def shape(value: Any) -> Any:

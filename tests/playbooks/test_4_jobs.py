@@ -254,9 +254,10 @@ def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
         hosts.write_text(whole.rstrip() + "\n        stranger:" + dead)
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code == 0 and "OK        job outlives" in result.output, result.output
-        assert "not asked: stranger (127.0.0.99, port 1): the node cannot be" in result.output, (
-            result.output
-        )
+        assert (
+            "no answer from a node: stranger (127.0.0.99, port 1): the node cannot be"
+            in result.output
+        ), result.output
 
         shutil.rmtree(str(run))
         hosts.write_text(whole.rstrip() + dead)  # node4, the last host

@@ -163,7 +163,7 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
         assert job.wait(60, grace=1)["server-0"] == 1, job.evidence()
         log = (tmp_path / "absent" / "server-0.log").read_text()
         assert (
-            "mxcluster: server_classes: the module of 'my_optimizer:Halving' cannot be "
+            "mxcluster: the module of 'my_optimizer:Halving' in server_classes cannot be "
             "imported" in log
         ), log
 

@@ -61,7 +61,8 @@ def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
     """
     if not checkpoints.FILE.fullmatch(name):
         raise BadInput(
-            "%r is no checkpoint file: use a file name from a checkpoint's manifest" % name
+            "%r is not the name of a checkpoint file: use a file name from a checkpoint's manifest"
+            % name
         )
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()

@@ -404,8 +404,8 @@ def _write(
                     if name not in scripts:
                         raise
                     behind.append(
-                        "%s stays on the node, because this file cannot be read (%s)"
-                        % (name, getattr(error, "strerror", None) or error)
+                        "%s stays on the node, because this file cannot be read (%s): copy the "
+                        "file as root" % (name, getattr(error, "strerror", None) or error)
                     )
                 else:
                     _pack(archive, source, name)

@@ -36,8 +36,8 @@ def start(
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
     The function first writes `plan` into the folder. If the same job (plan and token) already runs
-    in the folder, the function does nothing. Then the controller has repeated a call whose reply
-    was lost.
+    in the folder, the function returns at once. In this case the controller has repeated a call
+    whose reply was lost.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a

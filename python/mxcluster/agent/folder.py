@@ -334,7 +334,7 @@ class JobFolder:
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = [
-            "# The environment of %s. To run this process by hand: start `env -i sh`, cd to this "
+            "# The environment of %s. To run this process by hand, start `env -i sh`, cd to this "
             "folder, source this file, and run the command:" % process["name"],
             "# " + command.replace("\n", "\n# "),
         ]
@@ -385,7 +385,7 @@ class JobFolder:
         return latest
 
     def last_sign_of_life(self, names: List[str]) -> float:
-        """Return when the agent or a process last wrote a file (unix seconds).
+        """Return the time of the last write by the agent or a process (unix seconds).
 
         Returns 0.0 without a file. `names`: the names of the job's processes on this node.
         """
@@ -412,7 +412,7 @@ def remove(path: str) -> None:
 
 
 def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
-    """Return the last `number` lines of `data`, the bytes of a log, as printable texts.
+    """Return the last `number` lines of `data`, the bytes of a log, as printable strings.
 
     The function drops unprintable characters and empty lines, and cuts lines at LOG_WIDTH
     characters. A carriage return, as in progress bars, begins a new line.

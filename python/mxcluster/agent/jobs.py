@@ -10,7 +10,7 @@ from mxcluster.job.option_types import is_job_id
 
 Json = Dict[str, Any]
 
-LAST = 10  # most ended jobs in a listing
+LAST = 10  # the largest number of ended jobs in a listing
 KINDS: Dict[str, Union[type, Tuple[type, ...]]] = {
     "job": str,
     "host": str,

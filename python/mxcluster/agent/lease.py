@@ -1,4 +1,7 @@
-"""The lease of a job, which ends the job if the controller does not renew the lease. Pure."""
+"""The lease of a job, which ends the job if the controller does not renew the lease.
+
+The module reads no clock and no file.
+"""
 
 from typing import Dict, Optional
 

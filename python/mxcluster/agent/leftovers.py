@@ -1,7 +1,7 @@
 """List the leftover processes and ports of a job on this node, without any change.
 
-`mxcluster.entry` and `mxcluster.node.firewall` check systemd units and firewall rules, because
-these checks need root.
+`mxcluster.entry` and `mxcluster.node.firewall` check systemd units and firewall rules. Only root
+can do these checks.
 """
 
 import os
@@ -50,12 +50,16 @@ def _look(folder: JobFolder) -> List[str]:
         if who.start_time >= agent.start_time and who.pid != os.getpid()
     }
     lines = (
-        ["the agent still runs, pid %d, and holds the job's ports and GPUs" % agent.pid]
+        [
+            "the agent (pid %d) still runs, and holds the job's ports and GPUs: run stop.yml"
+            % agent.pid
+        ]
         if processes.alive(agent)
         else []
     )
     lines += [
-        "pid %d (%s) still runs" % (who.pid, processes.command_name(who.pid))
+        "pid %d (%s), a process of the ended job, still runs: kill this process"
+        % (who.pid, processes.command_name(who.pid))
         for who in sorted(there)
     ]
     for part in (claims.read_plan(folder) or {}).get("processes") or []:
@@ -66,7 +70,7 @@ def _look(folder: JobFolder) -> List[str]:
         )
         if pid is not None and is_of(pid, agent, folder.path):
             lines.append(
-                "port %d is still listened on by pid %d (%s)"
+                "port %d is still held by the leftover process pid %d (%s): kill this process"
                 % (part["port"], pid, processes.command_name(pid))
             )
     return lines

@@ -36,7 +36,7 @@ class Kills:
             self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
     def explain(self, pid: int) -> Optional[str]:
-        """Return the cause of an OOM kill of the process `pid` as text.
+        """Return the cause of an OOM kill of the process `pid` as a string.
 
         Returns None if the counters and the kernel's log show no OOM kill.
         """

@@ -1,6 +1,6 @@
-"""Detect living processes that are stopped, late at their start, or without progress. Pure.
+"""Detect living processes that are stopped, late at their start, or without progress.
 
-All other processes of the job would wait for such a process for ever.
+All other processes of the job would wait for such a process for ever. All functions are pure.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
     - `name`: the name of the process, None for a fault of the node;
     - `kind`: the kind of failure, see `supervisor.failure`;
-    - `reason`: the cause as text, without the name.
+    - `reason`: the cause as a string, without the name.
     """
 
     name: Optional[str]
@@ -119,7 +119,12 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
 
 def held(name: str, seconds: float) -> Finding:
     """Return the Finding for the process `name`, which a signal has stopped for `seconds`."""
-    return Finding(name, "stopped", "has been stopped by a signal (SIGSTOP) for %.0f s" % seconds)
+    return Finding(
+        name,
+        "stopped",
+        "has been stopped by a signal (SIGSTOP) for %.0f s: find the program that sent this signal"
+        % seconds,
+    )
 
 
 def disk(path: str, free: int) -> Finding:
@@ -170,9 +175,10 @@ def network(host: str, names: List[str]) -> Finding:
 
 
 def somebody_waits(sights: List[Sight], seconds: float) -> bool:
-    """Return True if a worker in `sights` has had no progress for `seconds`, or without any worker.
+    """Return True if a worker in `sights` has had no progress for `seconds`.
 
-    If the result is True, the supervisor requests stack traces from the processes.
+    The result is also True without any worker. If the result is True, the supervisor requests stack
+    traces from the processes.
     """
     workers = [sight for sight in sights if sight.role == "worker"]
     return not workers or any(sight.pulse and sight.still > seconds for sight in workers)

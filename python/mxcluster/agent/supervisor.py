@@ -170,7 +170,9 @@ class Supervisor:
                 preexec_fn=self.in_child,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            reason = "could not be started: %s" % error
+            reason = (
+                "could not be started: %s. Correct the cause, and run the playbook again" % error
+            )
             os.write(log, (reason + "\n").encode("utf-8", "replace"))
             self.ended(part, NOT_STARTED, reason)
         else:
@@ -332,8 +334,8 @@ class Supervisor:
         """Save the pulses of all processes, and request stack traces, before the processes end.
 
         `reason`: why the job ends on this node. After a failure the method also looks for a network
-        fault. The method also records stopped processes. It requests stack traces only if a worker
-        waits (see `stuck_processes.somebody_waits`).
+        fault. The method also records stopped processes. The method requests stack traces only if a
+        worker waits (see `stuck_processes.somebody_waits`).
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
@@ -487,7 +489,7 @@ def meeting_process(plan: Json) -> Json:
 
 
 def why_end(status: Json, stopped: Optional[str], expired: bool) -> Optional[str]:
-    """Return why the job has to end on this node now, None if the job goes on.
+    """Return the reason why the job has to end on this node now, or None if the job goes on.
 
     The result is "failed", "done", `stopped` (a value of STOPS or None) or "lease" (if `expired`).
     The state of the processes has priority over `stopped` and `expired`.
@@ -515,8 +517,8 @@ def failure(
 ) -> Json:
     """Return a description of a failure, the value of "first_failure" in a status.
 
-    `part`: the status entry of the failed process. `reason`: the cause as text. `code`: the exit
-    code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
+    `part`: the status entry of the failed process. `reason`: the cause as a string. `code`: the
+    exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
     process's log. `echo`: True if the process ended because another process had ended. Any other
     failure then replaces this failure. `kind`: "stopped", "start", "stall", "disk", "folder",
     "network", "memory" or "nan", or None for any other failure.

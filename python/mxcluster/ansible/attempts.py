@@ -180,7 +180,7 @@ class _Stream:
         self.resize()
 
     def resize(self) -> None:
-        """Set the size of the pseudo-terminal to the size of the terminal."""
+        """Give the pseudo-terminal the size of the terminal."""
         if self.origin is not None:
             size = fcntl.ioctl(self.origin, termios.TIOCGWINSZ, bytes(8))
             if size != self.size:
@@ -230,9 +230,9 @@ def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = fl
 
 
 def _drain(child: Any, streams: Dict[int, _Stream], seconds: float) -> None:
-    """Wait for the end of the child, at most `seconds`, and show none of its output.
+    """Wait for the end of the child, at most `seconds`, and drop the child's output.
 
-    The function reads and drops the output, because a full pipe would block the child.
+    The function reads the output, because a full pipe would block the child.
     """
     with contextlib.suppress(OSError):
         _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)

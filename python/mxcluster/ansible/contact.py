@@ -43,7 +43,7 @@ COMPARE = (
 )
 CHANGED = (
     "{where}: the node's ssh host key differs from the known key ({known}). Either the node was "
-    "reinstalled, or another machine answers at this address. "
+    "reinstalled, or another host answers at this address. "
     + COMPARE
     + "remove the old key with `ssh-keygen -R {name}`, or correct node_host_key in the inventory."
 )
@@ -211,7 +211,7 @@ def no_shell(host: str, address: str, answer: Json) -> str:
     """Return the message for a node whose shell gives no valid answer to the command `hello`."""
     said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
     return (
-        "%s (%s): the shell on the node did not print the user's name but: %s (status %s). If a "
+        "%s (%s): the shell on the node printed %s (status %s) instead of the user's name. If a "
         "start file such as .bashrc ends the shell, correct that file. If sudo asks for a "
         "password, set ansible_user and ansible_become so that sudo needs no password."
         % (host, address, said, answer.get("rc"))
@@ -221,9 +221,9 @@ def no_shell(host: str, address: str, answer: Json) -> str:
 def wrong_user(host: str, user: str, users: List[str]) -> str:
     """Return the message for a login as `user`, if `users` are the allowed login users."""
     return (
-        "%s: Ansible runs as %s there, but this playbook needs %s. Set ansible_user, or, if %s may "
-        "use sudo, ansible_become: true. With mxcluster_user: '' the playbook does everything as %s"
-        % (host, user, " or ".join(users), user, user)
+        "%s: Ansible runs as %s on this node, but this playbook needs %s. Set ansible_user, or, "
+        "if %s may use sudo, ansible_become: true. With mxcluster_user: '' the playbook runs all "
+        "tasks as %s" % (host, user, " or ".join(users), user, user)
     )
 
 

@@ -88,8 +88,8 @@ def beside_attach(given: Iterable[str]) -> List[str]:
         given: the names given with -e.
     """
     return [
-        "-e %s: train.yml -e attach=<job> continues the plan of the job, and reads only the knobs "
-        "runs_dir and without: remove this knob" % name
+        "-e %s is not allowed beside -e attach=<job>, because the job already has a plan: remove "
+        "this knob" % name
         for name in sorted(given)
         if name in PLAYBOOKS["train.yml"] and name not in _WITH_ATTACH
     ]
@@ -118,8 +118,8 @@ def _problems(
             )
         else:
             yield (
-                "-e %s: no role, playbook or inventory has a variable of this name%s: correct "
-                "the name, or remove this variable"
+                "-e %s is unknown, because no role, playbook or inventory has this variable%s: "
+                "correct the name, or remove this variable"
                 % (
                     name,
                     did_you_mean(name, read)

@@ -69,7 +69,7 @@ def remembered(path: str) -> Json:
 
 
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
-    """Return the reason to provision a node, None without a reason.
+    """Return the reason to provision a node, or None if the digest of its inputs is unchanged.
 
     The function uses the controller's own files only.
 

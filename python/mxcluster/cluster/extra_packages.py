@@ -49,8 +49,8 @@ def wishes(value: Any, cwd: str) -> List[Wish]:
 
     Raises BadInput for a wrong value.
 
-    Args: `value` a list of names with or without versions, such a list as text, or the path of a
-    requirements file; `cwd` the folder to which a relative path refers.
+    Args: `value` a list of names with or without versions, such a list as a string, or the path of
+    a requirements file; `cwd` the folder to which a relative path refers.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -98,7 +98,7 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
         name = plain(match.group(1))
         if name in OWN or name.startswith("mxnet"):
             problems.append(
-                "%s: %s is refused: remove this package, since mxcluster installs it%s"
+                "%s: %s is refused, because mxcluster installs this package: remove the entry%s"
                 % (
                     where,
                     match.group(1),
@@ -242,7 +242,7 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
             % (
                 KNOB,
                 (
-                    "there is no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. "
+                    "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. "
                     "mxcluster installs only wheels, since nodes have no compiler. Choose a "
                     "version that has a wheel. Without a network, use a bundle that contains the "
                     "package" % (", ".join(lacking), python)

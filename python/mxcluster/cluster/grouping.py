@@ -10,9 +10,9 @@ The rules for groups (`propose`):
 2. If no speed differs from the fastest speed by more than the noise (a relative difference), all
    workers form one group.
 3. Otherwise two workers form two groups.
-4. For three or more workers, k-means finds groups with the least sum of squared distances to the
-   groups' means. It does so for each number of groups from 2 to the smallest of n - 1, MOST_GROUPS
-   and the number of different speeds. A number of groups counts only if the means of neighbouring
+4. For n >= 3 workers, k-means finds groups with the least sum of squared distances to the groups'
+   means. k-means runs for each number of groups from 2 to the smallest of n - 1, MOST_GROUPS and
+   the number of different speeds. A number of groups counts only if the means of neighbouring
    groups differ by more than the noise. Without this condition, the Calinski-Harabasz score would
    split each cluster of equal workers again.
 5. `propose` chooses the number with the largest Calinski-Harabasz score, at a tie the smaller
@@ -163,8 +163,9 @@ def placement(
     """Return the position of the server of each parameter, in the order of `sizes`.
 
     Each server gets a block of neighbouring parameters. The fastest server gets the lowest layers.
-    The backward pass computes their gradients last, and the next forward pass needs their weights
-    first. Among equally fast servers, the earlier server gets the lower layers.
+    The backward pass computes the gradients of these layers last, and the next forward pass needs
+    the weights of these layers first. Among equally fast servers, the earlier server gets the lower
+    layers.
 
     A server's part of all elements is in proportion to its speed. A parameter belongs to the server
     whose part contains the parameter's middle element. So a part deviates from the proportion by at
@@ -198,8 +199,7 @@ def _noise(noise: Any) -> Fraction:
         value = -1.0
     if value < 0:
         raise BadInput(
-            "the noise %r is refused: it must be a number of at least 0, such as 0.05 for 5 %%"
-            % (noise,)
+            "the noise %r is invalid: give a number of at least 0, such as 0.05 for 5 %%" % (noise,)
         )
     return Fraction(repr(value))
 
@@ -207,7 +207,7 @@ def _noise(noise: Any) -> Fraction:
 def _check_asked(groups: Any, workers: int, different: int) -> None:
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 0:
         raise BadInput(
-            "groups=%r is refused: give a whole number of groups, or 0 to choose the number by the "
+            "groups=%r is invalid: give a whole number of groups, or 0 to choose the number by the "
             "speeds" % (groups,)
         )
     if groups > workers:
@@ -331,10 +331,11 @@ class _Clustering:
         return blocks[::-1]
 
     def _solve(self, most: int) -> Tuple[List[int], List[List[int]]]:
-        """Return (least, cuts), both with one entry for each number of groups from 1 to `most`.
+        """Return the lists (least, cuts), with an item for each number of groups from 1 to `most`.
 
-        An entry of `least` is the least sum of squares, in the units of this class. An entry of
-        `cuts` is a list, whose item j is the begin of the last group among the first j speeds.
+        An item of `least` is the least sum of squares, in the units of this class. An item of
+        `cuts` is a list of every + 1 ints, for `every` different speeds. Item j of this list is the
+        begin of the last group if the first j speeds form the groups.
         """
         numbers, sums, squares, parts = self._numbers, self._sums, self._squares, self._parts
 
@@ -358,9 +359,10 @@ class _Clustering:
 def _next_layer(
     before: Sequence[int], cost: Callable[[int, int], int], count: int, every: int
 ) -> Tuple[List[int], List[int]]:
-    """Return two lists about the first j speeds in `count` groups, with an item for each j.
+    """Return (least sums of squares, begins of the last groups) for `count` groups, as two lists.
 
-    The first list has the least sum of squares. The second list has the begin of the last group.
+    Each list has every + 1 ints. Item j is the value if the first j speeds form the groups. The
+    items below `count` are placeholders (0), because j speeds form at most j groups.
 
     Args: `before` the least sums for count - 1 groups; `cost` the function that returns the sum of
     squares of the group (begin, end); `every` the number of speeds.

@@ -116,7 +116,7 @@ def _checked(host: str, value: Any, shape: shapes.Shape) -> Json:
         found: Json = shape(value)
         return found
     except shapes.Wrong as wrong:
-        raise BadInput("the node record of %s is refused: %s: %s" % (host, wrong, CURE)) from None
+        raise BadInput("the node record of %s is invalid (%s): %s" % (host, wrong, CURE)) from None
 
 
 def _name(record: Any) -> str:
@@ -128,8 +128,8 @@ def _name(record: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Return a text of up to five digits as an int, and any other value unchanged.
+    """Return a string of up to five digits as an int, and any other value unchanged.
 
-    Ansible's templates give numbers as texts.
+    Ansible's templates give numbers as strings.
     """
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value) else value

@@ -125,7 +125,7 @@ def complete(measured: Json, groups: int = 0) -> Json:
     - noise: the median of the workers' "spread" in "together", at least LEAST_NOISE.
     - groups, labels: `grouping.propose` for the speeds in "together". Each worker counts with the
       speed of the slowest worker on its host. So the workers of a host are in one group. The file
-      `groups` requires this, because it lists hosts by address.
+      `groups` cannot split a host, because this file lists addresses.
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
 

@@ -77,7 +77,7 @@ def blocks(
                     for host in nodes
                     for line in configured(host, nodes[host], names[host], records, key_file)
                 ]
-                + ["# What follows is for all hosts again.", "Match all"]
+                + ["# The next lines apply to all hosts.", "Match all"]
             ),
         }
     except shapes.Wrong as wrong:

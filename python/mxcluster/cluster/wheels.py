@@ -33,7 +33,7 @@ DRAFT = ".fetch-"
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
     """Return (name, version, sha256 values) of a requirement line.
 
-    An example of a result is ("mxnet", "1.9.1", ["65d5...", ...]).
+    Example of a result: ("mxnet", "1.9.1", ["65d5...", ...]).
     """
     pinned, *options = requirement.split()
     name, version = pinned.split("==")
@@ -219,7 +219,7 @@ def pack(paths: Sequence[str], target: str) -> None:
 
 
 def archive(store: str, requirements: Sequence[str], python: str, folder: str) -> str:
-    """Pack the wheels of all `requirements` into a tar file in `folder`, and return its path.
+    """Pack the wheels of all `requirements` into a tar file in `folder`. Return the file's path.
 
     The file's name contains a digest of `python` and `requirements`, so different requirements give
     different files.

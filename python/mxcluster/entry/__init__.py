@@ -42,10 +42,11 @@ def run(asked: Json) -> Json:
 
 
 def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
-    """End the job in the systemd unit `unit`, remove its firewall rules, and return the answer.
+    """End the job in the systemd unit `unit`, and remove the job's firewall rules.
 
-    If the process of the training user fails, the function still ends the unit and removes the
-    rules. Then the function raises MxclusterError. `swept`: the result of `leftovers.sweep`.
+    Returns the answer (dict). If the process of the training user fails, the function still ends
+    the unit and removes the rules. Then the function raises MxclusterError. `swept`: the result of
+    `leftovers.sweep`.
     """
     try:
         answer = programs.answer_of(asked)

@@ -66,7 +66,12 @@ OLDER = ": the node may have another version of mxcluster; run provision.yml (ru
 def missing(asked: Json) -> Optional[str]:
     """Return the error text if asked["command"] lacks arguments, else None."""
     lacking = [name for name in NEEDS.get(asked["command"], []) if asked.get(name) in (None, "")]
-    return "command=%s needs %s" % (asked["command"], " and ".join(lacking)) if lacking else None
+    return (
+        "command=%s needs %s: add the missing arguments to the task"
+        % (asked["command"], " and ".join(lacking))
+        if lacking
+        else None
+    )
 
 
 def program(python: str) -> str:
@@ -106,14 +111,17 @@ def result(asked: Json, code: int, out: str, err: str) -> Json:
         tail = "\n".join((err or out).strip().splitlines()[-5:]) or "(nothing)"
         cure = OLDER if "No module named" in tail else ""
         return _failed(
-            "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. The last "
-            "output:\n%s" % (asked["python"], asked["command"], code, cure, tail)
+            "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. For "
+            "the cause, see the last output:\n%s"
+            % (asked["python"], asked["command"], code, cure, tail)
         )
     if code != 0:
         return _failed(
             str(
                 answer.get("error")
-                or "%s (%s) ended with status %d" % (where, asked["command"], code)
+                or "%s (%s) ended with status %d and without an error message: run the playbook "
+                "again with -vvv"
+                % (where, asked["command"], code)
             )
         )
     told = {

@@ -37,7 +37,7 @@ def sweep(spool: Optional[str] = None) -> List[str]:
 
 
 def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
-    """Return the paths of this process's user in `folder` that are older than OLD seconds, sorted.
+    """Return the sorted paths in `folder` that belong to this user and are older than OLD seconds.
 
     `pattern`: a glob for file names. `kind`: a test of the file type from the module stat, such as
     S_ISDIR. Returns [] if another user could replace files in `folder`.

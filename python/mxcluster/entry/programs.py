@@ -199,8 +199,8 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return {
-            "error": "%s cannot be run as %s on this node: %s"
-            % (sys.executable, entry.pw_name if entry else "the login user", error)
+            "error": "%s cannot be run as %s on this node (%s): run provision.yml, which checks "
+            "this Python" % (sys.executable, entry.pw_name if entry else "the login user", error)
         }, 1
     try:
         return json.loads(done.stdout.decode().splitlines()[-1]), done.returncode
@@ -209,8 +209,8 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
             "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-5:]) or "(nothing)"
         )
         return {
-            "error": "`%s` ended with status %d and without an answer. The last output:\n%s"
-            % (" ".join(argv[:3]), done.returncode, last)
+            "error": "`%s` ended with status %d and without an answer on this node. Correct the "
+            "cause, which the last output shows:\n%s" % (" ".join(argv[:3]), done.returncode, last)
         }, 1
 
 
@@ -220,7 +220,8 @@ def _heard(argv: List[str], found: Any, code: int) -> Json:
     raise MxclusterError(
         found["error"]
         if isinstance(found, dict) and "error" in found
-        else "`%s` ended with status %d and without an answer" % (" ".join(argv[:3]), code)
+        else "`%s` ended with status %d and without an answer: check the training user's processes "
+        "on this node, and run the playbook again" % (" ".join(argv[:3]), code)
     )
 
 

@@ -112,7 +112,10 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
         )
     last = [line for line in (log.strip() or state.strip()).splitlines() if line.strip()][-5:]
     return "\n".join(
-        ["%s did not start: %s" % (unit, (said.splitlines() or ["systemctl gave no reason"])[0])]
+        [
+            "%s did not start (%s): correct the cause, and run the playbook again"
+            % (unit, (said.splitlines() or ["systemctl gave no reason"])[0])
+        ]
         + last
     )
 
@@ -167,13 +170,14 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
             return (
                 "the node answered that its part of the job had ended (%s), but %d s later the "
                 "unit %s was still %s. A process of %s has forged the answer, and root has ended "
-                "the unit" % (asked["told"], UNIT_ENDS, unit, state, asked["user"])
+                "the unit. Check the processes of that user"
+                % (asked["told"], UNIT_ENDS, unit, state, asked["user"])
             )
         time.sleep(0.1)
     if asked["told"] == "done" and state == "failed" and shown.get("Result") != "timeout":
         return (
             "the node answered that its part of the job was done, but the agent has failed "
-            "(%s: %s). A process of %s has forged the answer"
+            "(%s: %s). A process of %s has forged the answer: check the processes of that user"
             % (unit, shown.get("Result"), asked["user"])
         )
     return None
@@ -182,14 +186,16 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
 def settle(asked: Json, unit: str) -> List[str]:
     """End the systemd units of an ended job, and remove the job's firewall rules in any case.
 
-    Returns a message for each unit and firewall rule that is still there. Only root can list these.
+    Returns a message for each unit and firewall rule that is still there. Only root can list units
+    and rules.
     """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
     programs.call(["systemctl", "stop"] + both)
     programs.call(["systemctl", "reset-failed"] + both)
     states = programs.call(["systemctl", "is-active"] + both)[1].split()
     lines = [
-        "the unit %s on this node is still %s" % (name, state)
+        "the unit %s on this node is still %s: run stop.yml again for this job, or reboot the node"
+        % (name, state)
         for name, state in zip(both, states)
         if state not in ("inactive", "unknown")
     ]
@@ -198,29 +204,36 @@ def settle(asked: Json, unit: str) -> List[str]:
         return lines + firewall.close(wish)
     except Exception as error:  # no error here may prevent the end of the job
         return lines + [
-            "the firewall rules of the job in %s could not be removed: %s: %s"
-            % (asked["job_dir"], type(error).__name__, error)
+            "the firewall rules of the job in %s could not be removed (%s: %s): run stop.yml again "
+            "for this job" % (asked["job_dir"], type(error).__name__, error)
         ]
 
 
 def why_open(asked: Json) -> str:
-    """Return why other hosts can reach job ports here, or "" if a firewall can close the ports."""
+    """Return the reason why other hosts can reach job ports, or "" behind a firewall.
+
+    The reason is a message with a cure.
+    """
     if os.geteuid() != 0 or not asked["user"]:
         return (
             "jobs run without root here (mxcluster_user is empty, or Ansible connects as this "
-            "user), so no firewall protects their ports"
+            "user), so no firewall protects job ports: close the ports with your own firewall"
         )
     if not (os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system")):
         return (
-            "jobs run without systemd units on this node, so no firewall protects their ports: "
-            "provision.yml installs the units if systemd runs"
+            "jobs run without systemd units on this node, so no firewall protects job ports: start "
+            "systemd, and run provision.yml, which installs the units"
         )
     try:
         return firewall.can()
     except Exception as error:  # training goes on after any error here
-        return "the state of the firewall for job ports is unknown: %s: %s" % (
-            type(error).__name__,
-            error,
+        return (
+            "the state of the firewall for job ports is unknown (%s: %s): repair the firewall "
+            "program"
+            % (
+                type(error).__name__,
+                error,
+            )
         )
 
 
@@ -250,14 +263,16 @@ def is_spooled(asked: Json) -> bool:
 
 
 def collect_into_spool(asked: Json) -> Json:
-    """Pack the job's files into a new tar file in the folder asked["spool"]. Return the answer.
+    """Pack the job's files into a new tar file in the folder asked["spool"].
 
     Root makes the tar file, and the training user fills the file. Only root can change the folder.
     The login user fetches the file with the login user's rights. A fetch as root would have two
     faults. Ansible would hold several copies of the whole file in memory. Root would also read any
     file that the training user put in place of the archive.
 
-    Raises MxclusterError if root cannot make the folder or the file.
+    Returns the agent's answer (dict) with "output", the path of the tar file, and "spooled", which
+    is False if no file was packed. Raises MxclusterError if root cannot make the folder or the
+    file.
     """
     spool = os.path.abspath(asked["spool"])
     try:

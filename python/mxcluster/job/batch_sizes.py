@@ -27,7 +27,7 @@ MOST_MEASURED = 16  # maximum number of steps that a worker measures in an epoch
 
 
 class State(NamedTuple):
-    """The batch sizes of all workers, and the last change of each size."""
+    """The batch sizes of all workers, with the last direction and the step of each size."""
 
     sizes: Tuple[int, ...]  # in samples
     directions: Tuple[int, ...]  # the last change of each size: 1 up, -1 down, 0 before any change
@@ -46,7 +46,7 @@ def follow(
     most: Sequence[int],
     workers: Sequence[int] = (),
 ) -> State:
-    """Return the next State, whose batch sizes are closer to the measured `speeds` of the workers.
+    """Return the next State, with batch sizes that fit the workers' measured `speeds` better.
 
     Returns `state` if all sizes are within the dead band. With the target sizes, all workers take
     the same time for a batch, as far as `least` and `most` allow. Each size moves by a fraction of
@@ -177,13 +177,13 @@ def epoch_of(
     waiting: Sequence[Sequence[int]],
     weights: Sequence[Fraction],
 ) -> Tuple[List[Tuple[int, int]], List[int], List[int]]:
-    """Return the samples and the number of batches of every worker in an epoch.
+    """Return the range of samples, and the number of batches, of every worker in an epoch.
 
     The ranges cover the `samples` samples of an epoch once. The weight of a set of workers decides
     the number of samples of the set. The batch sizes of the workers decide their parts of these
     samples. All workers of a set have the same number of batches: the samples of the set divided by
-    the sum of their sizes, rounded up. A worker with too few samples for these batches repeats some
-    samples. The ranges and batches of a set do not depend on the sizes of other sets.
+    the sum of the workers' sizes, rounded up. A worker with too few samples for these batches
+    repeats some samples. The ranges and batches of a set do not depend on the sizes of other sets.
 
     Args: `sizes` the batch size of each worker; `samples` the number of samples of an epoch;
     `waiting` the sets of workers that wait for each other, as from `schemes.waiting_sets`;

@@ -13,10 +13,11 @@ The checkpoint of the network mlp after epoch 5 has these files::
 servers' files may lie on other nodes than the files of worker 0, until the controller fetches all
 files.
 
-While the job runs, the controller fetches one checkpoint at a time. An epoch may be shorter than
-the transfer, so worker 0 holds one checkpoint. No node deletes the held checkpoint until the
-controller reports that all files of this checkpoint have arrived. Then worker 0 holds the next
-complete checkpoint.
+While the job runs, the controller fetches one checkpoint at a time. During a slow transfer, the
+job may write many new checkpoints, and each node deletes old checkpoints. To keep the files of the
+transfer, worker 0 marks one checkpoint as held. All nodes keep the held checkpoint until the
+controller reports that all files of this checkpoint have arrived. Then worker 0 marks the next
+complete checkpoint as held.
 """
 
 import collections
@@ -30,8 +31,8 @@ from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
-# Files in the job folder with the name of a checkpoint. HELD names the checkpoint that worker 0
-# holds for the controller. TAKEN names the last checkpoint that the controller has fetched.
+# Files in the job folder with the name of a checkpoint. HELD names the checkpoint that the nodes
+# keep for the controller. TAKEN names the last checkpoint that the controller has fetched.
 HELD, TAKEN = "held", "taken"
 FILE = re.compile(
     r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
@@ -80,8 +81,8 @@ def write_manifest(path: str, files: List[str], **content: Any) -> None:
 def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
     """Delete the network's checkpoints up to the epoch `epochs` from `folder`.
 
-    The function spares the checkpoint named `spare`. It deletes manifests first, so that every
-    manifest on disk names only existing files.
+    The function spares the checkpoint named `spare`. The function deletes manifests first, so that
+    every manifest on disk names only existing files.
     """
     found = [
         (match, name)
@@ -111,9 +112,9 @@ def keep(folder: str, network: str, kept: int) -> None:
 
 
 def hold(job_dir: str, name: str) -> str:
-    """Hold checkpoint `name`, unless the controller is still fetching an earlier checkpoint.
+    """Mark checkpoint `name` as held, unless the controller still fetches an earlier checkpoint.
 
-    Returns the name of the checkpoint that worker 0 now holds. The checkpoint `name` must be
+    Returns the name of the held checkpoint, which no node deletes. The checkpoint `name` must be
     complete.
     """
     held = told(job_dir, HELD)
@@ -132,7 +133,7 @@ def tell(folder: str, note: str, name: str) -> None:
 
 
 def told(folder: str, note: str) -> str:
-    """Return the checkpoint name that the file `note` in `folder` holds, or "" without a name.
+    """Return the checkpoint name in the file `note` of `folder`, or "" without a name.
 
     An invalid name counts as no name.
     """
@@ -153,10 +154,10 @@ def is_there(folder: str, name: str) -> bool:
 
 
 def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
-    """Return (Checkpoint, problems) of the network's last complete checkpoint in `folder`.
+    """Return (the network's last complete Checkpoint in `folder`, [problem, ...]).
 
     The Checkpoint is None if no checkpoint is complete. All later checkpoints are incomplete or
-    damaged, and the list `problems` has one line for each of these checkpoints.
+    damaged, and the list has one message (str) for each later checkpoint.
     """
     problems: List[str] = []
     for epoch in _epochs(folder, network):
@@ -168,8 +169,9 @@ def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
 
 
 def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
-    """Check each file of checkpoint `name` in `folder` against its manifest; return the Checkpoint.
+    """Check all files of checkpoint `name` in `folder`, and return the Checkpoint.
 
+    The manifests of the checkpoint list the size and the digest of each file.
     Without `digests`, the function checks only the sizes of the files. Raises BadInput with the
     name of the first file that is missing or damaged.
     """

@@ -682,7 +682,7 @@ SECTIONS = {
             "mpi_pre_execution_command",
             "str",
             "",
-            message="a text",
+            message="commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'",
             description="Commands for bash that load the MPI engine and the program, such as "
             "`source /opt/intel/oneapi/setvars.sh`. The commands run on each node during the "
             "checks, and again before mpirun and its daemons start. So the commands may only set "
@@ -692,7 +692,7 @@ SECTIONS = {
             "mpi_coordination_command",
             "str",
             "",
-            message="a text",
+            message="a command for bash, such as './prepare.sh'",
             description="A command for bash that runs once on each node before mpirun starts. If "
             "the command fails, the job fails. Background processes of the command end with the "
             "job.",

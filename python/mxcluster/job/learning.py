@@ -8,7 +8,7 @@ from mxcluster.datasets import DATASETS
 Json = Dict[str, Any]
 
 # The later epochs are all epochs after the first epoch.
-LATE = 0.25  # fraction of the later epochs, the last of them, whose mean loss is the final loss
+LATE = 0.25  # this fraction of the later epochs, at the end of the job, gives the final loss
 SMALLEST = 0.01  # fraction of the first loss by which the loss must fall
 ENOUGH = 5  # number of later epochs from which the noise of a loss can be estimated
 GUESSING = 3.0  # an accuracy of at least this number times that of a guess proves learning

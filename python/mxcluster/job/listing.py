@@ -1,4 +1,4 @@
-"""List the jobs of all nodes, choose a job, and make the texts of the job playbooks.
+"""List the jobs of all nodes, choose a job, and make the messages of the job playbooks.
 
 The job list of a node is the output of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]},
 see `agent.jobs`. The training user can write to the job folders, so the content of a job folder is
@@ -185,15 +185,17 @@ def choose_to_stop(
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if wanted and every:
-        raise BadInput("job='%s' and all=true exclude each other: leave job or all out" % wanted)
+        raise BadInput(
+            "job='%s' and all=true are both set: give either -e job=<id> or -e all=true" % wanted
+        )
     if every:
         return alive
     if not wanted:
         raise BadInput(
-            "stop.yml needs the id of a job: give -e job=<id>, or -e all=true for all running and "
-            "prepared jobs, which are\n%s" % "\n".join(table(alive))
+            "stop.yml needs the id of a job: give -e job=<id>, or -e all=true for all of these "
+            "running and prepared jobs\n%s" % "\n".join(table(alive))
             if alive
-            else "no job is running or prepared on the nodes%s: stop.yml has nothing to stop"
+            else "no job is running or prepared on the nodes%s: list the ended jobs with status.yml"
             % (" that answered (no answer from %s)" % some(sorted(lost)) if lost else "")
         )
     found = choose(jobs, wanted, lost)
@@ -297,8 +299,8 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
         few = min(parties.values(), key=len)
         raise BadInput(
             "the nodes hold different plans of the job %s: one plan is on %s. Find the program "
-            "that changed plan.json in the job folder. Then continue with the other nodes with -e "
-            "without=%s, or end the job with stop.yml -e job=%s"
+            "that changed plan.json in the job folder. Then leave nodes out with -e without=%s, "
+            "or end the job with stop.yml -e job=%s"
             % (
                 job,
                 ", another plan on ".join(", ".join(hosts) for hosts in parties.values()),
@@ -472,8 +474,8 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
         looked,
     )
     text += [
-        "not asked %s, where the job may still run: make the node reachable, then run stop.yml "
-        "again" % host
+        "not asked %s: the job may still run on this node. Make the node reachable, then run "
+        "stop.yml again" % host
         for host in lost
     ]
     return {"text": text, "ok": not left and not lost}

@@ -227,7 +227,7 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
 
 
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
-    """Return the texts of `parts` as one line of at most `width` characters.
+    """Join the strings of `parts` to one line (str) of at most `width` characters.
 
     The function drops the parts with the highest rank first. If the parts of rank 0 are still too
     long, the function cuts the line.

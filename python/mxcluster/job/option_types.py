@@ -134,7 +134,7 @@ def to_list(value: Any) -> List[str]:
 
 
 def to_names(value: Any) -> List[str]:
-    """Return a list of distinct names from a list, its JSON text, or a text such as 'a,b'.
+    """Return a list of distinct names from a list, its JSON text, or a string such as 'a,b'.
 
     Raises ValueError for other values.
     """
@@ -144,7 +144,7 @@ def to_names(value: Any) -> List[str]:
 
 
 def to_environment(value: Any) -> Dict[str, str]:
-    """Return {variable: text} from a dict of environment variables or from its JSON text.
+    """Return {variable: string} from a dict of environment variables, or from the JSON of a dict.
 
     Numbers become strings. Raises ValueError for a wrong name or value.
     """
@@ -169,9 +169,9 @@ def to_port(value: Any) -> Union[str, int]:
 
 
 def to_gpus(value: Any) -> Union[str, List[int]]:
-    """Return 'auto', or a list of GPU numbers from a number, a list or a text such as '0,1'.
+    """Return 'auto', or a list of GPU numbers from a number, a list or a string such as '0,1'.
 
-    The text '' gives [], which means no GPU. Raises ValueError for wrong or repeated numbers.
+    The string '' gives [], which means no GPU. Raises ValueError for wrong or repeated numbers.
     """
     if isinstance(value, str):
         value = value.strip()
@@ -220,9 +220,9 @@ def _is_word(value: Any, word: str) -> bool:
 
 
 def to_numbers(value: Any) -> List[float]:
-    """Return a list of floats from a number, a list or a text such as '3,1'. The text '' gives [].
+    """Return a list of floats from a number, a list or a string such as '3,1'.
 
-    Raises ValueError for a wrong number.
+    The string '' gives []. Raises ValueError for a wrong number.
     """
     if isinstance(value, str):
         value = value.strip()

@@ -93,7 +93,7 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["bigarray_bound"] and BOUND in given["env"],
-        "bigarray_bound=%(bigarray_bound)d and env: {bound}=%(given_bound)s set the same value: "
+        "bigarray_bound=%(bigarray_bound)d and {bound}=%(given_bound)s in env set the same value: "
         "leave bigarray_bound or the variable out".format(bound=BOUND),
     ),
     (
@@ -277,9 +277,9 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
 
 
 def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
-    """Return ({variable: text}, [problem, ...]) of the knob secret_env.
+    """Return ({variable: string}, [problem, ...]) of the knob secret_env.
 
-    The texts of the problems contain no values of secret_env.
+    The problems contain no values of secret_env.
 
     Args: `value` a dict or its JSON text.
     """
@@ -317,7 +317,7 @@ def refuse_secret_env(
     refuse(
         list(problems)
         + [
-            "secret_env: %s is refused: mxcluster sets %s itself; remove the variable"
+            "secret_env: %s is refused, because mxcluster sets %s itself: remove the variable"
             % (name, name)
             for name in sorted(names)
             if is_own(name)
@@ -370,7 +370,7 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     for name in sorted(options["env"]):
         if is_own(name):
             yield (
-                "env: %s=%s is refused: mxcluster sets %s itself; remove the variable"
+                "env: %s=%s is refused, because mxcluster sets %s itself: remove the variable"
                 % (name, shown(options["env"][name]), name)
             )
         elif name in LOADER_VARIABLES:

@@ -29,7 +29,7 @@ from mxcluster.shapes import (
 Json = Dict[str, Any]
 
 CURE = (
-    "read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
+    "Read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
     "error persists"
 )
 ANY = json_of(6, 5000)
@@ -48,7 +48,7 @@ _part = fields(
 )
 _reason = either(None, one_of(*exit_codes.REASONS))
 _job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
-_text = passing(lambda value: isinstance(value, str), "a text")
+_text = passing(lambda value: isinstance(value, str), "a string")
 
 failure = fields(
     {
@@ -246,7 +246,7 @@ _gpus = fields(
 
 
 def _mxnet(value: Any) -> Json:
-    """Check the result `value` of an import of MXNet, and return it, or raise shapes.Wrong.
+    """Return the checked result `value` of an import of MXNet, or raise shapes.Wrong.
 
     The result of a failed import holds the error, and perhaps the Python version and the digest of
     MXNet's library.
@@ -340,7 +340,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
             raise shapes.Wrong("the requested job %s" % job, known["job"], ".status.job")
     except shapes.Wrong as wrong:
         raise BadInput(
-            "the answer of %s to the command %s is invalid: %s: %s" % (host, command, wrong, CURE)
+            "the answer of %s to the command %s is invalid: %s. %s" % (host, command, wrong, CURE)
         ) from None
     if known:
         told["status"] = of_host(host, known)
@@ -375,7 +375,10 @@ def packed(host: str, known: Any, plan: Json) -> Json:
         if found["job"] != plan["job"]:
             raise shapes.Wrong("the job %s" % plan["job"], found["job"], ".job")
     except shapes.Wrong as wrong:
-        raise BadInput("the status.json of this host is invalid: %s" % wrong) from None
+        raise BadInput(
+            "the status.json of this host is invalid: %s. Find the program on the host that "
+            "changed this file" % wrong
+        ) from None
     own = {process["name"] for process in plan["processes"] if process["host"] == host}
     return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
 
@@ -388,7 +391,10 @@ def meeting(host: str, value: Any) -> Json:
     try:
         return dict(_meeting(value), host=host)
     except shapes.Wrong as wrong:
-        raise BadInput("the meeting.json of this host is invalid: %s" % wrong) from None
+        raise BadInput(
+            "the meeting.json of this host is invalid: %s. Find the program on the host that "
+            "changed this file" % wrong
+        ) from None
 
 
 def job_of(arguments: Json) -> str:

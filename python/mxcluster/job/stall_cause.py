@@ -102,7 +102,7 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
 
 
 def failure(plan: Json, host: str, found: Json) -> Json:
-    """Return the failure of a worker for whose next push other workers wait for ever.
+    """Return the failure of a worker for whose next push other workers wait forever.
 
     Args: `plan` of the job; `host` of the worker; `found` {"name": the worker's name, "time": of
     the stall, in unix seconds}.
@@ -123,7 +123,7 @@ def failure(plan: Json, host: str, found: Json) -> Json:
 
 
 def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
-    """Return the name of a worker for whose next push other workers wait for ever, or None.
+    """Return the name of a worker for whose next push other workers wait forever, or None.
 
     Args: `pulses` {worker name: pulse} of workers without progress for a while; `together` lists of
     the indices of workers whose pushes the servers add up.

@@ -43,8 +43,8 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     refuse(
         [
             about
-            + "%s in its folder cannot be read: correct the mode of these paths (or a name that is "
-            "not UTF-8), or put the script and its imports into a separate folder"
+            + "%s in the script's folder cannot be read: correct the mode of these paths, rename "
+            "paths that are not UTF-8, or put the script and its imports into a separate folder"
             % _named(found.unreadable)
         ]
         if found.unreadable
@@ -58,7 +58,8 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     shadowing = sorted(module for module in _modules(found.files) if module in OURS)
     refuse(
         about
-        + "the nodes would import this module %s in place of the installed package: rename %s"
+        + "the nodes would import the module %s of the script's folder in place of the installed "
+        "package: rename %s"
         % (
             module,
             "the script"

@@ -134,7 +134,7 @@ def compute(
     if failure and failure.get("kind") == "stall":
         failure = stall_cause.explain(failure, plan, statuses)
     failure = _network(failure, plan, statuses)
-    # A false report and a lost node cause failures of processes.
+    # A false report or a lost node causes failures of processes on other nodes.
     if untrue and _gives_way(failure):
         failure = _agent_failure(*min(untrue.items()))
     if lost and _gives_way(failure):
@@ -327,7 +327,11 @@ def printable(text: str) -> str:
 
 
 def _gives_way(failure: Optional[Json]) -> bool:
-    """Return True if `failure` is None, or may follow from a fault that only the controller saw."""
+    """Return True if a lost node or a false report of the end may have caused `failure`.
+
+    Returns True for None, too. Such a fault can cause an echo, a failure of the network, or the end
+    of the job by an agent.
+    """
     return (
         failure is None
         or bool(failure.get("echo"))
@@ -407,7 +411,7 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
 def _network(
     failure: Optional[Json], plan: Json, statuses: Dict[str, Optional[Json]]
 ) -> Optional[Json]:
-    """Return a failure of the network in place of an echo or stall with this cause, else `failure`.
+    """Return a failure of the network if the network caused `failure`, else return `failure`.
 
     The field "unanswered" of a status lists the processes of other nodes that acknowledged no
     packet. If all lists are empty, the network is not the cause.
@@ -446,7 +450,9 @@ def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
     for host, found in sorted(left.items()):
         if found:
             return _agent_failure(
-                host, "the job is done, but this leftover is still on the node: %s" % found[0]
+                host,
+                "a leftover of the finished job is on this node. Log in to the node and remove the "
+                "leftover: %s" % found[0],
             )
     return None
 
@@ -473,11 +479,11 @@ def _learned(
         for process in plan["processes"]
         if process["role"] == "worker"
     )
-    cure = "use another lr than %g, and a smaller lr if the loss oscillates" % options["lr"]
+    cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options["lr"]
     if options.get("lr_scale") == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
         cure += ", or leave lr_scale=none out"
     return dict(
-        who, reason="%s: %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"
+        who, reason="%s. %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"
     ), []
 
 

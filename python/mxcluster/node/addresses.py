@@ -267,7 +267,7 @@ def _text(path: str) -> str:
 
 
 def _anybody(address: str) -> set:
-    """Return the texts for `address` and for the wildcard addresses in /proc/net/tcp and tcp6."""
+    """Return `address` and the wildcard addresses as /proc/net/tcp and tcp6 print these."""
     # The kernel prints the bytes as a number in native byte order.
     ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
     return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

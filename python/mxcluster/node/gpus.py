@@ -15,8 +15,8 @@ Json = Dict[str, Any]
 Gpu = NamedTuple("Gpu", [("number", int), ("uuid", str), ("name", str), ("driver", str)])
 
 PROC = "/proc/driver/nvidia/gpus"
-SECONDS = 20  # for nvidia-smi, which may have to load the driver
-FIRST_SECONDS = 300  # for MXNet on all GPUs: the driver may have to compile MXNet's code first
+SECONDS = 20  # timeout of nvidia-smi, which may have to load the driver
+FIRST_SECONDS = 300  # timeout of MXNet on all GPUs: the driver may first compile MXNet's code
 # The test from MXNet's page "Validate your installation"
 # (mxnet.apache.org/get_started/validate_mxnet), for every GPU.
 ONES = """
@@ -34,7 +34,7 @@ for number in range(int(sys.argv[1])):
 
 
 def ask(option: str) -> List[List[str]]:
-    """Run nvidia-smi with the query `option`, and return the rows, each a list of texts.
+    """Run nvidia-smi with the query `option`, and return the rows, each a list of strings.
 
     Returns [] if nvidia-smi is missing or fails, for example because the versions of driver and
     library differ.
@@ -78,7 +78,7 @@ def problems(wanted: List[int]) -> List[str]:
     cure = (
         "; the node has GPUs %s: correct -e gpus" % ", ".join(map(str, range(number)))
         if number
-        else ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, "
+        else ": nvidia-smi and %s show no GPU; set -e gpus='' to train on the CPU, "
         "or install the driver" % PROC
     )
     return [
@@ -95,9 +95,9 @@ def problems(wanted: List[int]) -> List[str]:
 def unlike(wanted: Optional[Json]) -> Optional[str]:
     """Return a message if a job that uses all GPUs of this node would miss some GPUs, else None.
 
-    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if
-    provision.yml chose an MXNet for GPUs, else 0}. None stands for a job that does not use all
-    GPUs.
+    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number of GPUs on
+    the PCI bus if provision.yml chose an MXNet for GPUs, else 0}. None stands for a job that
+    does not use all GPUs.
     """
     if not wanted:
         return None
@@ -119,7 +119,7 @@ def unlike(wanted: Optional[Json]) -> Optional[str]:
 
 
 def busy() -> Dict[int, str]:
-    """Return {number of a busy GPU: the programs that compute on this GPU, as one text}."""
+    """Return {number of a busy GPU: the programs that compute on this GPU, as one string}."""
     there = listed()
     programs = users() if there else {}
     return {gpu.number: ", ".join(programs[gpu.uuid]) for gpu in there if programs.get(gpu.uuid)}

@@ -66,8 +66,8 @@ def mxnet(_: Json) -> Json:
     """Import MXNet in a child process, and return the facts about MXNet (dict).
 
     "python", "numpy" and "mxnet": the versions. "libmxnet": the digest of MXNet's library.
-    "compiled_in": True if MXNet has the distributed kv-store. "says": the error without the
-    distributed kv-store, else "".
+    "compiled_in": True if MXNet has the distributed kv-store. "says": MXNet's error
+    if the distributed kv-store is missing, else "".
 
     If the import fails, "error" (text) replaces the facts that need the import.
     """
@@ -129,7 +129,7 @@ def files(request: Json) -> Json:
 
 
 def room(request: Json) -> Json:
-    """Return {folder: free bytes} for the existing request["folders"], and for shared memory."""
+    """Return {folder: free bytes} for shared memory and the existing folders of the request."""
     free = {
         path: shutil.disk_usage(path).free for path in request["folders"] if os.path.isdir(path)
     }
@@ -183,7 +183,10 @@ CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu}
 
 
 def _digest_of_library() -> Optional[str]:
-    """Return the sha256 of libmxnet.so, found without an import, or None without MXNet."""
+    """Return the sha256 of libmxnet.so, or None without MXNet.
+
+    The function finds the library without an import of MXNet.
+    """
     spec = importlib.util.find_spec("mxnet")
     path = os.path.join(os.path.dirname(spec.origin), "libmxnet.so") if spec and spec.origin else ""
     return sha256(path) if os.path.isfile(path) else None

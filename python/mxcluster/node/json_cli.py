@@ -33,7 +33,10 @@ def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
         return {"error": where + (error.strerror or str(error))}, 1
     except Exception as error:
         traceback.print_exc()  # a bug of mxcluster: the traceback goes to stderr
-        return {"error": "%s: %s (an error in mxcluster itself)" % (type(error).__name__, error)}, 1
+        return {
+            "error": "%s: %s (an error in mxcluster itself: please report this error)"
+            % (type(error).__name__, error)
+        }, 1
 
 
 def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:

@@ -2,11 +2,11 @@
 
 The import writes and compiles the source of some 2,500 functions, one for each operator of
 ``mx.nd``, ``mx.sym`` and ``mx.np``. This work takes 60 % of the import's CPU time (0.8 of 1.4 s,
-MXNet 1.9.1), in each process of a job. A training calls some 50 of these functions.
+MXNet 1.9.1), in each process of a job. A training program calls some 50 of these functions.
 
-The module changes only the two functions of ``mxnet.base`` that register the operators. Each of the
-two gets a maker of small functions. At the first call, a small function calls MXNet's own maker. A
-small function has no docstring, and has the signature ``(*args, **kwargs)``.
+The module changes only the two functions of ``mxnet.base`` that register the operators. Each of
+these two functions gets a maker of small functions. At the first call, a small function calls
+MXNet's own maker. A small function has no docstring, and has the signature ``(*args, **kwargs)``.
 """
 
 import importlib.abc
@@ -68,7 +68,7 @@ def _with_lazy_maker(register):
 
 
 def lazy_maker(make):
-    """Return a maker of functions that call the maker `make` at their first call.
+    """Return a maker whose functions call the maker `make` at the first call only.
 
     Both makers have the arguments handle (a ctypes pointer), name (str) and func_name (str), and
     return the function of the operator.

@@ -22,8 +22,8 @@ _LENGTH = struct.Struct("!I")
 class Channel:
     """One connection from this process, `own`, to another process of the plan, `other`.
 
-    `opener` opens the messages of all connections of this process, each message once. Only one
-    thread may call `receive`. Any thread may call `send`.
+    `opener` opens the messages of all connections of this process, and rejects repeated messages.
+    Only one thread may call `receive`. Any thread may call `send`.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 class Engine(NamedTuple):
     """The properties of an MPI engine that mxcluster uses.
 
-    - `name`: the value of the knobs for this engine; `title`: the name for people;
+    - `name`: the value of the knobs for this engine; `title`: the name in messages;
     - `version`: a regular expression for the output of `mpirun --version`. Group 1 is the version;
     - `install`: the advice for the installation of the engine;
     - `programs`: the names of mpirun, the usual name first;
@@ -203,7 +203,7 @@ def environment(
         as_root: True if mpirun runs as root.
         network: address/prefix of the network of the nodes, "" if the engine may choose.
         interface: the node's interface in this network, "" if the engine may choose.
-        infiniband: True for InfiniBand alone, False to forbid it, None if the engine may choose.
+        infiniband: True for InfiniBand alone, False without InfiniBand, None for either.
     """
     env: Dict[str, str] = {}
     if agent:

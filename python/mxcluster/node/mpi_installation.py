@@ -33,7 +33,8 @@ class Installed(NamedTuple):
 def shell(pre_execution: str, command: str) -> List[str]:
     """Return the argument list that runs `command` in a shell, after the commands `pre_execution`.
 
-    Both arguments are shell texts. `command` has the variables that `pre_execution` sets.
+    Both arguments are strings with shell commands. `command` has the variables that
+    `pre_execution` sets.
     """
     return [SHELL, "-c", "\n".join(filter(None, (pre_execution, command)))]
 
@@ -45,7 +46,7 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
     "output": the last three lines of the shell's output.
 
     Args: `pre_execution` the commands that load the engine; `wanted` the name of the engine, "" for
-    any engine; `env` the environment of the commands (default: that of this process).
+    any engine; `env` the environment of the commands (default: the environment of this process).
     """
     names = ENGINES[wanted].programs if wanted else ("mpirun", "mpiexec")
     try:
@@ -72,7 +73,7 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
 
 
 def installed(output: str) -> List[Installed]:
-    """Return the engines in `output`, the version texts that the shell has printed."""
+    """Return an Installed for each engine in `output`, the versions that the shell has printed."""
     found = []
     for part in ("\n" + output).split("\n" + _MARK)[1:]:
         program, _, text = part.partition("\n")
@@ -83,7 +84,7 @@ def installed(output: str) -> List[Installed]:
 
 
 def look(request: Json) -> Json:
-    """Check this node for an MPI job, and return {"problems": [text, ...], "engine", "version"}.
+    """Check this node for an MPI job, and return {"problems": [message, ...], "engine", "version"}.
 
     `request` has "runtime" (name of an engine, "" for any), "pre_execution" (shell commands that
     load the engine), "env" ({variable: value} of the job) and "infiniband" (True if the job needs
@@ -115,7 +116,7 @@ def missing(wanted: str, pre_execution: str, seen: Json) -> str:
     cure = (
         ENGINES[wanted].install
         if wanted
-        else "install one (packages openmpi-bin or mpich, or Intel MPI)"
+        else "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
     )
     text = "%s is not installed on this node" % name
     if seen["others"]:
@@ -123,7 +124,7 @@ def missing(wanted: str, pre_execution: str, seen: Json) -> str:
         text += " (%s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
     elif pre_execution and seen["output"]:
         text += " (the shell prints: %s)" % " / ".join(seen["output"])
-    return text + ": %s, or load it in mpi_pre_execution_command%s" % (
+    return text + ": %s, or load the engine in mpi_pre_execution_command%s" % (
         cure,
         ", or name another mpi_runtime" if wanted else "",
     )

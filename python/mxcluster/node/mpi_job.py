@@ -7,8 +7,8 @@
 mpirun starts a daemon on each node, and the daemon starts the processes of that node. By default
 mpirun uses ssh, which leaves orphaned daemons after an aborted job. Here mpirun calls `launch`, and
 `launch` sends the daemon's command to the process `serve` of that node. So every process of the
-program is a descendant of the agent on the same node. The process has the environment of the plan
-for that node, and ends with the agent. No node needs ssh access to another node.
+program is a descendant of the agent on the same node, has the environment of the plan for this
+node, and ends with the agent. No node needs ssh access to another node.
 
 `run` has a connection to each `serve`. Both ends send a heartbeat each second. If the connection is
 lost, both programs end with the status PEER_DIED, because another process is the cause.
@@ -39,7 +39,7 @@ SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun e
 # The variables that mpirun passes to all processes. Each daemon already has the variables of its
 # node. Without this list, Hydra would replace them by the variables of the first node.
 PASSED = ("MXCLUSTER_JOB",)
-NO_NODE = "%s is not a node of this job"
+NO_NODE = "%s is not a node of this job: remove this host from mpi_env and mpi_command"
 
 
 class Job:
@@ -108,11 +108,14 @@ class Job:
             stdin=subprocess.DEVNULL,
         )
         if code:
-            say("mpi_coordination_command %s" % exit_codes.describe(code))
+            say(
+                "mpi_coordination_command %s on this node: correct the command"
+                % exit_codes.describe(code)
+            )
         return code
 
     def start(self, command: str) -> subprocess.Popen:
-        """Start `command` (a text) in a shell on this node, and return the process (Popen).
+        """Start `command` (a string) in a shell on this node, and return the process (Popen).
 
         The process gets SIGTERM when the calling thread ends.
         """
@@ -126,7 +129,10 @@ class Job:
 
 
 class Run:
-    """The part of the first node: run mpirun, and watch the process `serve` of each other node."""
+    """The MPI job's part on the first node, which runs mpirun and watches the other nodes.
+
+    Each other node runs the process `serve`.
+    """
 
     def __init__(self, job: Job):
         self.job = job
@@ -174,7 +180,10 @@ class Run:
                 if message and message.kind == "ready":
                     self.ready.add(host)
         except (OSError, seal.NotSealed) as error:
-            self.lost[host] = "the connection to the node's part of the job is lost (%s)" % error
+            self.lost[host] = (
+                "the connection to the node's part of the job is lost (%s). Check this node and "
+                "the network" % error
+            )
 
     def meet(self) -> int:
         """Wait until all nodes have run the coordination command.
@@ -199,7 +208,7 @@ class Run:
             time.sleep(0.05)
 
     def command(self, here: mpi_installation.Installed) -> str:
-        """Write mpirun's hosts file, and return the command line of mpirun as a text."""
+        """Write mpirun's hosts file, and return the command line of mpirun as a string."""
         engine, folder = mpi_engines.ENGINES[here.engine], os.path.join(self.job.path, FOLDER)
         write(
             os.path.join(folder, "hosts"),
@@ -225,7 +234,9 @@ class Run:
 
 
 class Serve:
-    """The part of every other node: run the daemons of mpirun until `run` sends "done".
+    """The MPI job's part on each other node, which runs the daemons of mpirun.
+
+    The part ends when `run` sends "done".
 
     `run` connects once. `launch` connects once for each daemon.
     """
@@ -254,7 +265,10 @@ class Serve:
             return code
         self.ready.set()
         if not self.followed.wait(START):
-            say("%s did not connect to this node within %d s" % (self.first, START))
+            say(
+                "%s did not connect to this node within %d s: read the log of that process, and "
+                "check the network" % (self.first, START)
+            )
             return exit_codes.PEER_DIED
         self.over.wait()
         deadline = time.monotonic() + LEAVE
@@ -275,7 +289,10 @@ class Serve:
             try:
                 message = channel.receive(self.job.patience)
             except (OSError, seal.NotSealed) as error:
-                say("a connection to this node is refused: %s" % error)
+                say(
+                    "this node has closed a connection without a valid message (%s): find the "
+                    "program that connected" % error
+                )
                 return
             if message and message.kind == "follow":
                 self.follow(channel)
@@ -293,7 +310,10 @@ class Serve:
                 if message and message.kind == "done":
                     break
         except (OSError, seal.NotSealed) as error:
-            say("the connection to %s is lost (%s)" % (self.first, error))
+            say(
+                "the connection to %s is lost (%s): read the log of that process, and check the "
+                "network" % (self.first, error)
+            )
             self.code = exit_codes.PEER_DIED
         self.over.set()
 
@@ -323,7 +343,7 @@ class Serve:
 def launch(job: Job, arguments: List[str]) -> int:
     """Run a daemon of mpirun to its end, and return the daemon's exit status.
 
-    `arguments` are those of ssh: options without values, the host, the words of the command.
+    `arguments` begin with options without values, as for ssh. The host and the command follow.
     Returns SSH_LOST for an unknown host or a lost connection.
     """
     words = list(arguments)
@@ -346,12 +366,18 @@ def launch(job: Job, arguments: List[str]) -> int:
             if message and message.kind == "ended":
                 return int(message.payload)
     except (OSError, ValueError, seal.NotSealed) as error:
-        say("%s: the connection to the node's part of the job is lost (%s)" % (one["host"], error))
+        say(
+            "%s: the connection to the node's part of the job is lost (%s). Check this node and "
+            "the network" % (one["host"], error)
+        )
         return SSH_LOST
 
 
 def status_of(code: int) -> int:
-    """Return the exit status of a shell for Popen's `code`: 128 + signal for a killed process."""
+    """Return the exit status of a shell for `code`, the return code of a Popen.
+
+    The status of a killed process is 128 plus the number of the signal.
+    """
     return 128 - code if code < 0 else code
 
 

@@ -9,7 +9,7 @@ from mxcluster.node import lazy_operators
 
 
 def import_mxnet():
-    """Import numpy and mxnet so that they work together, and return the module mxnet.
+    """Import mxnet beside any version of numpy, and return the module mxnet.
 
     - MXNet up to 1.9.1 uses `numpy.bool`, which numpy 1.24 removed. The function sets `numpy.bool`
       to the builtin.

@@ -44,7 +44,7 @@ ANEW = "run provision.yml, which reads the node's facts again"
 def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     """Check whether this node can run the job of `request`, and return problems and facts.
 
-    The result is {"problems": [text, ...], "facts": {...}, "held", "fits"}. Each problem names a
+    The result is {"problems": [message, ...], "facts": {...}, "held", "fits"}. Each problem names a
     cure. "held": ports and GPUs in use (see `held`). "fits": True if the job's ports and GPUs are
     free. Otherwise the controller plans again.
 
@@ -167,12 +167,12 @@ def interface_problems(
         ]
     if not known[interface]:
         return [
-            "interface %s has no IPv4 address any more; the node has %s: give the interface one, "
-            "or %s" % (interface, _addresses(known), ANEW)
+            "interface %s has no IPv4 address any more; the node has %s: give the interface an "
+            "address, or %s" % (interface, _addresses(known), ANEW)
         ]
     if address and addresses.interface_of(address, {interface: known[interface]}) is None:
         return [
-            "interface %s does not have the address %s any more, but %s: %s"
+            "interface %s does not have the address %s any more, but has %s: %s"
             % (interface, address, ", ".join(known[interface]), ANEW)
         ]
     return []
@@ -225,11 +225,11 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
 
 
 def package_problems(wanted: Optional[str], ours: str) -> List[str]:
-    """Return [message] if this node runs another mxcluster than the controller, else [].
+    """Return [message] if this node and the controller have different versions of mxcluster.
 
-    `wanted`: the controller's file name. `ours`: the folder from which this package runs.
-    provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`. Any other folder is the
-    source itself.
+    Otherwise the function returns []. `wanted`: the controller's file name. `ours`: the
+    folder from which this package runs. provision.yml unpacks `<name>.zip` into
+    `<name>-<version of Python>`. Any other folder is the source itself.
     """
     here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(ours))
     if not wanted or not here or here.group(1) + ".zip" == wanted:
@@ -283,8 +283,8 @@ def record(request: Json) -> Json:
     """Return the node's part of the node record: the facts of `machine` and of `environment`.
 
     request["known"]: the present record. If the files of MXNet and numpy have the fingerprints of
-    that record, the function takes the versions from the record, because MXNet takes seconds to
-    import.
+    that record, the function takes the versions from the record. An import of MXNet would take
+    seconds.
     """
     return dict(machine(request), **environment(request.get("known") or {}))
 
@@ -307,8 +307,8 @@ def environment(known: Json) -> Json:
         mxnet = mxnet_compat.import_mxnet()
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
         raise BadInput(
-            "%s cannot import MXNet (%s: %s). If the error names a library, install it and run "
-            "provision.yml again; otherwise %s"
+            "%s cannot import MXNet (%s: %s). If the error names a library, install this library, "
+            "and run provision.yml again. Otherwise %s"
             % (sys.executable, type(error).__name__, error, software.cure())
         ) from error
     import numpy

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-HELD = "T"  # stopped by SIGSTOP
+HELD = "T"  # stopped by a signal such as SIGSTOP
 DEAD = "ZXx"  # zombies and processes that the kernel is removing
 
 # Loaded at the import, because a child must not load a library between fork and exec.
@@ -74,7 +74,7 @@ def table() -> List[Entry]:
 
 
 def identity(pid: int) -> Optional[Identity]:
-    """Return the Identity of the process or zombie with the pid `pid`, or None if there is none."""
+    """Return the Identity of the process or zombie with the pid `pid`, else None."""
     line = entry(pid)
     return line.identity if line else None
 
@@ -225,8 +225,8 @@ def end_groups(
     """End the families of `roots` with SIGTERM, and after `grace` seconds with SIGKILL.
 
     Returns the processes that still live, because the kernel blocks them or another user owns them.
-    See `family` for families. The function spares the processes `spare`. It calls `each_pass` every
-    50 ms, to reap children.
+    See `family` for families. The function spares the processes `spare`, and calls
+    `each_pass` every 50 ms, to reap children.
 
     The function returns as soon as all processes have ended, and at most `patience` seconds after
     the first SIGKILL.

@@ -5,12 +5,11 @@ listens on the planned address and port of each process of the node. The program
 processes of other nodes. The program skips a process whose role is the only role on this node,
 because the scheduler, servers and workers talk to other roles only.
 
-Both ends send their host name and their time. The node is ready when all calls have an answer and
-all expected callers have connected.
+Each end sends its host name, and the answerer also sends its time. The node is ready when all calls
+have an answer and all expected callers have connected.
 
-Both ends prove that they have the job's token. Each end sends a nonce. The proof of the other end
-(`mxcluster.seal`) covers both nonces, both hosts and the port. So a recorded proof cannot be
-replayed.
+Each end proves that it has the job's token. For this proof (`mxcluster.seal`), each end sends a
+nonce. Each proof covers both nonces, both hosts and the port, so a replayed proof is invalid.
 
     caller:    {"job", "host", "nonce"}
     answerer:  {"job", "host", "time", "nonce", "proof"}
@@ -20,7 +19,7 @@ meeting.json holds the round-trip times, the clock offsets and this node's limit
 
 - 0: success;
 - MEETING_FAILED: stderr names taken ports, wrong clocks, or unreachable nodes with the reason;
-- PEER_DIED: expected callers have not connected, and the nodes of these callers report the reason.
+- PEER_DIED: expected callers have not connected. The nodes of these callers report the reason.
 """
 
 import json
@@ -208,7 +207,7 @@ class Meeting:
                 name=call.name,
                 address=call.address,
                 port=call.port,
-                reason=self.refusals.get(call, "the timeout came before the first attempt"),
+                reason=self.refusals.get(call, "the timeout passed before the first call"),
             )
             for call in self.calls
             if call not in self.answers
@@ -336,7 +335,8 @@ def main(folder: Optional[str] = None) -> int:
         return exit_codes.MEETING_FAILED
     if result["missing"]:
         print(
-            "%s did not connect to %s" % (", ".join(result["missing"]), plan["host"]),
+            "%s did not connect to %s: read meeting.log of the job on the missing nodes"
+            % (", ".join(result["missing"]), plan["host"]),
             file=sys.stderr,
         )
         return exit_codes.PEER_DIED

@@ -58,7 +58,8 @@ def cure() -> str:
     """Return the advice for a damaged Python environment that provision.yml takes for complete."""
     own = sys.prefix != sys.base_prefix  # False for the system's Python
     return (
-        "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
+        "remove %s on this node, and run provision.yml, which makes this Python environment again"
+        % sys.prefix
         if own
         else "install MXNet and numpy for %s again, and run provision.yml" % sys.executable
     )

@@ -145,8 +145,8 @@ def other(module, user):
         if module.check_mode:
             return None
         module.fail_json(
-            msg="there is no user %s on this node: run provision.yml, which creates this user, or "
-            "set mxcluster_user to another user" % user
+            msg="the user %s does not exist on this node: run provision.yml, which creates this "
+            "user, or set mxcluster_user to another user" % user
         )
     if entry.pw_uid == 0:
         module.fail_json(

@@ -91,7 +91,7 @@ class Worker(object):
         self.store._barrier()
         self.watch.stop()
         gc.collect()
-        # All workers have passed the barrier. If a worker dies now, only this timer detects it.
+        # All workers have passed the barrier. From now on only this timer detects a dead worker.
         timer = threading.Timer(_FREE_SECONDS, os._exit, [exit_codes.PEER_DIED])
         timer.daemon = True
         timer.start()
@@ -150,7 +150,10 @@ def refuse_taken_port():
 
 
 def show_stacks_when_asked():
-    """Make SIGUSR1 write the stacks of all threads to stderr, even while Python waits in MXNet."""
+    """Make SIGUSR1 write the stacks of all threads to stderr, even while Python waits in MXNet.
+
+    A fatal signal such as SIGSEGV writes these stacks, too.
+    """
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 

@@ -45,9 +45,9 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self):
-        """Watch the peers until the call of `stop`. End the process if a peer is dead or late.
+        """Watch the peers until `stop` is called, and end the process if a peer is dead or late.
 
-        A peer is late if the peer is not connected within `start_seconds()`.
+        A peer is late if ps-lite has not connected the peer within `start_seconds()`.
         """
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
         clock, settled, begun = _clock(), began, False
@@ -131,7 +131,7 @@ def watching_handle():
 
 
 def _who(handle, timeout):
-    """Return the number of silent peers of each role as text, such as "1 server and 2 workers".
+    """Return the number of silent peers of each role (str), such as "1 server and 2 workers".
 
     `handle` is a KVStoreHandle. A peer without a heartbeat for `timeout` seconds is silent.
     """
@@ -160,7 +160,7 @@ def dead_nodes(handle, timeout, group=_EVERYBODY):
 
 
 def has_begun():
-    """Return True if ps-lite listens at this process's port.
+    """Return True if ps-lite listens on the port of this process.
 
     If ps-lite does not listen yet, a call of `dead_nodes` ends the process by SIGSEGV.
     """

@@ -1,9 +1,9 @@
 """Write the progress file (pulse) of a process for its agent, at most once a second.
 
-A living process may make no progress: the process may wait for a missing peer while its heartbeats
-continue. So the agent also checks how its processes use their kv-store. Most scripts need no change
-for this check. A script that does not use the kv-store for longer than stall_timeout, for example
-in a long validation, must call `mxcluster.pulse.beat()` now and then.
+A living process may make no progress. For example, a worker may wait for a missing peer and still
+send heartbeats. So the agent also checks how its processes use their kv-store. Most scripts need no
+change for this check. A script that does not use the kv-store for longer than stall_timeout, for
+example in a long validation, must call `mxcluster.pulse.beat()` now and then.
 """
 
 import json
@@ -17,7 +17,7 @@ from mxcluster.file_io import replace
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
-_MANY = 100  # most keys in the field "fewer" of the file
+_MANY = 100  # maximum number of keys in the field "fewer" of the file
 _now = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
 _pushed: Dict[Union[int, str], int] = {}  # {key of the kv-store: its number of pushes}
 _told: Dict[str, Any] = {}

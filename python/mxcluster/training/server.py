@@ -1,9 +1,9 @@
 """Run a scheduler or a server.
 
 By itself, MXNet runs a server's loop inside ``import mxnet``, which never returns. This module
-starts the loop after the import. So mxcluster can watch the other processes, and check a message
-before it is unpickled. mxcluster also ends the process after an exception in the user's optimizer.
-MXNet itself would drop this exception and go on without learning.
+starts the loop after the import. So mxcluster can watch the other processes and check every
+message. mxcluster also ends the process after an exception in the user's optimizer. MXNet itself
+would drop this exception and go on without learning.
 """
 
 import ctypes
@@ -68,8 +68,8 @@ def serve():
         return 1
     watch.start()
     progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
-    # MXNet's C++ carries out some commands of workers without a check: its profiler writes to
-    # rank<n>_<name>, for any <name> of a message, relative to the working directory.
+    # MXNet's C++ carries out some commands of workers without a check. For example, the profiler
+    # writes a file rank<n>_<name> into the working directory, with the <name> from a message.
     os.chdir(_NOWHERE)
 
     def controller(command, body, _):
@@ -113,7 +113,7 @@ class Commands(object):
         self._refused = 0
 
     def receive(self, body):
-        """Carry out one message (bytes).
+        """Carry out the message `body` (bytes) of a worker.
 
         The method refuses a message of another job or with forbidden content, and logs the reason.
         """
@@ -142,13 +142,17 @@ class Commands(object):
         return self._store.rank
 
     def close(self):
-        """Close the update of the scheme. The server calls this method once, after its loop."""
+        """Call `close` of the scheme's update object, if the object has this method.
+
+        The server calls this method once, after its loop.
+        """
         if hasattr(self._update, "close"):
             self._update.close()
 
     def _begin(self, message):
-        """Make the update of the scheme that `message` names, if this server has no update yet.
+        """Make the update object of the scheme that `message` names, unless the server has one.
 
+        The object, such as a `GroupUpdate`, updates the weights with each push.
         A worker's store sends the name of its scheme before the first push. Raises MxclusterError
         if MXNet itself updates the weights under this scheme.
         """
@@ -193,7 +197,8 @@ class Commands(object):
     def _agree(self, message):
         """Check that a worker's optimizer and order of keys equal those of the first worker.
 
-        If the number of the optimizer is new, the scheme's update uses this optimizer from now on.
+        If the number of the optimizer is new, the scheme's update object uses this optimizer from
+        now on.
         Raises BadInput if the workers differ.
         """
         told = json.loads(message.payload.decode("utf-8"))
@@ -304,7 +309,7 @@ def _plain(name):
 
 
 def _felt(update):
-    """Return a function that calls `update` in the phase UPDATING.
+    """Return a function that enters the phase UPDATING while it calls `update`.
 
     The agent reads the phase from the progress file, and so detects an update that never ends.
     """
@@ -335,7 +340,7 @@ def _guarded(function, failed):
                 sys.stderr.write("mxcluster: %s; ending\n" % error)
             else:
                 traceback.print_exc()
-                sys.stderr.write("mxcluster: %s (see above); ending\n" % failed)
+                sys.stderr.write("mxcluster: %s: read the traceback above; ending\n" % failed)
             sys.stderr.flush()
             os._exit(exit_codes.UPDATER_FAILED)
 

@@ -214,9 +214,9 @@ def test_a_number_that_is_asked_for_counts_in_spite_of_the_noise():
             3,
             "groups=3 is more than the 2 different speeds of the 3 workers, .*at most 2",
         ),
-        ([1, 2], -1, "groups=-1 is refused"),
-        ([1, 2], True, "groups=True is refused"),
-        ([1, 2], 1.5, "groups=1.5 is refused"),
+        ([1, 2], -1, "groups=-1 is invalid"),
+        ([1, 2], True, "groups=True is invalid"),
+        ([1, 2], 1.5, "groups=1.5 is invalid"),
     ],
 )
 def test_an_impossible_number_of_groups_is_refused(values, groups, message):
@@ -256,7 +256,7 @@ def test_no_worker_and_a_wrong_noise_are_refused():
     with pytest.raises(BadInput, match="no worker has a speed"):
         propose([])
     for noise in (-0.1, math.nan, None, "x"):
-        with pytest.raises(BadInput, match="the noise .* is refused: it must be a number"):
+        with pytest.raises(BadInput, match="the noise .* is invalid: give a number"):
             propose([1, 2], noise)
 
 

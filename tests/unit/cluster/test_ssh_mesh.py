@@ -50,7 +50,7 @@ def test_the_blocks_of_two_nodes():
         "    IdentityFile ~/.ssh/id_ed25519",
         "    Port 2222",
         "    User mx",
-        "# What follows is for all hosts again.",
+        "# The next lines apply to all hosts.",
         "Match all",
     ]
 

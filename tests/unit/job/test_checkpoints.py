@@ -210,7 +210,7 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
     [
         (
             {"resume": "gone"},
-            "the plan of that job, .*plan.json .No such file or directory.: name",
+            "the plan .*plan.json of this job .No such file or directory.: name",
         ),
         ({"resume": "../cut"}, "the id of a job in runs/"),
         (

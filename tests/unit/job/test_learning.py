@@ -88,7 +88,7 @@ def test_a_job_that_learned_nothing_is_not_ok(losses, accuracy):
     assert not found["ok"] and (failure["name"], failure["host"]) == ("worker-0", "node1"), found
     assert failure["reason"].startswith("the job learned nothing: its loss was ")
     assert failure["reason"].endswith(
-        ": use another lr than 0.05, and a smaller lr if the loss oscillates"
+        ". Use another lr than 0.05, and a smaller lr if the loss oscillates"
     ), failure["reason"]
     assert "learned nothing" in "\n".join(verdict.text(found, "runs/j1"))
 

@@ -186,16 +186,16 @@ def test_a_job_is_stopped_only_by_name_or_all():
     assert {job["job"] for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
     assert listing.choose_to_stop(listing.merge(answers(old)), "", True) == []
     with pytest.raises(
-        BadInput, match="give -e job=<id>, or -e all=true.*prepared jobs, which are(.|\n)*\none"
+        BadInput, match="give -e job=<id>, or -e all=true.*running and prepared jobs(.|\n)*\none"
     ) as refusal:
         listing.choose_to_stop(listing.merge(answers(one, old)), "", False)
     assert "old" not in str(refusal.value)
     with pytest.raises(
-        BadInput, match="no job is running or prepared on the nodes: stop.yml has nothing to stop"
+        BadInput, match="no job is running or prepared on the nodes: list the ended jobs with"
     ):
         listing.choose_to_stop(listing.merge(answers(old)), "", False)
     with pytest.raises(
-        BadInput, match="job='one' and all=true exclude each other: leave job or all out"
+        BadInput, match="job='one' and all=true are both set: give either -e job=<id> or -e all="
     ):
         listing.choose_to_stop(found, "one", True)
     with pytest.raises(BadInput, match="job='nope' is on no node of the inventory"):

@@ -149,8 +149,8 @@ def test_a_name_that_hides_a_needed_module_is_refused(mine, name):
     (mine.folder / name).write_text("")
     with pytest.raises(
         BadInput,
-        match="would import this module (mxnet|numpy|mxcluster) in place of the installed package: "
-        "rename %s in" % name.split("/")[0],
+        match="import the module (mxnet|numpy|mxcluster) of the script's folder in place of "
+        "the installed package: rename %s in" % name.split("/")[0],
     ):
         mine()
     if name.endswith("y.py"):

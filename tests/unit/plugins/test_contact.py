@@ -105,7 +105,7 @@ def test_foreign_output_is_not_taken_for_the_answer(monkeypatch):
     assert told["over_ssh"]
     refused = say_hello(monkeypatch, noisy, users=["somebody-else"])
     assert refused["failed"] and refused["msg"].startswith(
-        "node2: Ansible runs as %s there, but this playbook needs somebody-else" % me
+        "node2: Ansible runs as %s on this node, but this playbook needs somebody-else" % me
     )
 
 

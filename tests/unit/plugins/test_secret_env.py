@@ -73,7 +73,7 @@ def test_reserved_names_are_refused():
         "TOKEN",
     ]
     assert (
-        "mxcluster sets DMLC_ROLE itself; remove the variable" in lines[0]
+        "mxcluster sets DMLC_ROLE itself: remove the variable" in lines[0]
         and "is in env too" in lines[3]
     )
     assert "Use absolute paths" in lines[2]

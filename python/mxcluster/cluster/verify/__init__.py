@@ -203,7 +203,7 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
     for _, of_kind in sorted(parties.items()):
         if len(of_kind) > 1:
             problems.append(
-                "%s: run provision.yml without --limit"
+                "the nodes differ (%s): run provision.yml without --limit"
                 % "; ".join(
                     "%s: %s" % (", ".join(hosts), value[:12])
                     for value, hosts in sorted(of_kind.items(), key=lambda party: -len(party[1]))
@@ -258,7 +258,7 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
                 )
             elif found["sha256"] != digest:
                 problems.append(
-                    "%s: %s differs from the inventory: run provision.yml, which writes it again"
+                    "%s: %s differs from the inventory: run provision.yml to write this file again"
                     % (host, name)
                 )
     return problems
@@ -268,7 +268,8 @@ def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
     """Return a problem for each failed ssh connection from a node to another node."""
     told, problems = facts(known, "ssh")
     return problems + [
-        "%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip("."))
+        "%s to %s: ssh failed (%s): run provision.yml without --limit"
+        % (host, peer, why.rstrip("."))
         for host, found in told
         for peer, why in sorted(found["peers"].items())
         if why

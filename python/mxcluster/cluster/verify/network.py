@@ -12,7 +12,7 @@ NAMED = 3  # the most processes of a node that a message names
 
 
 def complaints(result: Json) -> List[str]:
-    """Return the problems in one node's rendezvous result, as a list of texts.
+    """Return the problems in one node's rendezvous result, as a list of strings.
 
     Each taken port and each unreachable node is a problem. The text about an unreachable node names
     the node's processes, the error and the cure.
@@ -41,7 +41,7 @@ def complaints(result: Json) -> List[str]:
 
 
 def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
-    """Return the problems in the rendezvous of all nodes, as a list of texts.
+    """Return the problems in the rendezvous of all nodes, as a list of strings.
 
     The list holds the `complaints` about each node, and a problem for each node without a result.
     If a node reports its own fault, the list omits failed connections to this node.
@@ -77,7 +77,7 @@ def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
 
 
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
-    """Return a problem for each node whose clock differs by more than `most` seconds.
+    """Return a problem for each node whose clock is more than `most` seconds from other clocks.
 
     The uncertainty of a difference is half of the round-trip time. The function compares all nodes,
     also pairs of nodes that did not meet. A problem names the node with the most differences, and
@@ -107,9 +107,9 @@ def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
 def _ways(meetings: Dict[str, Optional[Json]]) -> Dict[str, Dict[str, Tuple[float, float]]]:
     """Return {host: {other host: (round-trip time, clock offset of the other host)}}, in seconds.
 
-    The function compares two nodes that did not meet through the node that met the most nodes. This
-    is the scheduler's node, which meets all nodes. Of several measurements, the measurement with
-    the shortest round trip counts, because its error is the smallest.
+    For two nodes that did not meet, the function adds the offsets to the node that met the most
+    nodes. This node is the scheduler's node, which meets all nodes. Of several measurements, the
+    measurement with the shortest round trip counts, because its error is the smallest.
     """
     ways = {}  # type: Dict[str, Dict[str, Tuple[float, float]]]
     for host, meeting in meetings.items():

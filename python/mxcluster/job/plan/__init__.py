@@ -309,7 +309,7 @@ def talks(plan: Plan) -> bool:
 
 
 def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
-    """Return the names of the three cluster files in messages: {"hosts": "hosts_file PATH", ...}.
+    """Return {"hosts": "hosts_file PATH", ...}, the names of the three cluster files for messages.
 
     BadInput if an option names a file whose text is missing in `files`.
     """

@@ -91,7 +91,7 @@ def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
 def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
     """Return the kind of an address `text` that is unusable for a node, or None if usable.
 
-    The kind is a text such as "a multicast address".
+    The kind is a string such as "a multicast address".
     """
     address = ipaddress.IPv4Address(text)
     if address.is_multicast:
@@ -152,7 +152,7 @@ def _on_interface(host: str, name: str, wanted: str, interfaces: Interfaces) -> 
         return wanted
     if len(there[name]) != 1:
         raise BadInput(
-            "%s: dmlc_interface=%s: the interface must have exactly one IPv4 address (%s): %s"
+            "%s: the interface dmlc_interface=%s must have exactly one IPv4 address (%s): %s"
             % (
                 host,
                 name,
@@ -170,7 +170,7 @@ def _in_network(host: str, network: str, interfaces: Interfaces) -> str:
         cidr = ipaddress.IPv4Network(network, strict=False)
     except ValueError:
         raise BadInput(
-            "%s: cluster_network='%s' is not an IPv4 network: write one such as 10.0.0.0/24"
+            "%s: cluster_network='%s' is not an IPv4 network: write a network such as 10.0.0.0/24"
             % (host, network)
         ) from None
     inside = [str(own.ip) for _, addresses in interfaces for own in addresses if own.ip in cidr]

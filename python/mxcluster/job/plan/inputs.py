@@ -144,7 +144,7 @@ def new_job(wanted: str, kind: str, runs_dir: str) -> str:
     job = wanted or time.strftime("%Y%m%d-%H%M%S-") + kind
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
-            "job_id='%s' has been used: %s exists; choose another job_id, or leave job_id out"
+            "job_id='%s' has been used, and %s exists: choose another job_id, or leave job_id out"
             % (job, os.path.join(runs_dir, job))
         )
     return job
@@ -225,7 +225,7 @@ def resumed(
             old = json.load(stream)["options"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
-            "resume=%s: cannot read the plan of that job, %s (%s): name a job in %s"
+            "resume=%s: cannot read the plan %s of this job (%s): name a job in %s"
             % (
                 job,
                 os.path.join(folder, "plan.json"),
@@ -241,7 +241,7 @@ def resumed(
             )
     if old.get("script"):
         raise BadInput(
-            "resume=%s: that job ran the script %s, and only the training program can resume: "
+            "resume=%s: this job ran the script %s, and only the training program can resume: "
             "start the script again, and let the script load a checkpoint" % (job, old["script"])
         )
     merged = knobs.inherit(given, old, anew)
@@ -302,7 +302,7 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
 
 
 def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
-    """Return (inventory, notes) without the hosts that the option `without` names.
+    """Return (inventory, notes): the inventory without the hosts of the option `without`.
 
     If too few workers or servers are left, the function lowers num_workers or num_servers in
     `options`. The notes are lines for the user. BadInput if a host is unknown, or if a group of the
@@ -339,7 +339,7 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
         )
         if options["num_" + role] > there:
             notes.append(
-                "num_%s=%d is too high: the job uses %d, the number that is left"
+                "num_%s=%d is too high without these hosts, so the job uses %d"
                 % (role, options["num_" + role], there)
             )
             options["num_" + role] = there
@@ -397,8 +397,8 @@ def _options(given: Json, cwd: str) -> Json:
         )
         if not any(files for _, _, files in os.walk(options["data_src"], followlinks=True)):
             raise BadInput(
-                "data_src=%s holds no file (%s on the controller): put the data there, or correct "
-                "the path" % (shown(given_as), options["data_src"])
+                "data_src=%s holds no file (%s on the controller): put the data into this "
+                "folder, or correct the path" % (shown(given_as), options["data_src"])
             )
     return options
 
@@ -438,7 +438,7 @@ def _classes_beside(classes: List[str], script: str) -> None:
 
     mxcluster copies only this folder to the nodes.
 
-    Args: `classes` texts "module:class"; `script` the absolute path of the script.
+    Args: `classes` strings "module:class"; `script` the absolute path of the script.
     """
     folder = os.path.dirname(script)
 
@@ -446,8 +446,8 @@ def _classes_beside(classes: List[str], script: str) -> None:
         return os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py"))
 
     refuse(
-        "server_classes: %s is refused: the module %s is not in %s, the folder of the script: put "
-        "%s.py into this folder, or correct the name"
+        "server_classes: %s is invalid, because the module %s is not in %s, the folder of the "
+        "script: put %s.py into this folder, or correct the name"
         % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
         for name in classes
         if not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))

@@ -23,10 +23,10 @@ from mxcluster.numbers import to_float
 # Each worker and each server is a separate process with a port and a copy of MXNet in memory.
 MOST_PER_HOST = 256
 _PER_HOST = (
-    "a whole number from 1 to %d (for none on this host, take the host out of the group %%s)"
+    "a whole number from 1 to %d (to exclude the host, remove the host from the group %%s)"
     % MOST_PER_HOST
 )
-# The host variables without addresses. The module addresses reads the host variables of addresses.
+# All host variables except addresses. The module `addresses` reads the variables of addresses.
 HOST_VARIABLES = {
     option.name: option
     for option in (
@@ -110,7 +110,9 @@ def servers(
 ) -> List[str]:
     """Return the host of each of the first `wanted` servers, in the order of the group servers.
 
-    0 means all servers. BadInput if the group has fewer than `wanted` servers.
+    With `wanted` 0, the list has all servers. BadInput if the group has fewer servers.
+
+    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}}.
     """
     hosts = _per_host("servers", groups, variables)
     return hosts[: _count("num_servers", wanted, len(hosts), "servers")]
@@ -125,8 +127,7 @@ def workers(
 ) -> List[str]:
     """Return the host of each possible worker, in the order of the worker indices.
 
-    The lines of the hosts file give the order. Without a hosts file, the group workers gives the
-    order.
+    The lines of the hosts file give the order, or else the group workers.
 
     Args: `hosts_text` the content of the hosts file, or None; `name` the name of the hosts file in
     messages; `find` a function that returns the Node of a host.
@@ -138,7 +139,7 @@ def workers(
     for host in unique(hosts):
         try:
             by_address.setdefault(find(host).address, []).append(host)
-        except BadInput as refusal:  # shown only if the hosts file is refused
+        except BadInput as refusal:  # shown only if the hosts file is invalid
             unknown.append(str(refusal))
     try:
         lines = parse_hosts(hosts_text, name, list(by_address))
@@ -154,10 +155,12 @@ def workers(
 
 
 def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
-    """Return the number of workers of the job: `wanted`, or all `there` if `wanted` is 0.
+    """Return the number of workers of the job: `wanted`, or `there` if `wanted` is 0.
 
     Without a distributed scheme (kv local, device) a job has one worker. BadInput if `wanted` is
     larger than `there`.
+
+    Args: `there` the number of workers of the cluster.
     """
     count = _count("num_workers", wanted, there, "workers")
     return count if distributed else 1
@@ -177,7 +180,10 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
 
 
 def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse a node record of an earlier version of mxcluster, which lacks the path of Python."""
+    """Refuse node records without the path of Python.
+
+    Earlier versions of mxcluster wrote such records.
+    """
     refuse(
         "%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
         for host in hosts

@@ -47,7 +47,7 @@ def cast(given: Json) -> Json:
     """
 
     def value(knob: Knob) -> Any:
-        # Check defaults, too, so that a missing mpi_command is refused.
+        # Check defaults, too, so that a missing mpi_command raises BadInput.
         return cast_value(knob, given.get(knob.name, knob.default))
 
     options = dict(zip((knob.name for knob in MPI), for_each(value, MPI)))
@@ -56,7 +56,7 @@ def cast(given: Json) -> Json:
         % (
             name,
             shown(text),
-            "mxcluster sets %s itself; take it out" % name
+            "mxcluster sets %s itself; remove this variable" % name
             if is_own(name)
             else "mxcluster's own processes would get this variable; set it in "
             "mpi_pre_execution_command, as export %s=..." % name,
@@ -182,7 +182,7 @@ def instances(hosts: List[str], options: Json) -> List[str]:
 
     BadInput if `hosts` has too few hosts.
 
-    Args: `hosts` of the group workers; `options` with the typed knob mpi_num_instances.
+    Args: `hosts` the hosts of the group workers; `options` with the typed knob mpi_num_instances.
     """
     if not hosts:
         raise BadInput("the group workers has no host: put at least one host into this group")

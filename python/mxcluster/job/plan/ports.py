@@ -34,7 +34,7 @@ def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: 
         if not any(base + offset in taken.get(host, ()) for host, _, offset in offsets):
             return base
     raise BadInput(
-        "root_port=auto: from %d to %d the nodes have no range of free ports for the job: end "
+        "root_port=auto: between %d and %d the nodes have no range of free ports for the job. End "
         "programs that listen on these ports of the nodes" % (FIRST, LAST)
     )
 

@@ -201,7 +201,7 @@ def homes(plan: Dict[str, Any]) -> str:
 
     In the example, server 1 holds the first 12 parameters, and server 0 the next 30 parameters.
     Under a scheme with separate servers for each group, the text has the server numbers of the
-    placement. Under other schemes, the text has ps-lite ranks, by which the store chooses keys.
+    placement. Under other schemes, the text has ps-lite ranks, which decide the store's keys.
     """
     return _runs(
         tuple(plan["placement"]),

@@ -110,8 +110,8 @@ def check_scheme(
     if scheme.waits == scheme.merges == schemes.EVERYBODY and unequal:
         small, large = lengths.index(min(lengths)), lengths.index(max(lengths))
         raise BadInput(
-            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) is refused "
-            "under kv=%s: all workers wait for each other at every batch and need the same number "
-            "of batches; use kv=dist_gsync, or equal shares (data_allocator=0)"
+            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) cannot run "
+            "under kv=%s, where all workers wait for each other at every batch: use kv=dist_gsync, "
+            "or equal shares (data_allocator=0)"
             % (small, lengths[small], large, lengths[large], kv)
         )

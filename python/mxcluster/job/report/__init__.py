@@ -212,6 +212,6 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     if drawn:
         replace(picture, drawn)
     elif os.path.exists(picture):
-        os.remove(picture)  # It is the picture of an earlier attempt.
+        os.remove(picture)  # An earlier attempt drew this picture.
     replace(html, page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
     return [html, picture] if drawn else [html]

@@ -1,6 +1,6 @@
 """Fetch checkpoints to the controller during the job, and check the digests of the files.
 
-The controller fetches one checkpoint at a time: the checkpoint that worker 0 holds (see
+The controller fetches one checkpoint at a time, which worker 0 has marked as held (see
 `mxcluster.job.checkpoints`). The controller has an Ansible process for each node. These processes
 share the checkpoint's name through a file. Incomplete files lie in the folder FOLDER. Complete
 files move to the parent folder, the manifest last.
@@ -21,7 +21,7 @@ from mxcluster.job.report import files as run_files
 
 FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
-QUICK = 1.0  # seconds for a piece; after a slower one the pieces become smaller
+QUICK = 1.0  # seconds for a piece; after a slower piece, the next piece is smaller
 
 Json = Dict[str, Any]
 Ask = Callable[[str, int, int], Optional[bytes]]
@@ -35,7 +35,7 @@ class Arrivals:
         host: the node.
         kept: the number of complete checkpoints that stay in `folder`.
         ask: a function (file, offset, most) that fetches at most `most` bytes of a file from the
-            node. It returns b"" after the end of the file, and None if the node does not reply.
+            node. `ask` returns b"" after the end of the file, and None if the node does not reply.
         plan: the job's plan, which `resume` needs. `bring` first writes the plan beside `folder`.
     """
 
@@ -47,7 +47,7 @@ class Arrivals:
     def taken(self) -> str:
         """Return the name of the wanted checkpoint if `folder` has all files, else "".
 
-        The wanted checkpoint is the checkpoint that worker 0 holds.
+        The wanted checkpoint is the checkpoint that worker 0 has marked as held.
         """
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
         return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
@@ -57,8 +57,8 @@ class Arrivals:
 
         The next call continues an incomplete file at the point where this call stopped.
 
-        Args: `offered` {"held": name of the checkpoint that worker 0 holds, "parts": {name of a
-        manifest on this node: its text}}.
+        Args: `offered` {"held": name of the held checkpoint, "parts": {name of a manifest on this
+        node: text of the manifest}}.
         """
         until = time.monotonic() + seconds
         own = os.path.join(self.transit, self.host)

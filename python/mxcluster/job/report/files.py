@@ -55,8 +55,9 @@ def logs(run_dir: str, plan: Dict[str, Any]) -> Dict[str, List[str]]:
 
 
 def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
-    """Return the last lines of a log file, without control characters and without blank lines.
+    """Return the last `lines` lines of the log file `path`, without blank lines.
 
+    The function removes control characters, and reads at most the last TAIL_BYTES bytes.
     The list is empty if the file does not exist.
     """
     try:

@@ -142,7 +142,7 @@ def context(
 def tiles(plan: Json, verdict: Json) -> List[Json]:
     """Return the figures at the top of the page as a list of {"name", "value", "hint"}.
 
-    All values are texts.
+    All values are strings.
     """
     accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
     counts = (
@@ -178,6 +178,7 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
 def y_table(data: Json, plan: Json) -> List[Json]:
     """Return the rows of the table of Y, one dict for each group.
 
+    Y is the number of a parameter's updates since the group's last update (dist_gsync).
     The entry "bars" of a row is [(Y, number of updates, percent of the updates), ...].
     """
     return [
@@ -202,8 +203,8 @@ def sizes_table(data: Json, plan: Json) -> List[Json]:
 
     A row holds the batch sizes of a group from one time on. The fields are "when" (time since the
     job's first event), "epoch" (from 1), "group" (the group's label, "" for all workers), "sizes"
-    and "speeds" (samples per second). "sizes" and "speeds" are texts with the workers' values in
-    order.
+    and "speeds" (samples per second). "sizes" and "speeds" are strings with the workers' values
+    in order.
 
     The list is empty for a job that does not balance batch sizes.
     """
@@ -286,9 +287,9 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
 
 
 def _what(options: Json) -> str:
-    """Return a short text about the program of a job with these `options`.
+    """Return the program of a job with the options `options` as text, such as "mlp on digits".
 
-    The text is the MPI command, the script's name, or network and data set: "mlp on digits".
+    For other jobs the text is the MPI command or the name of the script.
     """
     if options.get("mpi_command"):
         return printable(str(options["mpi_command"]))

@@ -9,7 +9,7 @@ MOST_POINTS = 600
 
 
 def collect(plan: Json, events: List[Json]) -> Json:
-    """Return the data of the report from the events.
+    """Return the data of the report from the `events` of a job.
 
         {"begin": unix seconds of the first event or None,
          "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
@@ -87,7 +87,8 @@ def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
         {"updates": number, "counts": {Y: number}, "mean": mean Y, None without an update,
          "dropped": number of updates that `gsync_max_y` dropped}
 
-    Dropped updates count in "dropped" only. An event of a server holds the counts since the start
+    Y is the number of a parameter's updates since the group's last update. Dropped updates count in
+    "dropped" only. An event of a server holds the counts since the start
     of the job, so the function uses only the last event of each server and group.
     """
     last = {

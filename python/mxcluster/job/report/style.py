@@ -27,7 +27,7 @@ COLOURS = (
 
 @contextlib.contextmanager
 def matplotlib_in(cache_dir: Optional[str]) -> Iterator[None]:
-    """Silence matplotlib's warnings in the with block, and keep its files out of the home folder.
+    """Silence matplotlib in the with block, and keep matplotlib's files out of the home folder.
 
     Args:
         cache_dir: the folder of matplotlib's font list, None for a temporary folder.

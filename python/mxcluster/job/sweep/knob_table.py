@@ -28,10 +28,10 @@ FACTOR = re.compile(r"(%s)(?:/(%s|W|sqrt\(W\)))?" % (_NUMBER, _NUMBER))
 
 
 def _items(value: Any) -> List[Any]:
-    """Return the items of `value` as a list, without repetitions and empty texts.
+    """Return the items of `value` as a list, without repetitions and empty strings.
 
-    `value` is a list, the JSON text of a list, a text such as 'a,b', or one number. ValueError for
-    all other values.
+    `value` is a list, the JSON text of a list, a string such as 'a,b', or one number. ValueError
+    for all other values.
     """
     if isinstance(value, str):
         text = value.strip()

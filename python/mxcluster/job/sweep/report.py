@@ -21,10 +21,10 @@ ALT = {
 
 
 def write(folder: str, spec: Json, records: Records, cache_dir: Optional[str] = None) -> None:
-    """Write report.html and plots.png into `folder`, or remove plots.png without data to plot.
+    """Write report.html and plots.png into `folder`. Without data to plot, remove plots.png.
 
-    Args: `folder` of the sweep; `spec` the specification; `records` {name of a job: record};
-    `cache_dir` the folder of matplotlib's font list, None for a temporary folder.
+    Args: `folder` the folder of the sweep; `spec` the specification; `records` {name of a job:
+    record}; `cache_dir` the folder of matplotlib's font list, None for a temporary folder.
     """
     is_benchmark = spec["playbook"] == BENCHMARK
     if is_benchmark:

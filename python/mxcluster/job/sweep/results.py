@@ -87,8 +87,8 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
 def state_of(verdict: Json) -> str:
     """Return OK, DIVERGED or FAILED for a verdict.
 
-    DIVERGED is a result: with a wrong learning rate, the job learned nothing, or the loss became
-    NaN.
+    DIVERGED counts as a result. It means a wrong learning rate, with which the job learned nothing,
+    or the loss became NaN.
     """
     if verdict["ok"]:
         return OK
@@ -162,9 +162,9 @@ def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: fl
 def common_rate(events: Iterable[Json]) -> Optional[float]:
     """Return the samples per second of all workers in their common training time, None if unknown.
 
-    The common time begins when every worker has reported a batch. It ends with the earliest last
-    report of a worker, because a fast worker may end early. Between two reports, a worker's samples
-    count as evenly spread.
+    The common time begins when every worker has reported a batch. The common time ends as soon as
+    one worker has sent its last report, because a fast worker may end early. Between two reports,
+    a worker's samples count as evenly spread.
     """
     reports = {}  # type: Dict[int, Points]
     workers = set()
@@ -256,7 +256,7 @@ def write(folder: str, records: Iterable[Json]) -> None:
 def as_csv(records: Sequence[Json]) -> str:
     """Return the records as CSV text with a header line.
 
-    A list of texts becomes "a; b". Other lists and dicts become JSON.
+    A list of strings becomes "a; b". Other lists and dicts become JSON.
     """
     rows = [_flat(one) for one in records]
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -109,7 +109,7 @@ def opened(
 def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
     """Return a variant of `plan_of` that raises BadInput for a job without a necessary profile.
 
-    Such a job would first measure the cluster. A sweep must know the groups before the first job.
+    Such a job would first measure the cluster. A sweep needs the groups before the first job.
     """
 
     def plan(knobs: Json) -> Json:
@@ -152,7 +152,7 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
 
 
 def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str, Json]:
-    """Run all jobs of a sweep without a record, and return {name of a job: record} of all jobs.
+    """Run the jobs that lack a record, and return {name of a job: record} of the whole sweep.
 
     The function updates the files of the sweep after every job. BadInput if another process runs
     this sweep, or if a job ends without a verdict. Such a job could not start or was interrupted,
@@ -377,6 +377,6 @@ def _locked(folder: str, sweep: str) -> Iterator[None]:
 
 
 def path_of(runs_dir: str, spec: Json, name: Optional[str] = None) -> str:
-    """Return the path of the sweep's folder, or of the file `name` in it."""
+    """Return the path of the sweep's folder, or of the file `name` in this folder."""
     folder = os.path.join(runs_dir, spec["sweep"])
     return os.path.join(folder, name) if name else folder

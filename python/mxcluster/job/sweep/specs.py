@@ -138,7 +138,7 @@ def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Jso
 def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
     """Return every combination of the lists of `grid`, [(name, values)], as dicts.
 
-    From dict to dict, the value of the last name changes first.
+    The value of the last name changes fastest from dict to dict.
     """
     names = [name for name, _ in grid]
     return [
@@ -330,7 +330,7 @@ def _fastest(plan: Json, wanted: str) -> Optional[Json]:
     The result is None if all workers form one group. BadInput if `wanted` is not the label of a
     group.
 
-    Args: `plan` of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
+    Args: `plan` the plan of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
     """
     labels = list(plan["group_labels"])
     if wanted and wanted not in labels:

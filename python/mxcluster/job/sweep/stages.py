@@ -1,6 +1,6 @@
-"""Choose the jobs that a sweep still has to run. Pure.
+"""Choose the jobs that a sweep still has to run. All functions are pure.
 
-A benchmark has a fixed list of jobs. The list of a comparison grows:
+A benchmark has a fixed list of jobs. The list of a comparison grows in two stages:
 
 1. Every scheme trains with every learning rate and the first seed.
 2. Every scheme trains with the other seeds, first at the best rate, then at the common rate.

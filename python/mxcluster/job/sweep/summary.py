@@ -1,4 +1,7 @@
-"""Convert the records of a sweep to rows for the terminal, the report and the plots. Pure."""
+"""Convert the records of a sweep to rows for the terminal, the report and the plots.
+
+All functions are pure.
+"""
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -25,7 +28,7 @@ def benchmark_rows(spec: Json, records: Records) -> List[Json]:
 
 
 def comparison_rows(spec: Json, records: Records) -> List[Json]:
-    """Return a row for each scheme at the scheme's best rate, then for each at the common rate.
+    """Return a row for each scheme at its best rate, then a row for each at the common rate.
 
     The result is [] during the first stage. A row is a dict with these entries:
 
@@ -33,8 +36,8 @@ def comparison_rows(spec: Json, records: Records) -> List[Json]:
     - "reached", the number of jobs that reached the target;
     - "y", the mean Y or None;
     - "target_s", "accuracy", "samples_per_s" and "waited", each {"low", "median", "high"}, the
-      quartiles over the seeds. Without the target, a job has an infinite time. An infinite quartile
-      is None;
+      quartiles over the seeds. A job that misses the target has an infinite time. An infinite
+      quartile is None;
     - "speedup", the median time of BSP divided by the median time of the scheme, at rates of the
       same kind, or None.
     """

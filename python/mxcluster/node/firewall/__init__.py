@@ -93,7 +93,7 @@ def missing(wanted: Json, opened: Opened) -> List[str]:
     found = nft.ruleset()
     if found is None and opened.nft:
         raise MxclusterError(
-            "nft worked on this node at the job's start and now fails: repair nftables"
+            "nft worked on this node at the job's start, and fails now: repair nftables"
         )
     places = nft.missing(wanted, found) if found is not None else []
     program = iptables.program(found is not None)
@@ -124,14 +124,17 @@ def left(path: str) -> List[str]:
     program = iptables.program(found is not None)
     lines += iptables.left(job, iptables.listed(program)) if program else []
     if os.path.exists(path):
-        lines.append("the ports may still be open: the request file %s still exists" % path)
+        lines.append(
+            "the job's ports may still be open, because the request file %s still exists: "
+            "run stop.yml again for this job" % path
+        )
     return lines
 
 
 def hold(wanted: Json, note: Callable[[str], None]) -> None:
     """Open the ports, keep the rules in place, and close the ports after SIGTERM or SIGINT.
 
-    `wanted`: the content of FILE. The function calls `note` with a text for each problem.
+    `wanted`: the content of FILE. The function calls `note` with a message for each problem.
     """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # signals wait while rules change
@@ -224,8 +227,8 @@ def main(argv: List[str]) -> int:
             os.unlink(path)
     except (MxclusterError, OSError) as error:
         print(
-            "mxcluster: the firewall rules of job %s could not be changed on this node: %s"
-            % (os.path.basename(path), error),
+            "mxcluster: the firewall rules of job %s could not be changed on this node (%s): "
+            "repair the firewall program" % (os.path.basename(path), error),
             file=sys.stderr,
         )
         return 1

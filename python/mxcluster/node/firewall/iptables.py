@@ -51,7 +51,7 @@ def listed(path: str) -> List[str]:
 
 
 def opening(wanted: Json) -> List[List[str]]:
-    """Return the iptables calls (lists of arguments) that open a job's ports to its peers only.
+    """Return the iptables calls (lists of arguments) that open a job's ports to the peers only.
 
     `wanted`: the job's firewall request. The last calls send packets to the job's chain.
     """
@@ -107,11 +107,12 @@ def left(job: str, lines: List[str]) -> List[str]:
     `lines`: the result of `listed`.
     """
     return [
-        "the firewall still has the rule: iptables %s" % " ".join(call).replace("-D", "-A", 1)
+        "the firewall still has the rule `iptables %s`: delete this rule with iptables"
+        % " ".join(call).replace("-D", "-A", 1)
         for call in closing(job, lines)
         if call[0] == "-D"
     ] + [
-        "the firewall still has the chain %s: delete the chain with iptables" % nft.name(job)
+        "the firewall still has the chain %s: delete this chain with iptables" % nft.name(job)
         for line in lines
         if line == "-N " + nft.name(job)
     ]

@@ -151,12 +151,13 @@ def left(job: str, found: Ruleset) -> List[str]:
     """Return a message for each leftover table and rule of the ended `job` in `found`."""
     mark = 'comment "%s"' % comment(job)
     lines = (
-        ["the firewall still has the table ip %s: delete the table with nft" % name(job)]
+        ["the firewall still has the table ip %s: delete this table with nft" % name(job)]
         if name(job) in found.tables
         else []
     )
     return lines + [
-        "the firewall is still open: %s %s %s: %s" % (chain + (text.split(" accept")[0],))
+        "the firewall still has the rule `%s %s %s %s`: delete this rule with nft"
+        % (chain + (text.split(" accept")[0],))
         for chain, handle, text in found.rules
         if mark in text and not _OURS.match(chain.table)
     ]

@@ -17,11 +17,11 @@ def run(argv: List[str], stdin: Optional[str] = None) -> str:
         )
     except OSError as error:
         raise MxclusterError(
-            "`%s` cannot be run on this node: %s" % (argv[0], error.strerror)
+            "`%s` cannot be run on this node (%s): install this program" % (argv[0], error.strerror)
         ) from error
     if done.returncode != 0:
         raise MxclusterError(
-            "`%s` ended with status %d: %s"
+            "the firewall program `%s` ended with status %d on this node: %s"
             % (" ".join(argv[:4]), done.returncode, done.stderr.decode(errors="replace").strip())
         )
     return done.stdout.decode(errors="replace")

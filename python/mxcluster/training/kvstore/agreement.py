@@ -57,8 +57,8 @@ class Agreement(object):
 def _plain(made):
     """Return {name: value} of the plain attributes of `made`, an optimizer or a schedule.
 
-    Plain values are numbers, texts, None, and lists, tuples and dicts of these. The result includes
-    the class name, and the attributes of the optimizer's schedule.
+    Plain values are numbers, strings, None, and lists, tuples and dicts of plain values. The result
+    includes the class name, and the attributes of the optimizer's schedule.
     """
     found = {
         name: value

@@ -186,7 +186,7 @@ class GroupUpdate(object):
             parameter: a `Parameter`.
         """
         made_for = row[shared_memory.OPTIMIZER]
-        # Other groups may have a newer optimizer already. This process gets it soon.
+        # Other groups may already use a newer optimizer, which this process will get soon.
         if made_for > self._number:
             return Shared(self._optimizer, number, parameter.array)
         if made_for == self._number:
@@ -360,10 +360,12 @@ class Parameter(object):
 
 @contextlib.contextmanager
 def _set(optimizer, scale, divisor, newest_round):
-    """Set gradient scale, learning rate and round of `optimizer` for the update in the with block.
+    """Set the gradient scale, learning rate and round of `optimizer` for the with block.
 
-    Args: `scale` the gradient scale; `divisor` divides the learning rate; `newest_round` the round
-    for a learning rate schedule.
+    After the block the gradient scale and the learning rate have their old values.
+
+    Args: `scale` the gradient scale; `divisor` the number that divides the learning rate;
+    `newest_round` the round for a learning rate schedule.
     """
     before = optimizer.rescale_grad, optimizer.lr
     schedule = optimizer.lr_scheduler

@@ -102,7 +102,7 @@ class GroupedStore(OwnStore):
         return super(GroupedStore, self)._pickled(optimizer)
 
     def _pushes(self, keys):
-        """Record a push of `keys`, or raise ValueError for a second push without a pull between.
+        """Record a push of `keys`. Raise ValueError if a key has no pull since its last push.
 
         A server counts the pushes of a key, as under dist_sync. The server would count a worker's
         second push as the push of another worker.
@@ -111,9 +111,9 @@ class GroupedStore(OwnStore):
         for key in _each(keys) if self._has_mates else ():
             if key in self._unpulled:
                 raise ValueError(
-                    "the script pushed parameter %d twice without a pull between: the server would "
-                    "count the second push as a push of another worker. Add up gradients before "
-                    "push(), or pull after each push" % self.layout.split(key)[1]
+                    "the script pushed parameter %d twice without a pull between the pushes: the "
+                    "server would count the second push as a push of another worker. Add up "
+                    "gradients before push(), or pull after each push" % self.layout.split(key)[1]
                 )
             self._unpulled.add(key)
 

@@ -131,14 +131,14 @@ def _wrap(owner, name, around):
 
 
 def unknown(name, registered=()):
-    """Return the error text for the unknown kv-store `name`, with all known names.
+    """Return the error message (str) for the unknown kv-store `name`, with all known names.
 
     Args: `registered` the names of the stores that are registered in MXNet.
     """
     names = sorted({*_OWN, *DISTRIBUTED[1:], *LOCAL[:2], *registered})
     close = difflib.get_close_matches(str(name).lower(), names, n=1)
-    hint = "; did you mean %s?" % close[0] if close else ""
-    return "unknown kv-store %r%s (known: %s)" % (name, hint, ", ".join(names))
+    hint = " (did you mean %s?)" % close[0] if close else ""
+    return "unknown kv-store %r%s: use one of %s" % (name, hint, ", ".join(names))
 
 
 def _registered():

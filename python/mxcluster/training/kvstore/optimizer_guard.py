@@ -6,10 +6,10 @@ writes, and builds values of listed types. docs/security.md describes the attack
 
 - A pickle may name only listed (module, name) pairs, and cannot read attributes of objects.
 - The reader adds items only to objects of exactly the classes list, dict, OrderedDict and
-  defaultdict. Keys are numbers, texts, bytes, None, and tuples of these. The reader calls no method
-  of an item or key.
-- The reader makes objects of listed classes without a call of the class. The reader sets
-  the attributes of an object once, from a dict. An attribute must not have the name of a method or
+  defaultdict. Keys are numbers, strings, bytes, None, and tuples of these. The reader calls no
+  method of an item or key.
+- The reader makes objects of listed classes without a call of the class. The reader sets the
+  attributes of an object once, from a dict. An attribute must not have the name of a method or
   property of the class, or of a protocol such as __array_interface__. If the class has its own
   __setstate__ (MXNet's Optimizer, a declared class), the reader passes the dict to this method.
 - An array holds numbers, copied from bytes. The number of bytes must match the array's shape. The
@@ -77,7 +77,7 @@ class Names(object):
 
 
 def declared_classes():
-    """Return the knob `server_classes` as a list of texts "module:Class".
+    """Return the knob `server_classes` as a list of strings "module:Class".
 
     If the list is not empty, put the folder of the job's script first into sys.path.
     """
@@ -92,9 +92,9 @@ def names(declared=()):
     """Return the Names that allow MXNet's optimizers and schedules, and the classes `declared`.
 
     Args:
-        declared: a list of texts "module:Class".
+        declared: a list of strings "module:Class".
 
-    Raises BadInput if a text has another form, or if the import of a class fails.
+    Raises BadInput if a string has another form, or if the import of a class fails.
     """
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
@@ -126,19 +126,19 @@ def declared_class(text):
         r"[A-Za-z_]\w*$", name
     ):
         raise BadInput(
-            "server_classes: %r must be module:Class, with a class at the top level of the module"
+            "%r in server_classes must be module:Class, with a class at the top level of the module"
             % (text,)
         )
     try:
         found = vars(importlib.import_module(module)).get(name)
     except Exception as error:
         raise BadInput(
-            "server_classes: the module of %r cannot be imported (%s: %s): put the module beside "
-            "the script, or install it on the nodes" % (text, type(error).__name__, error)
+            "the module of %r in server_classes cannot be imported (%s: %s): put the module beside "
+            "the script, or install the module on the nodes" % (text, type(error).__name__, error)
         ) from error
     if not isinstance(found, type) or (found.__module__, found.__name__) != (module, name):
         raise BadInput(
-            "server_classes: the module %s defines no class %r%s"
+            "the module %s in server_classes defines no class %r%s"
             % (
                 module,
                 name,
@@ -297,14 +297,18 @@ class _Reader(object):
     def _append(self):
         item, target = self._taken(), self._last()
         if type(target) is not list:
-            raise Forbidden("the pickle appends to a %s in place of a list" % _described(target))
+            raise Forbidden(
+                "the pickle appends to a %s: servers accept appends to a list only"
+                % _described(target)
+            )
         target.append(item)
 
     def _set_item(self):
         value, key, target = self._taken(), self._taken(), self._last()
         if type(target) not in (dict, collections.OrderedDict, collections.defaultdict):
             raise Forbidden(
-                "the pickle sets an item of a %s in place of a dict" % _described(target)
+                "the pickle sets an item of a %s: servers accept items of a dict only"
+                % _described(target)
             )
         target[_key(key)] = value
 
@@ -335,7 +339,7 @@ class _Reader(object):
             called = "my_module:" + pair[1] if pair[0] == "__main__" else ":".join(pair)
             raise Forbidden(
                 "the pickle names %s, which servers do not accept: put your own class into a "
-                "module beside the script, and declare the class for the job: "
+                "module beside the script, and declare the class for the job with "
                 '-e \'{"server_classes": '
                 '["%s"]}\'' % (":".join(pair), called)
             )
@@ -345,7 +349,7 @@ class _Reader(object):
         arguments, function = self._taken(), self._pop()
         if type(arguments) is not tuple:
             raise Forbidden(
-                "the pickle calls a function with a %s in place of a tuple of arguments"
+                "the pickle calls a function with a %s: servers accept only a tuple of arguments"
                 % _described(arguments)
             )
         # A pickle may name some classes as values, and also call them. A call runs our function in
@@ -363,7 +367,8 @@ class _Reader(object):
             or state is not None
         ):
             raise Forbidden(
-                "the pickle makes an object of %s: servers accept only listed classes" % _shown(cls)
+                "the pickle makes an object of %s: servers accept only objects of MXNet and of "
+                "server_classes" % _shown(cls)
             )
         return object.__new__(cls)
 
@@ -395,7 +400,8 @@ class _Reader(object):
         cls = type(target)
         if type(state) is not dict or id(target) in self._filled:
             raise Forbidden(
-                "the pickle sets the state of a %s twice" % _described(target)
+                "the pickle sets the state of a %s twice: servers accept one state for each object"
+                % _described(target)
                 if id(target) in self._filled
                 else "the pickle sets the state of a %s to a %s, not to a dict"
                 % (_described(target), _described(state))
@@ -403,14 +409,14 @@ class _Reader(object):
         for name in state:
             if type(name) is not str or _PROTOCOL.match(name):
                 raise Forbidden(
-                    "the pickle sets the forbidden attribute %s of a %s"
+                    "the pickle sets the forbidden attribute %s of a %s: rename this attribute"
                     % (_shown(name), _described(target))
                 )
             found = next((vars(one)[name] for one in cls.__mro__ if name in vars(one)), None)
             if callable(found) or hasattr(type(found), "__get__"):
                 raise Forbidden(
-                    "the pickle sets %r of a %s, a method or property of the class"
-                    % (name, _described(target))
+                    "the pickle sets %r of a %s, a method or property of the class: rename the "
+                    "attribute" % (name, _described(target))
                 )
         self._filled[id(target)] = target  # kept, so that no other object gets its id
         if next((True for one in cls.__mro__[:-1] if "__setstate__" in vars(one)), False):
@@ -445,21 +451,26 @@ def _described(value):
 
 
 def _shown(value):
-    """Return `value` as text for a message, without a call of the value's own methods."""
+    """Return `value` as a string for a message, without a call of the value's own methods."""
     return repr(value) if type(value) in _PLAIN or type(value) is type else "a " + _described(value)
 
 
 def _whole(value):
     """Return `value` if it is data. Raise Forbidden for a `_Call` or an `_Unfilled`."""
     if type(value) is _Call:
-        raise Forbidden("the pickle has a function where a value is required")
+        raise Forbidden(
+            "the pickle has a function where a value is required: servers accept only data"
+        )
     return _one(value)
 
 
 def _one(value):
     """Return `value`, or raise Forbidden for an `_Unfilled`, which has no numbers yet."""
     if type(value) is _Unfilled:
-        raise Forbidden("the pickle uses a numpy array before the array has numbers")
+        raise Forbidden(
+            "the pickle uses a numpy array before the array has numbers: servers accept only "
+            "complete arrays"
+        )
     return value
 
 
@@ -471,7 +482,10 @@ def _key(key):
     if type(key) not in _PLAIN and not (
         type(key) is tuple and all(type(part) in _PLAIN for part in key)
     ):
-        raise Forbidden("a dict or set in the pickle has a %s as a key" % _described(key))
+        raise Forbidden(
+            "a dict or set in the pickle has a %s as a key: servers accept only numbers, strings, "
+            "bytes, None and tuples of these as keys" % _described(key)
+        )
     return key
 
 
@@ -527,7 +541,7 @@ def _bytes(text="", encoding="latin-1"):
     """
     if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
         raise Forbidden(
-            "the pickle encodes with %s: servers accept only texts in latin-1" % _shown(encoding)
+            "the pickle encodes with %s: servers accept only strings in latin-1" % _shown(encoding)
         )
     return text.encode("latin-1")
 
@@ -547,7 +561,10 @@ def _dtype(kind, align=False, copy=True):
 
 def _scalar(dtype, data):
     if not _is_plain(dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
-        raise Forbidden("the pickle has a numpy scalar whose bytes do not fit its dtype")
+        raise Forbidden(
+            "the pickle has a numpy scalar whose bytes do not fit its dtype: servers accept only "
+            "scalars of plain numbers"
+        )
     return numpy.frombuffer(data, dtype=dtype)[0]
 
 
@@ -557,7 +574,10 @@ def _array(cls, shape, kind):
     Raises Forbidden unless `cls` is numpy.ndarray. `shape` and `kind` have no effect.
     """
     if cls is not numpy.ndarray:
-        raise Forbidden("the pickle makes an array of a class other than numpy.ndarray")
+        raise Forbidden(
+            "the pickle makes an array of a class other than numpy.ndarray: convert the array with "
+            "numpy.array()"
+        )
     return _Unfilled()
 
 
@@ -579,7 +599,10 @@ def _filled(state):
         or not _is_plain(dtype)
         or len(shape) > _DIMENSIONS
     ):
-        raise Forbidden("the state of a numpy array in the pickle describes no array of numbers")
+        raise Forbidden(
+            "the state of a numpy array in the pickle describes no array of numbers: servers "
+            "accept only arrays of plain numbers"
+        )
     wanted = dtype.itemsize
     for length in shape:
         if type(length) is not int or not 0 <= length <= max(1, len(data)):

@@ -1,9 +1,9 @@
 """Save the optimizer's states on the servers, and load the states for any number of servers.
 
-MXNet cannot save the states of servers: `save_optimizer_states` raises an error. The files here
-name a state by its parameter's number. This number is the parameter's place among all parameters,
-the same under every scheme. A server holds flat arrays. ps-lite may split an array over all
-servers, in order of their ranks. In this case `load` joins the parts.
+MXNet cannot save the states of servers: `save_optimizer_states` raises an error. The files of a
+checkpoint name a state by the parameter's number. This number is the parameter's place among all
+parameters, the same under every scheme. A server holds flat arrays. ps-lite may split an array over
+all servers, in order of their ranks. In this case `load` joins the parts.
 """
 
 import hashlib
@@ -94,7 +94,7 @@ class Updates(object):
             piece = share(source, total, size_of(weight), self._rank, self._servers, unit_of_cuts())
             if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
                 raise BadInput(
-                    "parameter %d: a state has %d numbers of type %s in the checkpoint, but %d "
+                    "a state of parameter %d has %d numbers of type %s in the checkpoint, but %d "
                     "numbers of type %s in this job: resume with the same network and optimizer"
                     % (number, piece.size, piece.dtype, size_of(target), numpy.dtype(target.dtype))
                 )

@@ -86,6 +86,6 @@ def check(body):
     except optimizer_guard.Forbidden as refusal:
         raise ValueError(
             "the servers would refuse this optimizer: %s. As attributes of the optimizer, use only "
-            "numbers, texts, containers, numpy arrays, and objects of MXNet or of server_classes"
+            "numbers, strings, containers, numpy arrays, and objects of MXNet or of server_classes"
             % refusal
         ) from None

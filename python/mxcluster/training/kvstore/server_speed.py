@@ -10,8 +10,8 @@ def updates_per_s(updater, sizes, seconds):
     """Return the number of updates of a whole model per second (float), by SGD with momentum.
 
     Args:
-        updater: a function that takes an optimizer. It returns the function (index, gradient,
-            weight) that updates one array.
+        updater: a function that takes an optimizer and returns a function (index, gradient,
+            weight), which updates one array.
         sizes: the number of elements of each parameter (list of int).
         seconds: the limit of the measurement. The least number of updates (timing.LEAST_STEPS) may
             take longer.

@@ -90,7 +90,8 @@ class Memory(object):
                 time.sleep(_TOLD)  # Meanwhile the agent ends the job and reports that death.
                 raise MxclusterError(
                     "another server process of this host died during an update of parameter %d, so "
-                    "its weights may be incomplete: start the job again" % parameter
+                    "the weights of this parameter may be incomplete: start the job again"
+                    % parameter
                 )
             row[_BUSY] = 1
             yield row

@@ -88,7 +88,7 @@ class Shared(object):
         total, saved = given
         if len(saved) != len(self._numbers):
             raise BadInput(
-                "parameter %s: the checkpoint has %d arrays of the optimizer's state, but this "
+                "parameter %s has %d arrays of the optimizer's state in the checkpoint, but this "
                 "optimizer has %d: resume with the optimizer that saved the checkpoint"
                 % (self._index, len(saved), len(self._numbers))
             )
@@ -96,8 +96,9 @@ class Shared(object):
             piece = optimizer_states.share(source, total, size, rank, servers)
             if piece.size != numbers.size:
                 raise BadInput(
-                    "a state has %d numbers in the checkpoint, but %d numbers in this job: resume "
-                    "with the same network and optimizer" % (piece.size, numbers.size)
+                    "a state of the optimizer has %d numbers in the checkpoint, but %d numbers in "
+                    "this job: resume with the same network and optimizer"
+                    % (piece.size, numbers.size)
                 )
             numpy.copyto(numbers, piece)
         optimizer_states.trace(self._index, rank, self._numbers)

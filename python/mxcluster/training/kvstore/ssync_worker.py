@@ -80,7 +80,7 @@ class StaleStore(OwnStore):
             self._pull_now(pulls)
 
     def close(self):
-        """Add FINISHED ticks to this worker's clock, so that no other worker waits for this one.
+        """Add FINISHED ticks to this worker's clock, so that no other worker waits for this worker.
 
         Do not use the store after this call.
         """

@@ -18,7 +18,9 @@ IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
 
 
 class OwnStore(KVStore):
-    """The base of mxcluster's kv-stores, for dense float32 parameters that the servers update.
+    """The base class of mxcluster's kv-stores, which hold dense float32 parameters.
+
+    The servers update the parameters.
 
     A subclass names the MXNet store that carries the data (``inner``), and chooses the keys of each
     parameter (`_places`). The class works on MXNet 1.2.1 to 1.9.1 for Module, FeedForward, Gluon's
@@ -73,8 +75,8 @@ class OwnStore(KVStore):
             key: a key or a list of keys.
             value: an NDArray, or a list of NDArrays, for each key.
 
-        Raises ValueError for a key that is not new, and TypeError for an array other than dense
-        float32.
+        Raises ValueError for a key that the store already has, and TypeError for an array other
+        than dense float32.
         """
         keys, values = [], []
         for name, arrays in pairs(key, value):

@@ -110,12 +110,12 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         (
             put("answers", "a", "ssh", "peers", "b", "Permission denied."),
             SSH,
-            "a to b: Permission denied: run",
+            "a to b: ssh failed (Permission denied): run",
         ),
         (
             put("answers", "a", "ssh", {"peers": {"error": "Permission denied."}}),
             SSH,
-            "a to error: Permission denied: run",
+            "a to error: ssh failed (Permission denied): run",
         ),
         *(
             (
@@ -309,7 +309,7 @@ def test_libraries_are_compared_among_nodes_of_the_same_build():
 
     assert failures(judged(differ)) == {
         "the same libmxnet.so": [
-            "b: bbbbbbbbbbbb; c: cccccccccccc: run provision.yml without --limit"
+            "the nodes differ (b: bbbbbbbbbbbb; c: cccccccccccc): run provision.yml without --limit"
         ]
     }
 

@@ -19,7 +19,7 @@ _WORK_LOAD = option_types.Option(
 
 
 def _to_sizes(value):
-    """Return the batch sizes in a text such as "48,16" (list of int), or [] for "".
+    """Return the batch sizes in a string such as "48,16" (list of int), or [] for "".
 
     Raises ValueError for an invalid number.
     """
@@ -179,6 +179,6 @@ def _check_load(args):
     if args.model_load_epoch >= args.num_epochs:
         raise BadInput(
             "--model-load-epoch %d leaves nothing to train: --num-epochs %d counts all epochs of "
-            "the model, also those before the model was saved. Use a larger --num-epochs"
+            "the model, also the epochs of the loaded checkpoint. Use a larger --num-epochs"
             % (args.model_load_epoch, args.num_epochs)
         )

@@ -1,6 +1,7 @@
-"""Fit the batch sizes of workers that wait for each other to the workers' speeds (`balance=batch`).
+"""Fit the batch sizes of workers to the workers' speeds (`balance=batch`).
 
-All workers of the job, or the members of a group, wait for each other.
+The sizes change only among workers that wait for each other. These workers are all workers of the
+job, or the members of a group.
 """
 
 from mxcluster.job import batch_sizes

@@ -40,7 +40,7 @@ class Meter(object):
 
     @property
     def is_complete(self):
-        """True if the worker has trained all batches to measure. False if `measured` is 0."""
+        """True after the last batch that the meter measures. False if `measured` is 0."""
         return bool(self._measured) and self._batches >= self._warm_up + self._measured
 
     def begin(self):
@@ -48,25 +48,34 @@ class Meter(object):
         self._last = self._clock()
 
     def wait_for_weights(self):
-        """With `waits`, wait for all weights and count the time. Call this before a pass."""
+        """Wait for all weights and count the time, if the meter measures waits.
+
+        Call this method before a forward pass.
+        """
         if self._waits:
             began = self._clock()
             wait(self._module._exec_group.param_arrays)
             self._waited += self._clock() - began
 
     def wait_for_gradients(self):
-        """With `waits`, wait for all gradients. Call this after a backward pass."""
+        """Wait for all gradients, if the meter measures waits.
+
+        Call this method after a backward pass.
+        """
         if self._waits:
             wait([self._module.get_outputs()] + list(self._module._exec_group.grad_arrays))
             self._since = self._clock()
 
     def updated(self):
-        """With `waits`, count the time since `wait_for_gradients`. Call this after an update."""
+        """Count the time since `wait_for_gradients`, if the meter measures waits.
+
+        Call this method after an update.
+        """
         if self._waits:
             self._waited += self._clock() - self._since
 
     def end_of_batch(self):
-        """Record the end of a batch. Call this when the outputs of the batch are computed."""
+        """Record the end of a batch. Call this method once MXNet has computed the outputs."""
         now = self._clock()
         seconds, self._last = now - self._last, now
         self._batches += 1

@@ -1,7 +1,7 @@
-"""The networks as symbols: four small networks, and all of MXNet's model zoo by name.
+"""The networks as MXNet symbols: four small networks, and all networks of MXNet's model zoo.
 
 Every symbol takes `data` (batch, channels, side, side) and `softmax_label` (batch,), and returns
-the probabilities (batch, classes). MXNet infers channels and side at the bind of the symbol.
+the probabilities (batch, classes). MXNet infers channels and side when a Module binds the symbol.
 """
 
 import contextlib
@@ -63,8 +63,8 @@ def check_loss(net):
         if divides or number in heads and node["op"] != "SoftmaxOutput":
             raise BadInput(
                 "--balance batch cannot train a network with the loss %s (%s%s), whose gradient "
-                "may not be the sum over its samples: use SoftmaxOutput without normalization, or "
-                "--balance none"
+                "may not be the sum over the samples of a batch: use SoftmaxOutput without "
+                "normalization, or --balance none"
                 % (
                     node["name"],
                     node["op"],

@@ -103,16 +103,16 @@ def _read_shares(path, workers):
 
 
 def groups(text, workers):
-    """Return the worker indices of each group, [[0, 1], [2, 3]], from `text`, "0,0,1,1".
+    """Return the worker indices of each group, such as [[0, 1], [2, 3]] for "0,0,1,1".
 
-    `text` (MXCLUSTER_GROUPS) has the group of each worker. An empty text means one group of all
-    workers. Raises BadInput if `text` does not have `workers` entries.
+    `text` (the value of MXCLUSTER_GROUPS) has the group of each worker. An empty `text` means one
+    group of all workers. Raises BadInput if `text` does not have `workers` entries.
     """
     labels = text.split(",") if text else ["0"] * workers
     if len(labels) != workers:
         raise BadInput(
-            "MXCLUSTER_GROUPS=%r names the groups of %d workers, but the job has %d: name one "
-            "group for each worker" % (text, len(labels), workers)
+            "MXCLUSTER_GROUPS=%r names the groups of %d workers, but the job has %d workers: "
+            "name one group for each worker" % (text, len(labels), workers)
         )
     return [
         [index for index in range(workers) if labels[index] == label]

@@ -48,7 +48,7 @@ def run(args):
 
 
 class Measuring:
-    """One worker's neural network and kv-store, and the measurements with both."""
+    """The measurements of one worker, with its neural network and its kv-store."""
 
     def __init__(self, args):
         self.args = args
@@ -112,7 +112,7 @@ class Measuring:
         )
 
     def _bound(self, contexts, samples, loads=()):
-        """Return a Module that is bound to batches of `samples` samples, and its Pace.
+        """Return (Module, Pace), bound to batches of `samples` samples.
 
         Args:
             contexts: MXNet's contexts (list of mx.Context).
@@ -182,7 +182,8 @@ class Measuring:
     def _steps(self, whole=False):
         """Return the speed of this worker as {"samples_per_s", "spread"}.
 
-        For `whole` see `timing.repeat`.
+        "samples_per_s" is the median. "spread" is the result of `timing.spread`. For `whole` see
+        `timing.repeat`.
         """
         times = timing.repeat(self._step, SECONDS, whole)
         return {

@@ -47,7 +47,7 @@ def load(name, folder, num_examples=0, seed=0):
         hint = "put MNIST's four idx files there, with or without .gz"
         files = [_find(folder, name, hint, stem, stem + ".gz") for stem in arrays.MNIST_FILES]
         return arrays.mnist(*files[:2]), arrays.mnist(*files[2:])
-    hint = "put the data set there as RecordIO files (MXNet's im2rec makes them)"
+    hint = "put the data set there as RecordIO files from MXNet's im2rec"
     if name == "cifar10":
         train = _find(folder, name, hint, "cifar10_train.rec", "train.rec")
         validation = _find(folder, name, hint, "cifar10_val.rec", "test.rec", "val.rec")
@@ -73,6 +73,6 @@ def _find(folder, data_set, hint, *names):
         if os.path.isfile(path):
             return path
     raise BadInput(
-        "data set %s: %s is not in %s: %s, or name another folder with --data-dir"
-        % (data_set, " or ".join(names), folder, hint)
+        "data set %s is incomplete, because %s is not in %s: %s, or name another folder with "
+        "--data-dir" % (data_set, " or ".join(names), folder, hint)
     )

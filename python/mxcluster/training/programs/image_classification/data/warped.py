@@ -1,4 +1,4 @@
-"""The data set `warped`: small noisy pictures of warped digits, harder to learn than the digits.
+"""The data set `warped`: small noisy pictures of warped digits, harder to learn than `digits`.
 
 Each picture shows one digit that is turned, scaled, sheared and shifted at random. Parts of two
 other digits (the clutter) and noise are added. The place and the pose of the digit vary, so a
@@ -87,10 +87,10 @@ def _warp(images, side, rng):
 
 
 def _clutter(pictures, rng):
-    """Return a band of each picture at a random edge, and 0 for the rest of the picture.
+    """Return `pictures` with all pixels set to 0 except a band at a random edge of each picture.
 
-    The band has at most the brightness CLUTTER. `pictures` has the shape (n, side, side), and `rng`
-    is a numpy RandomState.
+    The band is dimmed by the factor CLUTTER. `pictures` and the result have the shape (n, side,
+    side), and `rng` is a numpy RandomState.
     """
     count, side = len(pictures), pictures.shape[1]
     lines, width = np.arange(side), side // 4
