@@ -9,6 +9,9 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
 export LC_ALL := C.UTF-8
+# Containers often set this variable. Each of the tests' hundred ansible-playbook runs would then
+# compile the package again, for half a second.
+unexport PYTHONDONTWRITEBYTECODE
 # Many of these wait for something. A file's tests share what they have made.
 FAST := pytest -q -n 3 --dist loadfile tests/unit tests/contract tests/inventories tests/docs
 
@@ -49,7 +52,7 @@ test: venv-dev ## everything: lint, fast tests, playbooks and real trainings, th
 	tools/molecule.sh --images >.state/images.log 2>&1 & # the scenarios make what is missing then, and report it
 	$(MAKE) lint
 	$(FAST)
-	pytest -q --durations=10 -n 2 --dist worksteal tests/playbooks
+	pytest -q --durations=10 -n 3 --dist worksteal tests/playbooks
 	pytest -q --durations=10 -n 3 --dist worksteal tests/training
 	tools/molecule.sh
 

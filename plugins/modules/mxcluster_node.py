@@ -366,7 +366,7 @@ left:
   returned: command is stop or collect
   type: list
   elements: str
-  sample: ["port 9092 is still listened on by pid 123 (python)"]
+  sample: ["pid 123 (python) still listens on port 9092"]
 problem:
   description: The reason that no file was packed, null on success.
   returned: command is collect

@@ -21,7 +21,7 @@ AGENT_HELD = (
 AGENT_KILLED = "the agent itself was killed"
 
 MEANINGS = {
-    PEER_DIED: "another process of the job was gone: read the logs of the other processes",
+    PEER_DIED: "another process of the job was gone",
     KILLED_BY_AGENT: "ended by the agent",
     NO_KVSTORE: "the script ended without making the distributed kv-store",
     UPDATER_FAILED: "an exception in the server's updater",

@@ -35,6 +35,7 @@ net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="first")
 net = mx.sym.SoftmaxOutput(mx.symbol.op.Activation(net, act_type="relu"), name="softmax")
 values["symbol"] = json.loads(net.tojson())["nodes"]
 values["arguments"] = net.list_arguments()
+values["downloads"] = mx.gluon.utils.requests.get.__module__
 if hasattr(mx, "np"):
     values["np"] = mx.np.exp(mx.np.array([0.0, 1.0])).asnumpy().tolist()
     values["np.random"] = list(mx.np.random.uniform(size=(2, 3)).shape)

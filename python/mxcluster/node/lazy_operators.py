@@ -9,15 +9,17 @@ these two functions gets a maker of small functions. At the first call, a small 
 MXNet's own maker. A small function has no docstring, and has the signature ``(*args, **kwargs)``.
 """
 
-import importlib.abc
+import importlib
 import importlib.machinery
 import sys
+import types
 
 _MODULE = "mxnet.base"
+_DOWNLOADS = "requests"  # MXNet uses this package for downloads only; its import takes 0.1 s
 _REGISTERS = ("_init_op_module", "_init_np_op_module")  # MXNet 1.6 added the second function
 
 
-class Finder(importlib.abc.MetaPathFinder):
+class Finder(object):  # importlib.abc has a base class, whose import takes 0.01 s
     """A finder that loads ``mxnet.base`` as Python does, but with lazy operators."""
 
     def find_spec(self, name, path=None, target=None):
@@ -30,7 +32,7 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-class _Loader(importlib.abc.Loader):
+class _Loader(object):
     def __init__(self, loader):
         self._loader = loader
 
@@ -44,15 +46,31 @@ class _Loader(importlib.abc.Loader):
                 setattr(module, name, _with_lazy_maker(getattr(module, name)))
 
 
+class Later(types.ModuleType):
+    """A module that imports the module of its name when a program uses an attribute."""
+
+    def __getattr__(self, name):
+        """Return the attribute `name` of the real module."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 class during_import(object):
-    """A context for `import mxnet` that makes the registered operators lazy."""
+    """A context for `import mxnet` that makes the registered operators and `requests` lazy."""
 
     def __enter__(self):
         self._finder = Finder()
         sys.meta_path.insert(0, self._finder)
+        self._later = None
+        # MXNet itself accepts that the package is missing.
+        if _DOWNLOADS not in sys.modules and importlib.machinery.PathFinder.find_spec(_DOWNLOADS):
+            self._later = sys.modules[_DOWNLOADS] = Later(_DOWNLOADS)
 
     def __exit__(self, *error):
         sys.meta_path.remove(self._finder)
+        if self._later is sys.modules.get(_DOWNLOADS, self):
+            del sys.modules[_DOWNLOADS]  # a later import in a user's script imports the package
 
 
 def _with_lazy_maker(register):

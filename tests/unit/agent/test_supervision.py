@@ -174,8 +174,7 @@ def test_status_91_is_an_echo(job):
     assert (status["reason"], status["first_failure"]["echo"]) == ("failed", True)
     assert (
         status["first_failure"]["reason"]
-        == "exited with status 91 (another process of the job was gone: read the logs of the other "
-        "processes)"
+        == "exited with status 91 (another process of the job was gone)"
     )
 
 

@@ -88,3 +88,46 @@ def test_a_python_without_mxnet_says_so(tmp_path):
         universal_newlines=True,
     )
     assert ran.returncode == 1 and "No module named 'mxnet'" in ran.stderr, ran.stderr
+
+
+@pytest.fixture
+def downloads(simulated, tmp_path, monkeypatch):
+    """Let the simulated mxnet import a package `requests`, if a test puts one into the folder."""
+    with open(str(tmp_path / "mxnet" / "__init__.py"), "a") as stream:
+        stream.write("try:\n    import requests\nexcept ImportError:\n    requests = None\n")
+    monkeypatch.delitem(sys.modules, "requests", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    yield tmp_path
+    sys.modules.pop("requests", None)
+
+
+def test_requests_is_imported_at_its_first_use(downloads):
+    (downloads / "requests.py").write_text("def get(url): return 'got ' + url\n")
+    mxnet = imported()
+    assert "requests" not in sys.modules
+    assert mxnet.requests.get("it") == "got it"
+    import requests
+
+    assert requests.get is mxnet.requests.get and not isinstance(requests, lazy_operators.Later)
+    with pytest.raises(AttributeError, match="no attribute 'post'"):
+        _ = mxnet.requests.post
+
+
+def test_mxnet_sees_at_once_that_requests_is_missing(downloads):
+    assert imported().requests is None
+
+
+def test_requests_that_a_script_has_imported_stays(downloads):
+    (downloads / "requests.py").write_text("value = 1\n")
+    import requests
+
+    assert imported().requests is requests and sys.modules["requests"] is requests
+
+
+def test_an_mxnet_that_uses_requests_in_its_import_gets_it(downloads):
+    (downloads / "requests").mkdir()
+    (downloads / "requests" / "__init__.py").write_text("")
+    (downloads / "requests" / "adapters.py").write_text("value = 3\n")
+    with open(str(downloads / "mxnet" / "__init__.py"), "a") as stream:
+        stream.write("import requests.adapters\nvalue = requests.adapters.value\n")
+    assert imported().value == 3

@@ -31,9 +31,12 @@ PAIRS = {
     "2.7 for 3.6": (find_python("2.7"), find_python("3.6")),
     "controller": (sys.executable, sys.executable),
 }
+# Distributions such as Debian have pip's wheel in a folder of their own.
 BUNDLED = (
-    "import ensurepip, glob, os; "
-    "print(glob.glob(os.path.join(os.path.dirname(ensurepip.__file__), '_bundled', 'pip-*'))[0])"
+    "import ensurepip, glob, os, sysconfig; "
+    "own = os.path.join(os.path.dirname(ensurepip.__file__), '_bundled'); "
+    "folders = [own, sysconfig.get_config_var('WHEEL_PKG_DIR') or own]; "
+    "print([f for folder in folders for f in glob.glob(os.path.join(folder, 'pip-*'))][0])"
 )
 LOOK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
